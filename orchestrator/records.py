@@ -1,0 +1,228 @@
+"""The nouns of the project: what a sweep is made of, as frozen values validated when made."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Value = float | int | str | bool
+"""A setting of one metaparameter."""
+
+Scale = Literal["linear", "log", "reverse_log"]
+
+Status = Literal["reached", "exhausted", "dominated", "diverged", "failed"]
+"""How a trial ended: passed every goal; spent its budget; could no longer win; its loss or a metric
+stopped being finite; its worker kept dying or its code raised."""
+
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+class BadInput(ValueError):
+    """Something a user wrote can't be used. The message says the rule, the value and the remedy."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+    """The error for a name that is in no registry: lists the known ones, closest first."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    listed = ", ".join(close + [other for other in names if other not in close])
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return BadInput(f"Unknown {kind} {name!r}. {hint}Known: {listed or 'none'}.")
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A seed that is a function of `parts` alone, the same on every machine (63 bits)."""
+    text = "/".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """An interval of one metaparameter, and the scale on which it is uniform."""
+
+    low: float
+    high: float
+    scale: Scale = "linear"
+    """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is, which suits momentum near one."""
+    integer: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise BadInput(f"`low` and `high` must be finite, but got {self.low:g}, {self.high:g}.")
+        if self.low > self.high:
+            raise BadInput(
+                f"`low <= high` must hold, but got low={self.low:g}, high={self.high:g}."
+            )
+        if self.scale == "log" and self.low <= 0:
+            raise BadInput(f"A log scale needs `low > 0`, but got low={self.low:g}.")
+        if self.scale == "reverse_log" and self.high >= 1:
+            raise BadInput(f"A reverse_log scale needs `high < 1`, but got high={self.high:g}.")
+
+    def at(self, fraction: float) -> float | int:
+        """The value that lies `fraction` (0 to 1) of the way from low to high on the scale."""
+        if self.scale == "log":
+            value = self.low * (self.high / self.low) ** fraction
+        elif self.scale == "reverse_log":
+            value = 1 - (1 - self.low) * ((1 - self.high) / (1 - self.low)) ** fraction
+        else:
+            value = self.low + (self.high - self.low) * fraction
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.integer else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A metaparameter that takes one of a few values."""
+
+    options: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            raise BadInput("`options` must name at least one value, but it is empty.")
+
+    def at(self, fraction: float) -> Value:
+        return self.options[min(int(fraction * len(self.options)), len(self.options) - 1)]
+
+
+Space = Mapping[str, Range | Choice | Value]
+"""Metaparameter -> where it is searched; a plain value is fixed."""
+
+
+_GOAL = re.compile(r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A metric and a bound that it must go strictly past, compared in float64."""
+
+    metric: str
+    direction: Literal["<", ">"]
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Goal:
+        match = _GOAL.match(text)
+        try:
+            if match is None:
+                raise ValueError
+            metric, direction, bound = match.groups()
+            goal = cls(metric=metric, direction="<" if direction == "<" else ">", bound=float(bound))
+        except ValueError:
+            raise BadInput(
+                f"A goal is written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
+                f"for example 'val/error < 0.04', but got {text!r}."
+            ) from None
+        if not math.isfinite(goal.bound):
+            raise BadInput(f"A goal's bound must be finite, but got {text!r}.")
+        return goal
+
+    def passed(self, value: float | None) -> bool:
+        if value is None:
+            return False
+        return value < self.bound if self.direction == "<" else value > self.bound
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.direction} {self.bound!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationGrid:
+    """The steps at which a trial is evaluated; the same for every trial of a study."""
+
+    spacing: float
+    """Distance between evaluations, relative to the step reached."""
+    min_gap: int
+    """Fewest steps between evaluations."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.spacing < math.inf:
+            raise BadInput(f"`spacing` must be finite and at least 0, but got {self.spacing:g}.")
+        if self.min_gap < 1:
+            raise BadInput(f"`min_gap` must be at least 1 step, but got {self.min_gap}.")
+
+    def after(self, step: int) -> int:
+        """The evaluation that follows the one at `step`."""
+        return max(math.ceil(step * (1 + self.spacing)), step + self.min_gap)
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class StudyKey:
+    """What tells one study of a run from another."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+
+    def __str__(self) -> str:
+        return f"{self.workload} {self.recipe} batch size {self.batch_size}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One search: a workload, a recipe and a batch size, with all that its trials share."""
+
+    workload: str
+    recipe: str
+    optimizer: str
+    batch_size: int
+    goals: tuple[Goal, ...]
+    """A trial stops once it has passed all of them; with none it runs to its budget."""
+    budget_steps: int
+    grid: EvaluationGrid
+    space: Space
+    trials: int
+
+    @property
+    def key(self) -> StudyKey:
+        return StudyKey(workload=self.workload, recipe=self.recipe, batch_size=self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One training run of one study: a point of its space and a seed."""
+
+    study: Study
+    index: int
+    """Counts from 0 within the study."""
+    seed: int
+    params: Mapping[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One evaluation inside a trial."""
+
+    step: int
+    seconds: float
+    """Spent training so far: the slowest rank's, evaluation and start-up excluded."""
+    metrics: Mapping[str, float]
+    """`split/metric` -> value, in float64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a trial ended."""
+
+    status: Status
+    steps: int
+    seconds: float
+    error: str | None = None
+    """The last lines of what went wrong, for a failed trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedTrial:
+    """A trial with all that was measured in it: what the store keeps."""
+
+    trial: Trial
+    outcome: Outcome
+    measurements: tuple[Measurement, ...] = ()
+    ranks: int = 1
+    started: float | None = None
+    """Wall-clock start, seconds since the epoch."""
+    details: Mapping[str, str] = field(default_factory=dict)

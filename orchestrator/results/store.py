@@ -1,0 +1,206 @@
+"""A run is a folder of plain files; whatever is in them can be read without this project.
+
+    sweep.yaml        the sweep in full          provenance.json  versions, machine, commit
+    studies.json      the studies it comes to    log.txt          what Ray had to say
+    trials/ and measurements/                    Parquet, one file per trial,
+        workload=W/recipe=R/batch_size=B/trial-00007.parquet      partitioned by study
+    frontier.parquet, frontier.csv, report.html  made from the above
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.records import (
+    BadInput,
+    Choice,
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Range,
+    Study,
+    StudyKey,
+)
+from orchestrator.yaml_files import read_yaml, write_yaml
+
+TRIALS = pa.schema(
+    [
+        pa.field("trial", pa.int32(), nullable=False),
+        pa.field("optimizer", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("steps", pa.int64(), nullable=False),
+        pa.field("params", pa.string(), nullable=False),  # JSON
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("ranks", pa.int32(), nullable=False),
+        pa.field("started", pa.float64()),  # seconds since the epoch
+        pa.field("error", pa.string()),
+    ]
+)
+
+MEASUREMENTS = pa.schema(
+    [
+        pa.field("trial", pa.int32(), nullable=False),
+        pa.field("step", pa.int64(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+    ]
+)
+"""Followed by a float64 column for each metric; a metric may be null where it was not measured."""
+
+
+class Run:
+    """The folder that a sweep writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """An existing run; refuses a folder that is none."""
+        if not (path / "sweep.yaml").is_file():
+            raise BadInput(f"{path} is not a run: it holds no sweep.yaml. `orchestrate sweep` makes one.")
+        return cls(path)
+
+    def create(
+        self, sweep: Mapping[str, Any], studies: Iterable[Study], provenance: Mapping[str, Any]
+    ) -> None:
+        """Writes what the run is to be, before anything starts."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write_text(self.path / "studies.json", _to_json([asdict(study) for study in studies]))
+        _write_text(self.path / "provenance.json", _to_json(provenance))
+        # Last, since it is what makes the folder a run.
+        _write_text(self.path / "sweep.yaml", write_yaml(dict(sweep)))
+
+    def check_writable(self) -> None:
+        """Refuses a place where nothing can be written, before anything is paid for."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            raise BadInput(
+                f"The run folder {self.path} can't be written: {error.strerror}. "
+                f"Name another one with --out."
+            ) from None
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "sweep.yaml").is_file()
+
+    def sweep(self) -> dict[str, Any]:
+        """The resolved sweep document."""
+        return read_yaml(self.path / "sweep.yaml")
+
+    def studies(self) -> list[Study]:
+        return [_study(entry) for entry in json.loads((self.path / "studies.json").read_text())]
+
+    def provenance(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.path / "provenance.json").read_text())
+        return document
+
+    def write(self, finished: FinishedTrial) -> None:
+        """Keeps a finished trial. Its row in `trials` comes last and is what says it is complete."""
+        trial = finished.trial
+        name = f"trial-{trial.index:05d}.parquet"
+        _write_table(
+            _measurement_table(finished), self._folder("measurements", trial.study.key) / name
+        )
+        row = {
+            "trial": trial.index,
+            "optimizer": trial.study.optimizer,
+            "status": finished.outcome.status,
+            "steps": finished.outcome.steps,
+            "params": json.dumps(dict(trial.params)),
+            "seed": trial.seed,
+            "seconds": finished.outcome.seconds,
+            "ranks": finished.ranks,
+            "started": finished.started,
+            "error": finished.outcome.error,
+        }
+        table = pa.Table.from_pylist([row], schema=TRIALS)
+        _write_table(table, self._folder("trials", trial.study.key) / name)
+
+    def trials(self, key: StudyKey) -> pa.Table:
+        """The finished trials of a study, in order of index."""
+        tables = _read_all(self._folder("trials", key))
+        return pa.concat_tables(tables) if tables else TRIALS.empty_table()
+
+    def measurements(self, key: StudyKey) -> pa.Table:
+        """The measurements of a study's finished trials, in order of trial and step."""
+        names = {path.name for path in self._folder("trials", key).glob("trial-*.parquet")}
+        tables = _read_all(self._folder("measurements", key), names)
+        if not tables:
+            return MEASUREMENTS.empty_table()
+        return pa.concat_tables(tables, promote_options="default")
+
+    def _folder(self, kind: str, key: StudyKey) -> Path:
+        return (
+            self.path
+            / kind
+            / f"workload={quote(key.workload, safe='')}"
+            / f"recipe={quote(key.recipe, safe='')}"
+            / f"batch_size={key.batch_size}"
+        )
+
+
+def _measurement_table(finished: FinishedTrial) -> pa.Table:
+    measurements = finished.measurements
+    names = sorted({name for measurement in measurements for name in measurement.metrics})
+    columns = {
+        "trial": [finished.trial.index] * len(measurements),
+        "step": [measurement.step for measurement in measurements],
+        "seconds": [measurement.seconds for measurement in measurements],
+        **{name: [m.metrics.get(name) for m in measurements] for name in names},
+    }
+    fields = [*MEASUREMENTS, *(pa.field(name, pa.float64()) for name in names)]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def _read_all(folder: Path, names: set[str] | None = None) -> list[pa.Table]:
+    paths = sorted(folder.glob("trial-*.parquet"))
+    return [
+        pq.ParquetFile(path).read(use_threads=False)
+        for path in paths
+        if names is None or path.name in names
+    ]
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A leading dot hides an unfinished file from every Parquet reader.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    pq.write_table(table, unfinished, compression="zstd")
+    unfinished.replace(path)
+
+
+def _write_text(path: Path, text: str) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+
+
+def _to_json(document: Any) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _study(entry: dict[str, Any]) -> Study:
+    space = {name: _space_entry(value) for name, value in entry["space"].items()}
+    goals = tuple(Goal(**goal) for goal in entry["goals"])
+    grid = EvaluationGrid(**entry["grid"])
+    return Study(**{**entry, "space": space, "goals": goals, "grid": grid})
+
+
+def _space_entry(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return Choice(options=tuple(value["options"])) if "options" in value else Range(**value)

@@ -1,0 +1,16 @@
+"""The training of one trial: torch only, no Ray."""
+
+from orchestrator.training.loop import follow, metric_names, train, train_on_ranks
+from orchestrator.training.optimizers import OPTIMIZERS, check_metaparameters
+from orchestrator.training.ranks import Ranks, open_ranks
+
+__all__ = [
+    "OPTIMIZERS",
+    "Ranks",
+    "check_metaparameters",
+    "follow",
+    "metric_names",
+    "open_ranks",
+    "train",
+    "train_on_ranks",
+]

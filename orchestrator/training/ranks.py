@@ -1,0 +1,145 @@
+"""The processes that train one trial together: rank and sums over ranks, with or without them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+JOIN_TIMEOUT = timedelta(seconds=120)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """This process among those that train a trial together. One rank needs no process group."""
+
+    rank: int = 0
+    count: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """`model` with gradients averaged over ranks as they are computed."""
+        if self.count == 1:
+            return model
+        devices = [self.device] if self.device.type == "cuda" else None
+        # Every rank built the same model from the same seed: nothing to broadcast.
+        return DistributedDataParallel(
+            model, device_ids=devices, init_sync=False, forward_sync_buffers=False
+        )
+
+    def without_averaging(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Gradients of a micro-batch that isn't the step's last stay on their rank."""
+        if isinstance(model, DistributedDataParallel):
+            return model.no_sync()
+        return nullcontext()
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The element-wise sum over ranks, in place."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def maximum(self, values: Tensor) -> Tensor:
+        """The element-wise maximum over ranks, in place."""
+        if self.count > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return values
+
+    def synchronise(self) -> None:
+        """Waits for the device, so that a clock read next tells the truth."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+@contextmanager
+def open_ranks(
+    *, rank: int, count: int, host: str, port: int, device: torch.device
+) -> Iterator[Ranks]:
+    """Joins the process group that rank 0 listens for at `host`:`port`; leaves it at the end."""
+    if count == 1:
+        yield Ranks(device=device)
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    store = dist.TCPStore(host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=count, timeout=JOIN_TIMEOUT
+    )
+    try:
+        yield Ranks(rank=rank, count=count, device=device)
+    finally:
+        dist.destroy_process_group()
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def launch_ranks(
+    count: int, follow: Callable[..., None], *arguments: Any
+) -> Iterator[tuple[Ranks, list[int]]]:
+    """Makes this process rank 0 of `count` on this machine. The others are started here and run
+    `follow(ranks, *arguments)`. Gives the ranks and the process ids in their order."""
+    host = "127.0.0.1"
+    port = _free_port(host) if count > 1 else 0
+    devices = [_local_device(rank) for rank in range(count)]
+    context = multiprocessing.get_context("spawn")
+    others = [
+        context.Process(
+            target=_join_and_follow,
+            args=(rank, count, host, port, devices[rank], follow, arguments),
+            daemon=True,
+        )
+        for rank in range(1, count)
+    ]
+    for process in others:
+        process.start()
+    try:
+        with open_ranks(rank=0, count=count, host=host, port=port, device=devices[0]) as ranks:
+            yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
+    finally:
+        # They end by themselves with the work; an error or an interrupt here ends them too.
+        for process in others:
+            process.join(timeout=5)
+            process.kill()
+
+
+def _join_and_follow(
+    rank: int,
+    count: int,
+    host: str,
+    port: int,
+    device: torch.device,
+    follow: Callable[..., None],
+    arguments: tuple[Any, ...],
+) -> None:
+    torch.set_num_threads(1)
+    with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
+        follow(ranks, *arguments)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _local_device(rank: int) -> torch.device:
+    """A GPU of its own for each rank as long as there are any, else the CPU."""
+    if torch.cuda.device_count() > rank:
+        return torch.device("cuda", rank)
+    return torch.device("cpu")

@@ -1,0 +1,109 @@
+"""The registry of workloads, and how a name in a sweep file becomes one.
+
+    digits/mlp                         a registered workload
+    noisy_quadratic?d=100&replicas=64  with options
+    my_package.my_file:MyWorkload      one's own, by import path
+    path/to/my_file.py:MyWorkload      one's own, by file
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from orchestrator.records import BadInput, unknown
+from orchestrator.workloads.base import Batch, Classification, Split, Tensors, Workload
+from orchestrator.workloads.digits import DigitsMLP
+from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
+
+__all__ = ["REGISTRY", "Batch", "Classification", "Split", "Tensors", "Workload", "load_workload"]
+
+REGISTRY: dict[str, type[Workload]] = {
+    "digits/mlp": DigitsMLP,
+    "noisy_quadratic": NoisyQuadratic,
+}
+
+
+def load_workload(name: str) -> Workload:
+    """The workload that `name` stands for, with the options written behind it."""
+    base, _, query = name.partition("?")
+    factory = _import(base) if ":" in base else REGISTRY.get(base)
+    if factory is None:
+        raise unknown("workload", base, REGISTRY)
+    workload = factory(**_options(base, factory, query))
+    if not isinstance(workload, Workload):
+        raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
+    return workload
+
+
+def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, Any]:
+    fields = {f.name: f for f in dataclasses.fields(factory)} if _is_dataclass(factory) else {}
+    options: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key not in fields:
+            raise unknown(f"option of workload {base!r}:", key, fields)
+        kind = type(fields[key].default)
+        try:
+            options[key] = _parse_bool(text) if kind is bool else kind(text)
+        except ValueError:
+            raise BadInput(
+                f"Option {key!r} of workload {base!r} must be of type {kind.__name__}, "
+                f"but got {text!r}."
+            ) from None
+    return options
+
+
+def _is_dataclass(factory: Callable[..., Any]) -> bool:
+    return isinstance(factory, type) and dataclasses.is_dataclass(factory)
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _import(place: str) -> Callable[..., Any]:
+    """The object at `module:attribute` or `file.py:attribute`."""
+    module_name, _, attribute = place.rpartition(":")
+    try:
+        if module_name.endswith(".py"):
+            module = _import_file(Path(module_name).resolve())
+        else:
+            if "" not in sys.path and str(Path.cwd()) not in sys.path:
+                sys.path.append(str(Path.cwd()))
+            module = importlib.import_module(module_name)
+    except (ImportError, OSError) as error:
+        raise BadInput(
+            f"The workload {place!r} can't be imported: {error}. Write package.module:Class "
+            f"(importable from {Path.cwd()}) or path/to/file.py:Class."
+        ) from error
+    try:
+        found: Callable[..., Any] = getattr(module, attribute)
+    except AttributeError:
+        names = [n for n, v in vars(module).items() if isinstance(v, type)]
+        raise unknown(f"attribute of {module_name}:", attribute, names) from None
+    return found
+
+
+def _import_file(path: Path) -> Any:
+    # The name holds the whole path: two files of one name must not share a module.
+    name = f"orchestrator_user_workload_{path}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise OSError(f"there is no Python file {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

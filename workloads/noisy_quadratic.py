@@ -1,0 +1,93 @@
+"""The noisy quadratic model of Zhang et al. (arXiv 1907.04164): a workload with a known answer.
+
+The risk is 1/2 sum_i h_i x_i^2 with h_i = 1/i; the gradient of one example is its gradient plus
+Gaussian noise of variance h_i in coordinate i. The expected risk after any number of steps follows
+from a short recursion, so what a sweep finds can be held against the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.workloads.base import Batch, Split, Tensors, Workload
+
+
+@dataclass(frozen=True)
+class NoisyQuadratic(Workload):
+    """`replicas` independent draws are trained as one parameter: their mean risk follows the
+    recursion closely, where a single draw crosses its goal early."""
+
+    d: int = 1000
+    """Coordinates of one replica."""
+    replicas: int = 1
+    precondition: float = 0.0
+    """p: gradients are multiplied by h^-p."""
+
+    goal: ClassVar[str] = "val/loss < 0.01"
+    evaluation_spacing: ClassVar[float] = 0.01
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        return {
+            "train": GaussianStream(self.replicas * self.d),
+            "val": Tensors(torch.zeros(1, 1)),
+        }
+
+    def model(self) -> nn.Module:
+        return _Quadratic(self.d, self.replicas, self.precondition)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        losses: Tensor = model(batch[0])
+        return losses
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        return {"loss": model(None).expand(len(batch[0]))}
+
+
+class _Quadratic(nn.Module):
+    curvature: Tensor
+
+    def __init__(self, d: int, replicas: int, precondition: float) -> None:
+        super().__init__()
+        self.register_buffer("curvature", 1 / torch.arange(1, d + 1))
+        # x = scale * weight. The mean over replicas divides each replica's gradient by their
+        # number, the root in the scale undoes that on the way in and out; h^(-p/2) taken twice
+        # is the preconditioner. So a step on `weight` is the model's own step on every x.
+        self.register_buffer("scale", math.sqrt(replicas) * self.curvature ** (-precondition / 2))
+        self.weight = nn.Parameter((1 / self.scale).expand(replicas, d).clone())
+
+    def forward(self, noise: Tensor | None) -> Tensor:
+        x = self.scale * self.weight
+        risk = 0.5 * (self.curvature * x * x).sum(dim=1).mean()
+        if noise is None:
+            return risk
+        pull = (self.curvature.sqrt() * x).flatten() / len(x)
+        return risk + noise @ pull
+
+
+class GaussianStream:
+    """An endless stream of standard normal vectors; vector i is a function of (seed, i) alone."""
+
+    size: int | None = None
+
+    def __init__(self, width: int, device: torch.device | None = None) -> None:
+        self.width = width
+        self.device = device or torch.device("cpu")
+
+    def batch(self, index: Tensor, seed: int) -> Batch:
+        noise = torch.empty(len(index), self.width)
+        generator = torch.Generator()
+        for row, example in zip(noise, index.tolist(), strict=True):
+            # An odd multiplier spreads neighbouring examples over the generator's seeds.
+            generator.manual_seed((seed + 0x9E3779B97F4A7C15 * (example + 1)) % 2**63)
+            row.normal_(generator=generator)
+        return (noise.to(self.device),)
+
+    def to(self, device: torch.device) -> GaussianStream:
+        return GaussianStream(self.width, device)
