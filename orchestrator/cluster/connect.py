@@ -1,0 +1,130 @@
+"""Joining a Ray cluster, or starting one on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+
+from orchestrator.records import BadInput
+from orchestrator.sweep import Resources
+
+logger = logging.getLogger(__name__)
+
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Enough for the few small messages that a sweep on one machine passes around."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster this process is connected to."""
+
+    cpus: int
+    gpus: int
+    dashboard: str | None
+    """Its address, if there is a dashboard."""
+    embedded: bool
+    """Started by this process and ended with it."""
+
+
+@contextmanager
+def connect(address: str | None, log: Path) -> Iterator[Cluster]:
+    """Joins the cluster at `address` (or RAY_ADDRESS), else starts one on this machine.
+
+    What Ray and Tune have to say goes to the file `log`, not to the terminal.
+    """
+    address = address or os.environ.get("RAY_ADDRESS")
+    with _logging_to(log):
+        try:
+            context = _join(address) if address else _start()
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if not address:
+                raise
+            first_line = str(error).strip().splitlines()[0]
+            raise BadInput(
+                f"No Ray cluster could be joined at {address!r}: {first_line} Check the address, "
+                f"and that this machine has the cluster's token (`ray get-auth-token` on its head)."
+            ) from error
+        try:
+            resources = ray.cluster_resources()
+            cluster = Cluster(
+                cpus=int(resources.get("CPU", 0)),
+                gpus=int(resources.get("GPU", 0)),
+                dashboard=context.dashboard_url or None,
+                embedded=not address,
+            )
+            logger.info("connected to %s", cluster)
+            yield cluster
+        finally:
+            ray.shutdown()
+
+
+def _join(address: str) -> ray.client_builder.ClientContext:
+    return ray.init(address=address, log_to_driver=False, configure_logging=False)
+
+
+def _start() -> ray.client_builder.ClientContext:
+    if os.environ["RAY_AUTH_MODE"].lower() != "token":
+        raise BadInput(
+            f"RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']!r}, but a Ray started here listens on "
+            f"every network interface: it is started with token authentication only. Unset it."
+        )
+    return ray.init(
+        address="local",
+        num_cpus=len(os.sched_getaffinity(0)),
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        log_to_driver=False,
+        configure_logging=False,
+    )
+
+
+@contextmanager
+def _logging_to(log: Path) -> Iterator[None]:
+    """Ray gives several of its loggers terminal handlers of their own: all of them are swapped."""
+    handler = logging.FileHandler(log)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "orchestrator")]
+    before = [(each, each.handlers, each.level, each.propagate) for each in loggers]
+    for each in loggers:
+        each.handlers, each.propagate = [handler], False
+        each.setLevel(logging.INFO)
+    # At the end Tune looks for files of the loggers that we turn off, one warning per trial.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for each, handlers, level, propagate in before:
+            each.handlers, each.propagate = handlers, propagate
+            each.setLevel(level)
+        handler.close()
+
+
+def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
+    """`resources` with what was left to the cluster decided; refuses what it can't hold."""
+    gpus = resources.gpus_per_device
+    if gpus is None:
+        gpus = 1 if cluster.gpus else 0
+    if gpus and not cluster.gpus:
+        raise BadInput(
+            "resources.gpus_per_device: 1 was asked for, but the cluster has no GPU. "
+            "Leave it out to train on whatever there is, or write 0 for CPUs."
+        )
+    devices = cluster.gpus if gpus else cluster.cpus
+    if resources.examples_per_device is not None and resources.max_devices > devices:
+        raise BadInput(
+            f"resources.max_devices: {resources.max_devices} were asked for, but the cluster has "
+            f"{devices} {'GPUs' if gpus else 'CPUs'}."
+        )
+    logger.info(
+        "each trial takes up to %d ranks, each with 1 CPU and %d GPU",
+        resources.max_devices if resources.examples_per_device else 1,
+        gpus,
+    )
+    return resources.model_copy(update={"gpus_per_device": gpus})

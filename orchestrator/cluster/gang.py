@@ -1,0 +1,173 @@
+"""The Tune trainable: a warm gang of DDP ranks that trains trial after trial."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+from ray.util.placement_group import get_current_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.sweep import Resources
+from orchestrator.training import Ranks, follow, open_ranks, train
+
+PROGRESS_SECONDS = 1.0
+"""How long a trial trains before it returns to Tune, whose controller can then stop it."""
+
+FINISHED = "finished"
+"""The key of a trial's last result that holds its `FinishedTrial`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GangSettings:
+    """What every gang of a sweep knows; sent once, not with each trial."""
+
+    studies: Sequence[Study]
+    resources: Resources
+    data_dir: Path | None
+
+    def ranks(self, config: Mapping[str, Any]) -> int:
+        return self.resources.ranks(self.studies[config["study"]].batch_size)
+
+    def bundles(self, config: Mapping[str, Any]) -> list[dict[str, float]]:
+        """The resources of each rank: a function of the study, so that studies of one shape share
+        warm gangs."""
+        bundle: dict[str, float] = {"CPU": 1}
+        if self.resources.gpus_per_device:
+            bundle["GPU"] = self.resources.gpus_per_device
+        return [bundle] * self.ranks(config)
+
+    def trial(self, config: Mapping[str, Any]) -> Trial:
+        return Trial(
+            study=self.studies[config["study"]],
+            index=config["index"],
+            seed=config["seed"],
+            params=config["params"],
+        )
+
+
+def to_config(trial: Trial, studies: Sequence[Study]) -> dict[str, Any]:
+    """A trial as Tune carries it: small, plain, readable in the dashboard."""
+    return {
+        "study": studies.index(trial.study),
+        "index": trial.index,
+        "seed": trial.seed,
+        "params": dict(trial.params),
+    }
+
+
+class Gang(tune.Trainable):
+    """Rank 0, which Tune talks to. It starts the other ranks inside its placement group and opens
+    the process group once; `reuse_actors` then hands it one trial after another."""
+
+    def setup(self, config: dict[str, Any], *, settings: GangSettings) -> None:
+        torch.set_num_threads(1)
+        self._settings = settings
+        self._count = settings.ranks(config)
+        self._stack = ExitStack()
+        self._peers = [_start_peer(rank) for rank in range(1, self._count)]
+        self._ranks = self._assemble()
+        self._begin(config)
+
+    def _assemble(self) -> Ranks:
+        host, port = ray.util.get_node_ip_address(), _free_port()
+        joining = [
+            peer.join.remote(rank, self._count, host, port)
+            for rank, peer in enumerate(self._peers, start=1)
+        ]
+        ranks = self._stack.enter_context(
+            open_ranks(rank=0, count=self._count, host=host, port=port, device=_device())
+        )
+        ray.get(joining)
+        return ranks
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._trial = self._settings.trial(config)
+        self._measurements: list[Measurement] = []
+        self._began = time.time()
+        self._following = [
+            peer.follow.remote(self._trial, self._settings.data_dir) for peer in self._peers
+        ]
+        self._training: Generator[Measurement, None, Outcome] = train(
+            self._trial, self._ranks, data_dir=self._settings.data_dir
+        )
+
+    def step(self) -> dict[str, Any]:
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        try:
+            while time.monotonic() < deadline:
+                self._measurements.append(next(self._training))
+        except StopIteration as end:
+            ray.get(self._following)
+            finished = FinishedTrial(
+                trial=self._trial,
+                outcome=end.value,
+                measurements=tuple(self._measurements),
+                ranks=self._count,
+                started=self._began,
+            )
+            return {"done": True, FINISHED: finished}
+        return {"done": False}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._begin(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        self._training.close()
+        for peer in self._peers:
+            ray.kill(peer)
+        self._stack.close()
+
+    # Tune wants both to exist; a trial begins anew when its gang is lost.
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        return None
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        return None
+
+
+@ray.remote
+class _Peer:
+    """A rank other than 0."""
+
+    def join(self, rank: int, count: int, host: str, port: int) -> None:
+        torch.set_num_threads(1)
+        self._stack = ExitStack()
+        self._ranks = self._stack.enter_context(
+            open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
+        )
+
+    def follow(self, trial: Trial, data_dir: Path | None) -> None:
+        follow(self._ranks, trial, None, data_dir)
+
+
+def _start_peer(rank: int) -> Any:
+    group = get_current_placement_group()
+    bundle = group.bundle_specs[rank]
+    place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
+    return _Peer.options(
+        num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0), scheduling_strategy=place
+    ).remote()
+
+
+def _device() -> torch.device:
+    """Ray shows a process the GPUs that are its own; a gang without any trains on the CPU."""
+    if ray.get_gpu_ids() and torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("cpu")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,82 @@
+"""How far a sweep has come: counts per study, kept by whoever runs it and drawn by whoever looks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from orchestrator.records import Status, Study, StudyKey
+
+
+@dataclass(kw_only=True)
+class StudyProgress:
+    study: Study
+    statuses: Counter[Status] = field(default_factory=Counter)
+    running: int = 0
+    best_steps: int | None = None
+    """Fewest steps in which a trial has passed every goal."""
+    busy_seconds: float = 0.0
+    """Wall-clock time of the trials timed so far, added up."""
+    timed: int = 0
+
+    @property
+    def done(self) -> int:
+        return self.statuses.total()
+
+    @property
+    def left(self) -> int:
+        return self.study.trials - self.done
+
+    def add(self, status: Status, steps: int) -> None:
+        self.statuses[status] += 1
+        if status == "reached":
+            self.best_steps = min(steps, self.best_steps or steps)
+
+
+class Progress:
+    """The studies of a sweep; `slots` trials can run at once."""
+
+    def __init__(self, studies: Iterable[Study]) -> None:
+        self.studies = {study.key: StudyProgress(study=study) for study in studies}
+        self.slots = 1
+        self.began = time.monotonic()
+        self._started: dict[tuple[StudyKey, int], float] = {}
+
+    def start(self, key: StudyKey, index: int) -> None:
+        if (key, index) not in self._started:
+            self.studies[key].running += 1
+        self._started[key, index] = time.monotonic()
+
+    def stop(self, key: StudyKey, index: int) -> None:
+        """A trial is off its worker, whether it ended or will be tried again."""
+        began = self._started.pop((key, index), None)
+        if began is not None:
+            self.studies[key].running -= 1
+            self.studies[key].busy_seconds += time.monotonic() - began
+            self.studies[key].timed += 1
+
+    @property
+    def done(self) -> int:
+        return sum(study.done for study in self.studies.values())
+
+    @property
+    def planned(self) -> int:
+        return sum(study.study.trials for study in self.studies.values())
+
+    def seconds_left(self, progress: StudyProgress | None = None) -> float:
+        """An estimate from the trials timed so far, for one study or all; NaN before any.
+        A study without a timed trial is judged by its budget beside that of the others."""
+        timed = [p for p in self.studies.values() if p.timed]
+        steps = sum(p.timed * p.study.budget_steps for p in timed)
+        if not steps:
+            return math.nan
+        per_step = sum(p.busy_seconds for p in timed) / steps
+        chosen = [progress] if progress else list(self.studies.values())
+        seconds = sum(
+            p.left * (p.busy_seconds / p.timed if p.timed else per_step * p.study.budget_steps)
+            for p in chosen
+        )
+        return seconds / self.slots
