@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,18 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.records import BadInput, EvaluationGrid, Goal, Space, Study, unknown
+from orchestrator.records import (
+    BadInput,
+    Choice,
+    EvaluationGrid,
+    Goal,
+    Range,
+    Space,
+    Study,
+    Trial,
+    Value,
+    unknown,
+)
 from orchestrator.search import load_space, space_from
 from orchestrator.training import OPTIMIZERS, check_metaparameters, metric_names
 from orchestrator.workloads import Workload, load_workload
@@ -152,7 +163,8 @@ class Sweep(_Part):
     recipes: list[Recipe] = Field(min_length=1)
     batch_sizes: BatchSizes
     search: Search = Search()
-    budget: Budget
+    budget: Budget | None = None
+    """None: each workload's own."""
     stop: Stop = Stop()
     evaluate: Evaluate = Evaluate()
     resources: Resources = Resources()
@@ -219,6 +231,52 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     return Plan(sweep=sweep, studies=tuple(studies))
 
 
+def single_trial(
+    workload: str,
+    optimizer: str,
+    batch_size: int,
+    *,
+    params: Mapping[str, Value],
+    steps: int | None,
+    seed: int,
+    data_dir: Path | None = None,
+) -> Trial:
+    """A trial by hand. It trains exactly `steps`, or else until the workload's goal or budget.
+    A metaparameter that isn't given takes the middle of its range."""
+    sweep = Sweep.model_validate(
+        {
+            "name": "trial",
+            "workloads": [workload],
+            "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
+            "batch_sizes": [batch_size],
+            "budget": None if steps is None else {"steps": steps},
+        }
+    )
+    (study,) = plan(sweep, data_dir).studies
+    chosen = {
+        name: entry.at(0.5) if isinstance(entry, (Range, Choice)) else entry
+        for name, entry in study.space.items()
+    }
+    if steps is not None:
+        study = replace(study, goals=())
+    return Trial(study=study, index=0, seed=seed, params=chosen)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where two resolved sweeps differ in what they measure, one line for each key. What they are
+    run on doesn't count."""
+    lines = []
+    for key in dict.fromkeys([*old, *new]):
+        before, after = old.get(key), new.get(key)
+        if before == after or key == "resources":
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += [f"{key}.{line}" for line in differences(before, after)]
+        else:
+            lines.append(f"{key}: {before!r} there, {after!r} here")
+    return lines
+
+
 def _studies_of(
     sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
 ) -> Iterable[Study]:
@@ -230,6 +288,7 @@ def _studies_of(
             raise unknown(f"metric of workload {name!r}:", goal.metric, metrics)
     spacing = sweep.evaluate.spacing
     min_examples = sweep.evaluate.min_examples or workload.evaluation_min_examples
+    budget = sweep.budget or Budget.model_validate(dict(workload.budget))
     spaces = {recipe.name: _space(recipe, name) for recipe in sweep.recipes}
     for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size):
         grid = EvaluationGrid(
@@ -243,7 +302,7 @@ def _studies_of(
                 optimizer=recipe.optimizer,
                 batch_size=batch_size,
                 goals=goals,
-                budget_steps=sweep.budget.in_steps(batch_size, train_size),
+                budget_steps=budget.in_steps(batch_size, train_size),
                 grid=grid,
                 space=spaces[recipe.name],
                 trials=sweep.search.trials,

@@ -53,6 +53,8 @@ class Workload:
 
     goal: ClassVar[str]
     """Where steps are counted to unless the sweep says otherwise, e.g. `val/error < 0.04`."""
+    budget: ClassVar[Mapping[str, float]] = {"epochs": 40, "at_least_steps": 2000}
+    """How long a trial may train unless the sweep says otherwise, in a sweep file's words."""
     evaluation_spacing: ClassVar[float] = 0.02
     """Relative distance between evaluations."""
     evaluation_min_examples: ClassVar[int] = 1

@@ -31,6 +31,7 @@ class NoisyQuadratic(Workload):
     """p: gradients are multiplied by h^-p."""
 
     goal: ClassVar[str] = "val/loss < 0.01"
+    budget: ClassVar[Mapping[str, float]] = {"steps": 20_000}
     evaluation_spacing: ClassVar[float] = 0.01
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:

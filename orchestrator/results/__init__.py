@@ -1,6 +1,21 @@
 """What a run keeps on disk, and the frontier read from it."""
 
-from orchestrator.results.frontier import FrontierRow, frontier_of, write_frontier
+from orchestrator.results.frontier import (
+    FrontierRow,
+    frontier_of,
+    parse_goals,
+    to_csv,
+    write_frontier,
+)
+from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Run
 
-__all__ = ["FrontierRow", "Run", "frontier_of", "write_frontier"]
+__all__ = [
+    "FrontierRow",
+    "Run",
+    "frontier_of",
+    "parse_goals",
+    "provenance",
+    "to_csv",
+    "write_frontier",
+]

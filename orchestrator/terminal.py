@@ -1,0 +1,194 @@
+"""What the terminal shows: one live table while a sweep runs, tables for answers."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.progress import Progress, StudyProgress
+from orchestrator.results import FrontierRow
+
+PLAIN_INTERVAL_SECONDS = 30
+REFRESHES_PER_SECOND = 2
+
+console = Console(stderr=True, highlight=False)
+"""Progress and messages; answers go to standard output."""
+
+
+@contextmanager
+def showing(progress: Progress) -> Iterator[None]:
+    """Shows `progress` until the end: a live table on a terminal, else a line now and then."""
+    if console.is_terminal:
+        live = Live(
+            get_renderable=lambda: _table(progress),
+            console=console,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with live:
+            yield
+        return
+    over = threading.Event()
+
+    def print_lines() -> None:
+        while not over.wait(PLAIN_INTERVAL_SECONDS):
+            print(_line(progress), file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=print_lines, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        print(_line(progress), file=sys.stderr, flush=True)
+
+
+def _line(progress: Progress) -> str:
+    finished = sum(study.left == 0 for study in progress.studies.values())
+    running = sum(study.running for study in progress.studies.values())
+    return (
+        f"{progress.done} of {progress.planned} trials, "
+        f"{finished} of {len(progress.studies)} studies, {running} running, "
+        f"{_duration(time.monotonic() - progress.began)} so far, "
+        f"about {_duration(progress.seconds_left())} left"
+    )
+
+
+def _table(progress: Progress) -> Group:
+    """The studies in progress first, then those to come, then those done, as many as fit."""
+    several = len({study.study.workload for study in progress.studies.values()}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    if several:
+        table.add_column("Workload")
+    table.add_column("Recipe")
+    for heading in ("Batch size", "Trials", "Running", "Best steps", "Left"):
+        table.add_column(heading, justify="right")
+    ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
+    room = max(3, console.height - 6)
+    for study in ordered[:room]:
+        table.add_row(*_cells(study, progress, several), style="dim" if not study.left else "")
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(
+        ProgressBar(total=max(progress.planned, 1), completed=progress.done, width=40),
+        Text(_line(progress)),
+    )
+    hidden = len(ordered) - room
+    more = [Text(f"... and {hidden} more studies", style="dim")] if hidden > 0 else []
+    return Group(table, *more, Text(), bar)
+
+
+def _cells(study: StudyProgress, progress: Progress, with_workload: bool) -> list[str]:
+    cells = [
+        study.study.recipe,
+        f"{study.study.batch_size:,}",
+        f"{study.done} / {study.study.trials}",
+        str(study.running or ""),
+        "" if study.best_steps is None else f"{study.best_steps:,}",
+        _duration(progress.seconds_left(study)) if study.left else "done",
+    ]
+    return [study.study.workload, *cells] if with_workload else cells
+
+
+def _duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+    """The frontier as a person reads it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Workload", "Goal", "Recipe"):
+        table.add_column(heading)
+    for heading in ("Batch size", "Steps", "±", "Examples", "Trial"):
+        table.add_column(heading, justify="right")
+    table.add_column("Metaparameters")
+    table.add_column("Notes", style="yellow")
+    for row in rows:
+        steps = "not reached" if row.steps is None else f"{row.steps:,}"
+        table.add_row(
+            Text(row.workload),
+            Text(row.goal),
+            Text(row.recipe),
+            f"{row.batch_size:,}",
+            "censored" if row.censored else steps,
+            "" if row.resolution is None else f"{row.resolution:,}",
+            "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+            "" if row.trial is None else str(row.trial),
+            Text(", ".join(f"{k} {_short(v)}" for k, v in (row.params or {}).items())),
+            Text("; ".join(row.warnings)),
+        )
+    return table
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def print_table(table: Table) -> None:
+    """Prints an answer to standard output, as wide as it needs to be where nobody watches."""
+    out = Console(highlight=False)
+    if not out.is_terminal:
+        out = Console(highlight=False, width=240)
+    out.print(table)
+
+
+def status_table(studies: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Workload")
+    table.add_column("Recipe")
+    for heading in ("Batch size", "Trials", "Best steps"):
+        table.add_column(heading, justify="right")
+    table.add_column("Ended")
+    for study in studies:
+        best = study["best_steps"]
+        table.add_row(
+            Text(study["workload"]),
+            Text(study["recipe"]),
+            f"{study['batch_size']:,}",
+            f"{study['finished']} / {study['planned']}",
+            "" if best is None else f"{best:,}",
+            ", ".join(f"{count} {status}" for status, count in study["trials"].items()),
+        )
+    return table
+
+
+def describe(entries: Sequence[dict[str, Any]]) -> Table:
+    """Entries of a registry, one column for each of their keys."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    for name in names:
+        table.add_column(name.capitalize())
+    for entry in entries:
+        table.add_row(*(Text(_lines(entry.get(name, ""))) for name in names))
+    return table
+
+
+def _lines(value: Any) -> str:
+    """A mapping as one line for each key, nested ones in flow style."""
+    if not isinstance(value, dict):
+        return str(value)
+    return "\n".join(f"{key}: {_flow(item)}" for key, item in value.items())
+
+
+def _flow(value: Any) -> str:
+    if not isinstance(value, dict):
+        return _short(value)
+    return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
