@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
+
 def _exit_with(code: int) -> None:
     raise typer.Exit(code)
 
@@ -142,7 +143,9 @@ def _run_plan(
 
             with connect(address, run.path / "log.txt") as cluster:
                 if cluster.dashboard:
-                    console.print(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
+                    console.print(
+                        f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)"
+                    )
                 with showing(progress):
                     complete = run_trials(
                         run,
@@ -211,7 +214,11 @@ def status(path: RunArgument, as_json: JsonOption = False) -> int:
     for study in run.studies():
         trials = run.trials(study.key)
         statuses = trials["status"].to_pylist()
-        reached = [s for s, how in zip(trials["steps"].to_pylist(), statuses, strict=True) if how == "reached"]
+        reached = [
+            s
+            for s, how in zip(trials["steps"].to_pylist(), statuses, strict=True)
+            if how == "reached"
+        ]
         studies.append(
             {
                 "workload": study.workload,
@@ -224,8 +231,11 @@ def status(path: RunArgument, as_json: JsonOption = False) -> int:
             }
         )
     if as_json:
-        planned, finished = (sum(s[key] for s in studies) for key in ("planned", "finished"))
-        _print_json({"run": str(path), "planned": planned, "finished": finished, "studies": studies})
+        planned = sum(study.trials for study in run.studies())
+        finished = sum(len(run.trials(study.key)) for study in run.studies())
+        _print_json(
+            {"run": str(path), "planned": planned, "finished": finished, "studies": studies}
+        )
     else:
         print_table(status_table(studies))
     return DONE
@@ -282,7 +292,9 @@ def report(
 def trial(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
     optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples per optimizer step, over all ranks.")],
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Examples per optimizer step, over all ranks.")
+    ],
     set_: SetOption = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Processes that share the batch.")] = 1,
@@ -305,7 +317,9 @@ def trial(
     for setting in set_ or []:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise BadInput(f"--set takes KEY=VALUE, for example learning_rate=0.1, not {setting!r}.")
+            raise BadInput(
+                f"--set takes KEY=VALUE, for example learning_rate=0.1, not {setting!r}."
+            )
         params[key] = parse_yaml(text, f"--set {setting}")
     ours = single_trial(
         workload, optimizer, batch_size, params=params, steps=steps, seed=seed, data_dir=data_dir
@@ -338,25 +352,23 @@ def trial(
             }
         )
     else:
-        print(f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of training")
+        print(
+            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of training"
+        )
     return DONE
 
 
 @app.command()
 def workloads(as_json: JsonOption = False) -> int:
     """The registered workloads."""
-    import dataclasses
-
     from orchestrator.terminal import describe, print_table
-    from orchestrator.workloads import REGISTRY
+    from orchestrator.workloads import REGISTRY, options_of
 
     found = [
         {
             "workload": name,
             "goal": entry.goal,
-            "options": {f.name: f.default for f in dataclasses.fields(entry)}
-            if dataclasses.is_dataclass(entry)
-            else {},
+            "options": options_of(entry),
             "description": (entry.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "),
         }
         for name, entry in REGISTRY.items()

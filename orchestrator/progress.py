@@ -1,4 +1,4 @@
-"""How far a sweep has come: counts per study, kept by whoever runs it and drawn by whoever looks."""
+"""How far a sweep has come: counts per study, kept by the one who runs it, drawn by others."""
 
 from __future__ import annotations
 

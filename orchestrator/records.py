@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 Value = float | int | str | bool
@@ -65,6 +65,7 @@ class Range:
 
     def at(self, fraction: float) -> float | int:
         """The value that lies `fraction` (0 to 1) of the way from low to high on the scale."""
+        value: float
         if self.scale == "log":
             value = self.low * (self.high / self.low) ** fraction
         elif self.scale == "reverse_log":
@@ -111,7 +112,9 @@ class Goal:
             if match is None:
                 raise ValueError
             metric, direction, bound = match.groups()
-            goal = cls(metric=metric, direction="<" if direction == "<" else ">", bound=float(bound))
+            goal = cls(
+                metric=metric, direction="<" if direction == "<" else ">", bound=float(bound)
+            )
         except ValueError:
             raise BadInput(
                 f"A goal is written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
@@ -225,4 +228,3 @@ class FinishedTrial:
     ranks: int = 1
     started: float | None = None
     """Wall-clock start, seconds since the epoch."""
-    details: Mapping[str, str] = field(default_factory=dict)

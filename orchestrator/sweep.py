@@ -90,7 +90,7 @@ BatchSizes = Annotated[
     Discriminator(
         _shape_of_sizes,
         custom_error_type="batch_sizes",
-        custom_error_message="write a list, such as [1, 4, full], or {from: 1, to: full, factor: 4}",
+        custom_error_message="write a list like [1, 4, full], or {from: 1, to: full, factor: 4}",
     ),
 ]
 
@@ -216,7 +216,9 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
-        raise BadInput("\n".join(_explain(path, document, dict(e)) for e in error.errors())) from None
+        raise BadInput(
+            "\n".join(_explain(path, document, dict(e)) for e in error.errors())
+        ) from None
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -360,7 +362,9 @@ def _refuse_repeats(kind: str, names: list[str]) -> None:
 def _override(document: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise BadInput(f"--set takes KEY=VALUE, for example search.trials=50, but got {override!r}.")
+        raise BadInput(
+            f"--set takes KEY=VALUE, for example search.trials=50, but got {override!r}."
+        )
     *path, last = key.split(".")
     place: Any = document
     for name in path:

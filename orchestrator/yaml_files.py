@@ -1,4 +1,4 @@
-"""YAML as people write it: `1e-3` is a number, a key given twice is an error, errors name a line."""
+"""YAML as people write it: `1e-3` is a number, a repeated key an error, errors name a line."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The registry of workloads, and how a name in a sweep file becomes one.
 
-    digits/mlp                         a registered workload
-    noisy_quadratic?d=100&replicas=64  with options
-    my_package.my_file:MyWorkload      one's own, by import path
-    path/to/my_file.py:MyWorkload      one's own, by file
+digits/mlp                         a registered workload
+noisy_quadratic?d=100&replicas=64  with options
+my_package.my_file:MyWorkload      one's own, by import path
+path/to/my_file.py:MyWorkload      one's own, by file
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from orchestrator.workloads.base import Batch, Classification, Split, Tensors, W
 from orchestrator.workloads.digits import DigitsMLP
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 
-__all__ = ["REGISTRY", "Batch", "Classification", "Split", "Tensors", "Workload", "load_workload"]
+__all__ = [
+    "REGISTRY",
+    "Batch",
+    "Classification",
+    "Split",
+    "Tensors",
+    "Workload",
+    "load_workload",
+    "options_of",
+]
 
 REGISTRY: dict[str, type[Workload]] = {
     "digits/mlp": DigitsMLP,
@@ -42,13 +51,20 @@ def load_workload(name: str) -> Workload:
     return workload
 
 
+def options_of(factory: Callable[..., Any]) -> dict[str, Any]:
+    """The options that may be written behind a workload's name, and their defaults."""
+    if not (isinstance(factory, type) and dataclasses.is_dataclass(factory)):
+        return {}
+    return {field.name: field.default for field in dataclasses.fields(factory)}
+
+
 def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, Any]:
-    fields = {f.name: f for f in dataclasses.fields(factory)} if _is_dataclass(factory) else {}
+    defaults = options_of(factory)
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
-        if key not in fields:
-            raise unknown(f"option of workload {base!r}:", key, fields)
-        kind = type(fields[key].default)
+        if key not in defaults:
+            raise unknown(f"option of workload {base!r}:", key, defaults)
+        kind = type(defaults[key])
         try:
             options[key] = _parse_bool(text) if kind is bool else kind(text)
         except ValueError:
@@ -57,10 +73,6 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
                 f"but got {text!r}."
             ) from None
     return options
-
-
-def _is_dataclass(factory: Callable[..., Any]) -> bool:
-    return isinstance(factory, type) and dataclasses.is_dataclass(factory)
 
 
 def _parse_bool(text: str) -> bool:

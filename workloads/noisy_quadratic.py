@@ -53,14 +53,16 @@ class NoisyQuadratic(Workload):
 
 class _Quadratic(nn.Module):
     curvature: Tensor
+    scale: Tensor
 
     def __init__(self, d: int, replicas: int, precondition: float) -> None:
         super().__init__()
-        self.register_buffer("curvature", 1 / torch.arange(1, d + 1))
+        curvature = 1 / torch.arange(1, d + 1)
+        self.register_buffer("curvature", curvature)
         # x = scale * weight. The mean over replicas divides each replica's gradient by their
         # number, the root in the scale undoes that on the way in and out; h^(-p/2) taken twice
         # is the preconditioner. So a step on `weight` is the model's own step on every x.
-        self.register_buffer("scale", math.sqrt(replicas) * self.curvature ** (-precondition / 2))
+        self.register_buffer("scale", math.sqrt(replicas) * curvature ** (-precondition / 2))
         self.weight = nn.Parameter((1 / self.scale).expand(replicas, d).clone())
 
     def forward(self, noise: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from orchestrator.cluster.connect import Cluster, connect  # noqa: E402
-from orchestrator.cluster.run import SweepFailed, run_trials  # noqa: E402
+from orchestrator.cluster.connect import Cluster, connect
+from orchestrator.cluster.run import SweepFailed, run_trials
 
 __all__ = ["Cluster", "SweepFailed", "connect", "run_trials"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray._private.worker import BaseContext
 
 from orchestrator.records import BadInput
 from orchestrator.sweep import Resources
@@ -64,11 +65,11 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
             ray.shutdown()
 
 
-def _join(address: str) -> ray.client_builder.ClientContext:
+def _join(address: str) -> BaseContext:
     return ray.init(address=address, log_to_driver=False, configure_logging=False)
 
 
-def _start() -> ray.client_builder.ClientContext:
+def _start() -> BaseContext:
     if os.environ["RAY_AUTH_MODE"].lower() != "token":
         raise BadInput(
             f"RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']!r}, but a Ray started here listens on "

@@ -69,7 +69,8 @@ class Gang(tune.Trainable):
     """Rank 0, which Tune talks to. It starts the other ranks inside its placement group and opens
     the process group once; `reuse_actors` then hands it one trial after another."""
 
-    def setup(self, config: dict[str, Any], *, settings: GangSettings) -> None:
+    def setup(self, config: dict[str, Any], settings: GangSettings | None = None) -> None:
+        assert settings is not None, "comes from tune.with_parameters"
         torch.set_num_threads(1)
         self._settings = settings
         self._count = settings.ranks(config)
@@ -136,7 +137,6 @@ class Gang(tune.Trainable):
         return None
 
 
-@ray.remote
 class _Peer:
     """A rank other than 0."""
 
@@ -153,11 +153,16 @@ class _Peer:
 
 def _start_peer(rank: int) -> Any:
     group = get_current_placement_group()
+    assert group is not None, "Tune starts every gang in a placement group"
     bundle = group.bundle_specs[rank]
     place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
-    return _Peer.options(
-        num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0), scheduling_strategy=place
-    ).remote()
+    return (
+        ray.remote(_Peer)
+        .options(
+            num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0), scheduling_strategy=place
+        )
+        .remote()
+    )
 
 
 def _device() -> torch.device:

@@ -97,7 +97,7 @@ class _Queue(Searcher):
         super().__init__()
         self._waiting = deque(configs)
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+    def suggest(self, trial_id: str) -> Any:
         return self._waiting.popleft() if self._waiting else Searcher.FINISHED
 
     def on_trial_complete(
@@ -140,7 +140,9 @@ class _Recorder(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ours = self._settings.trial(trial.config)
-        logger.warning("%s trial %d lost its workers; it is tried again", ours.study.key, ours.index)
+        logger.warning(
+            "%s trial %d lost its workers; it is tried again", ours.study.key, ours.index
+        )
         self._progress.stop(ours.study.key, ours.index)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

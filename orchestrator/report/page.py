@@ -145,7 +145,8 @@ def _table(rows: Sequence[FrontierRow]) -> str:
         ("Trials", True), ("Notes", True),
     ]  # fmt: skip
     head = "".join(
-        f'<th scope="col"{" class=text" if text else ""}>{escape(name)}</th>' for name, text in heads
+        f'<th scope="col"{" class=text" if text else ""}>{escape(name)}</th>'
+        for name, text in heads
     )
     body = "".join(_table_row(row, names) for row in rows)
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="Frontier table"><table>

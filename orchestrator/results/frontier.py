@@ -170,7 +170,10 @@ def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
     (run.path / ".frontier.csv").replace(run.path / "frontier.csv")
     table = pa.Table.from_pylist(
         [
-            {**row.to_json(), **{k: json.dumps(getattr(row, k)) for k in ("params", "metrics", "trials")}}
+            {
+                **row.to_json(),
+                **{k: json.dumps(getattr(row, k)) for k in ("params", "metrics", "trials")},
+            }
             for row in rows
         ]
         or [{}]

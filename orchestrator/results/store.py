@@ -1,10 +1,10 @@
 """A run is a folder of plain files; whatever is in them can be read without this project.
 
-    sweep.yaml        the sweep in full          provenance.json  versions, machine, commit
-    studies.json      the studies it comes to    log.txt          what Ray had to say
-    trials/ and measurements/                    Parquet, one file per trial,
-        workload=W/recipe=R/batch_size=B/trial-00007.parquet      partitioned by study
-    frontier.parquet, frontier.csv, report.html  made from the above
+sweep.yaml        the sweep in full          provenance.json  versions, machine, commit
+studies.json      the studies it comes to    log.txt          what Ray had to say
+trials/ and measurements/                    Parquet, one file per trial,
+    workload=W/recipe=R/batch_size=B/trial-00007.parquet      partitioned by study
+frontier.parquet, frontier.csv, report.html  made from the above
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Run:
     def open(cls, path: Path) -> Run:
         """An existing run; refuses a folder that is none."""
         if not (path / "sweep.yaml").is_file():
-            raise BadInput(f"{path} is not a run: it holds no sweep.yaml. `orchestrate sweep` makes one.")
+            raise BadInput(
+                f"{path} is not a run: it holds no sweep.yaml. `orchestrate sweep` makes one."
+            )
         return cls(path)
 
     def create(
@@ -109,7 +111,7 @@ class Run:
         return document
 
     def write(self, finished: FinishedTrial) -> None:
-        """Keeps a finished trial. Its row in `trials` comes last and is what says it is complete."""
+        """Keeps a finished trial. Its row in `trials` comes last and says that it is complete."""
         trial = finished.trial
         name = f"trial-{trial.index:05d}.parquet"
         _write_table(

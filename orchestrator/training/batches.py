@@ -15,7 +15,7 @@ class BatchOrder:
     across epoch boundaries, or one after another from an endless stream."""
 
     def __init__(self, *, size: int | None, batch_size: int, seed: int) -> None:
-        assert batch_size >= 1 and (size is None or batch_size <= size), (batch_size, size)
+        assert 1 <= batch_size <= (size or batch_size), (batch_size, size)
         self._size = size
         self._batch_size = batch_size
         self._seed = seed

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import Measurement, Outcome, Status, Trial, derive_seed
+from orchestrator.records import Measurement, Outcome, Status, Study, Trial, derive_seed
 from orchestrator.training.batches import BatchOrder, cut, micro_batches
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, launch_ranks
@@ -38,7 +38,7 @@ def train(
     raw_model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
     model = ranks.wrap(raw_model)
     optimizer = make_optimizer(study.optimizer, raw_model, trial.params)
-    stepper = _Stepper(trial, workload, splits["train"], model, optimizer, ranks, micro_batch)
+    stepper = _Stepper(study, trial.seed, splits["train"], ranks, micro_batch)
 
     unmet = set(study.goals)
     step, seconds, batch_loss = 0, 0.0, math.nan
@@ -47,11 +47,13 @@ def train(
         metrics |= _evaluate(workload, raw_model, splits, trial.seed, ranks)
         yield Measurement(step=step, seconds=seconds, metrics=metrics)
         unmet = {goal for goal in unmet if not goal.passed(metrics.get(goal.metric))}
-        status = _ending(metrics, step, study.budget_steps, goals_met=bool(study.goals) and not unmet)
+        status = _ending(
+            metrics, step, study.budget_steps, goals_met=bool(study.goals) and not unmet
+        )
         if status is not None:
             return Outcome(status=status, steps=step, seconds=seconds)
         until = min(study.grid.after(step), study.budget_steps)
-        batch_loss, spent = stepper.advance(step, until)
+        batch_loss, spent = stepper.advance(workload, model, optimizer, range(step, until))
         step, seconds = until, seconds + spent
 
 
@@ -104,54 +106,51 @@ class _Stepper:
     """Takes optimizer steps on this rank's slice of each global batch."""
 
     def __init__(
-        self,
-        trial: Trial,
-        workload: Workload,
-        train_split: Split,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        ranks: Ranks,
-        micro_batch: int | None,
+        self, study: Study, seed: int, train_split: Split, ranks: Ranks, micro_batch: int | None
     ) -> None:
-        batch_size = trial.study.batch_size
-        slices = cut(batch_size, ranks.count)
-        assert sum(stop - start for start, stop in slices) == batch_size, (slices, batch_size)
+        slices = cut(study.batch_size, ranks.count)
+        assert sum(stop - start for start, stop in slices) == study.batch_size, (slices, study)
         self._slice = slices[ranks.rank]
         self._pieces = micro_batches(self._slice[1] - self._slice[0], micro_batch)
-        self._order = BatchOrder(size=train_split.size, batch_size=batch_size, seed=trial.seed)
+        self._order = BatchOrder(size=train_split.size, batch_size=study.batch_size, seed=seed)
+        self._batch_size = study.batch_size
         # DDP averages over ranks; a step needs the sum over the global batch over its size.
-        self._weight = torch.tensor(ranks.count / batch_size, device=ranks.device)
-        self._batch_size = batch_size
-        self._seed = derive_seed(trial.seed, "data")
-        self._workload, self._split = workload, train_split
-        self._model, self._optimizer, self._ranks = model, optimizer, ranks
+        self._weight = torch.tensor(ranks.count / study.batch_size, device=ranks.device)
+        self._seed = derive_seed(seed, "data")
+        self._split, self._ranks = train_split, ranks
 
-    def advance(self, step: int, until: int) -> tuple[float, float]:
-        """Trains from `step` to `until`. Returns the mean loss over those batches, before each
+    def advance(
+        self,
+        workload: Workload,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        steps: range,
+    ) -> tuple[float, float]:
+        """Trains through `steps`. Returns the mean loss over those batches, before each
         update, and the seconds that the slowest rank took."""
         total = torch.zeros((), device=self._ranks.device)
-        self._model.train()
+        model.train()
         self._ranks.synchronise()
         began = time.perf_counter()
-        for k in range(step, until):
-            self._optimizer.zero_grad()
+        for k in steps:
+            optimizer.zero_grad()
             index = self._order.indices(k, *self._slice)
             for start, stop in self._pieces[:-1]:
-                with self._ranks.without_averaging(self._model):
-                    total += self._backward(index[start:stop])
+                with self._ranks.without_averaging(model):
+                    total += self._backward(workload, model, index[start:stop])
             start, stop = self._pieces[-1]
-            total += self._backward(index[start:stop])
-            self._optimizer.step()
+            total += self._backward(workload, model, index[start:stop])
+            optimizer.step()
         self._ranks.synchronise()
         took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
         took = self._ranks.maximum(took.to(self._ranks.device))
         summed = self._ranks.sum(total.double())
-        return float(summed) / (self._batch_size * (until - step)), float(took)
+        return float(summed) / (self._batch_size * len(steps)), float(took)
 
-    def _backward(self, index: Tensor) -> Tensor:
+    def _backward(self, workload: Workload, model: nn.Module, index: Tensor) -> Tensor:
         batch = self._split.batch(index.to(self._ranks.device), self._seed)
-        loss = self._workload.loss(self._model, batch).sum()
-        loss.backward(self._weight)
+        loss = workload.loss(model, batch).sum()
+        loss.backward(self._weight)  # type: ignore[no-untyped-call]
         return loss.detach()
 
 
@@ -175,7 +174,9 @@ def _evaluate(
             for metric, value in values.items():
                 sums[metric] = sums.get(metric, 0) + value.double().sum()
         means = ranks.sum(torch.stack(list(sums.values()))) / split.size
-        metrics |= {f"{name}/{metric}": mean for metric, mean in zip(sums, means.tolist(), strict=True)}
+        metrics |= {
+            f"{name}/{metric}": mean for metric, mean in zip(sums, means.tolist(), strict=True)
+        }
     return metrics
 
 

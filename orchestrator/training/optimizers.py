@@ -35,9 +35,7 @@ def _momentum(parameters: Parameters, *, learning_rate: float, momentum: float) 
 
 def _nesterov(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
     # Without momentum the two are the same, and torch refuses Nesterov.
-    return SGD(
-        parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, fused=True
-    )
+    return SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, fused=True)
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
@@ -59,6 +57,8 @@ def check_metaparameters(optimizer: str, names: Iterable[str]) -> None:
         raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
 
 
-def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> torch.optim.Optimizer:
+def make_optimizer(
+    name: str, model: nn.Module, params: Mapping[str, Value]
+) -> torch.optim.Optimizer:
     check_metaparameters(name, params)
     return OPTIMIZERS[name].build(model.parameters(), **params)

@@ -71,11 +71,11 @@ def open_ranks(
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store = dist.TCPStore(host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=count, timeout=JOIN_TIMEOUT
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT
     )
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=JOIN_TIMEOUT)
     try:
         yield Ranks(rank=rank, count=count, device=device)
     finally:
