@@ -1,0 +1,91 @@
+"""Shared by the tests: trials of any kind, sweep files, and the command as users call it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from orchestrator.records import EvaluationGrid, Goal, Measurement, Outcome, Study, Trial
+from orchestrator.training import Ranks, train
+
+TINY = {
+    "name": "tiny",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.5"],
+    "recipes": ["sgd"],
+    "batch_sizes": [64, 256],
+    "search": {"trials": 3},
+    "budget": {"steps": 60},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:
+    """A trial of 100 steps of SGD; any field of the trial or its study can be given."""
+    settings: dict[str, Any] = {
+        "optimizer": "sgd",
+        "batch_size": 32,
+        "goals": (),
+        "budget_steps": 100,
+        "grid": EvaluationGrid(spacing=0.05, min_gap=1),
+        "params": {"learning_rate": 0.1},
+        "seed": 1,
+        "index": 0,
+        **changes,
+    }
+    own = {name: settings.pop(name) for name in ("params", "seed", "index")}
+    settings["goals"] = tuple(Goal.parse(goal) for goal in settings["goals"])
+    study = Study(workload=workload, recipe="test", space={}, trials=1, **settings)
+    return Trial(study=study, **own)
+
+
+def run_trial(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
+    """Trains in this process."""
+    return exhaust(train(trial, Ranks(), **options))
+
+
+def exhaust(training: Any) -> tuple[list[Measurement], Any]:
+    """Everything a generator yields, and what it returns."""
+    measurements = []
+    while True:
+        try:
+            measurements.append(next(training))
+        except StopIteration as end:
+            return measurements, end.value
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the tiny sweep with changes; a change to None removes the key."""
+
+    def write(**changes: Any) -> Path:
+        document = {k: v for k, v in {**TINY, **changes}.items() if v is not None}
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write
+
+
+def orchestrate(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a user does."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=300, check=False, **options
+    )
+
+
+def command(*arguments: object) -> list[str]:
+    return [os.path.join(os.path.dirname(sys.executable), "orchestrate"), *map(str, arguments)]

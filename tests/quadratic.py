@@ -1,0 +1,41 @@
+"""The noisy quadratic's expected risk by its closed recursion: the truth that tests compare with."""
+
+import numpy as np
+
+from orchestrator.records import EvaluationGrid
+
+
+def steps_to_goal(
+    *,
+    d: int,
+    goal: float,
+    learning_rate: float,
+    batch_size: int,
+    budget: int,
+    grid: EvaluationGrid,
+    momentum: float = 0.0,
+    precondition: float = 0.0,
+) -> float:
+    """The first evaluated step at which the expected risk is below `goal`; infinite if none is.
+
+    With v <- b v + g, x <- x - a v and g = h x + noise of variance h / B, the second moments
+    X = E x^2, V = E v^2 and C = E x v of each coordinate follow a linear recursion.
+    """
+    h = 1 / np.arange(1, d + 1)
+    a, b = learning_rate * h**-precondition, momentum
+    x, v, c = np.ones(d), np.zeros(d), np.zeros(d)
+    upcoming = 0
+    for step in range(budget + 1):
+        if step == upcoming or step == budget:
+            risk = 0.5 * float(h @ x)
+            if not np.isfinite(risk):
+                break
+            if risk < goal:
+                return step
+            upcoming = grid.after(step)
+        with np.errstate(over="ignore", invalid="ignore"):
+            xv = b * c + h * x
+            v = b * b * v + h * h * x + 2 * b * h * c + h / batch_size
+            c = xv - a * v
+            x = x - 2 * a * xv + a * a * v
+    return float("inf")

@@ -1,0 +1,76 @@
+"""Imports go down the floors of the design, and each heavy library stays behind one folder."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "orchestrator"
+
+FLOORS = {
+    "cli": 6,
+    "terminal": 5,
+    "cluster": 4,
+    "report": 4,
+    "analysis": 3,
+    "sweep": 3,
+    "results": 2,
+    "search": 2,
+    "training": 2,
+    "progress": 2,
+    "workloads": 1,
+    "records": 0,
+    "yaml_files": 1,
+}
+ONLY_IN = {"ray": "cluster", "plotly": "report", "optuna": "search", "typer": "cli"}
+WITHOUT_TORCH = ("results", "analysis", "report", "search", "records", "terminal", "cli")
+# `workloads` is a link, which rglob does not follow.
+FILES = [
+    path
+    for pattern in ("**/*.py", "workloads/**/*.py")
+    for path in ROOT.glob(pattern)
+    if path != ROOT / "__init__.py"
+]
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names imported anywhere in the file, but for type checking only."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down(path: Path) -> None:
+    here = part_of(path)
+    for name in imports(path):
+        library, _, rest = name.partition(".")
+        if library == "orchestrator" and rest:
+            other = rest.split(".")[0]
+            assert other == here or FLOORS[other] < FLOORS[here], f"{here} imports {name}"
+        if library in ONLY_IN and here != ONLY_IN[library]:
+            raise AssertionError(f"{here} imports {name}, which belongs to {ONLY_IN[library]}/")
+        if here in WITHOUT_TORCH and path.name != "cli.py":
+            assert library != "torch", f"{here} imports torch"
+
+
+def test_every_part_has_a_floor() -> None:
+    assert {part_of(path) for path in FILES} == set(FLOORS)

@@ -1,0 +1,136 @@
+"""The frontier against the published definition, written a second way in pandas."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import make_trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.records import (
+    BadInput,
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Status,
+)
+from orchestrator.results import Run, frontier_of, to_csv, write_frontier
+
+GRID = EvaluationGrid(spacing=0, min_gap=10)
+
+
+def write_run(path: Path, curves: list[tuple[Status, list[float]]], goal: str) -> Run:
+    """A run of one study; trial i was measured every 10 steps with the values of curve i."""
+    study = make_trial(goals=[goal], grid=GRID, budget_steps=50).study
+    study = replace(study, trials=len(curves))
+    run = Run(path)
+    run.create({"name": "x"}, [study], {})
+    for index, (status, values) in enumerate(curves):
+        measurements = tuple(
+            Measurement(step=10 * i, seconds=float(i), metrics={"val/error": value})
+            for i, value in enumerate(values)
+        )
+        steps = 10 * max(len(values) - 1, 0)
+        run.write(
+            FinishedTrial(
+                trial=replace(make_trial(index=index), study=study),
+                outcome=Outcome(status=status, steps=steps, seconds=1.0, error="boom"),
+                measurements=measurements,
+            )
+        )
+    return run
+
+
+values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, math.nan])
+curves = st.lists(st.lists(values, min_size=6, max_size=6), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.3"]))
+def test_agrees_with_a_plain_pandas_reading(
+    tmp_path_factory: pytest.TempPathFactory, curves: list[list[float]], goal: str
+) -> None:
+    path = tmp_path_factory.mktemp("run")
+    run = write_run(path, [("exhausted", curve) for curve in curves], goal)
+    (row,) = frontier_of(run)
+
+    table = pd.read_parquet(path / "measurements", partitioning="hive")
+    parsed = Goal.parse(goal)
+    passed = table[table["val/error"].map(parsed.passed)].sort_values(["step", "trial"])
+    if passed.empty:
+        assert (row.reached, row.steps, row.censored) == (False, None, False)
+    else:
+        first = passed.iloc[0]
+        assert (row.steps, row.trial) == (first["step"], first["trial"])
+        assert row.metrics == {"val/error": first["val/error"]}
+        assert row.resolution == (10 if first["step"] else 0)
+
+
+def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        [("reached", [0.5, 0.3, 0.15]), ("exhausted", [0.5, 0.4, 0.4, 0.4, 0.4, 0.05])],
+        "val/error < 0.2",
+    )
+    asked = [Goal.parse(f"val/error < {bound}") for bound in (0.35, 0.2, 0.1)]
+    rows = frontier_of(run, asked)
+    assert [(row.steps, row.trial, row.censored) for row in rows] == [
+        (10, 0, False),
+        (20, 0, False),
+        # Trial 0 stopped at step 20 and might have passed 0.1 before trial 1 did at 50.
+        (50, 1, True),
+    ]
+
+
+def test_a_trial_cut_just_before_the_winning_step_censors_nothing(tmp_path: Path) -> None:
+    curves: list[tuple[Status, list[float]]] = [
+        ("reached", [0.5, 0.3, 0.1]),
+        ("dominated", [0.5, 0.4]),  # its next measurement, at 20, would lose the tie
+    ]
+    (row,) = frontier_of(write_run(tmp_path, curves, "val/error < 0.2"))
+    assert (row.steps, row.trial, row.censored) == (20, 0, False)
+
+
+def test_diverging_later_does_not_undo_a_measurement(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        [("diverged", [0.5, 0.1, math.nan]), ("exhausted", [0.5] * 6)],
+        "val/error < 0.2",
+    )
+    (row,) = frontier_of(run)
+    assert (row.steps, row.trial) == (10, 0)
+    assert dict(row.trials) == {"diverged": 1, "exhausted": 1}
+
+
+def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [("failed", []), ("exhausted", [0.5] * 6)], "val/error < 0.2")
+    next(tmp_path.glob("trials/**/trial-00001.parquet")).unlink()
+    (row,) = frontier_of(run)
+    assert not row.reached
+    text = "; ".join(row.warnings)
+    assert "1 of 2 trials have finished" in text
+    assert "1 of 2 trials failed: boom" in text
+    assert "the best measured" not in text
+
+
+def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [("exhausted", [0.5] * 6)], "val/error < 0.2")
+    with pytest.raises(BadInput, match="val/error"):
+        frontier_of(run, [Goal.parse("val/eror < 0.1")])
+
+
+def test_files_hold_the_same_answer(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [("exhausted", [0.5, 0.1, 0.1, 0.1, 0.1, 0.1])], "val/error < 0.2")
+    rows = frontier_of(run)
+    write_frontier(run, rows)
+    from_csv = pd.read_csv(tmp_path / "frontier.csv")
+    from_parquet = pd.read_parquet(tmp_path / "frontier.parquet")
+    assert from_csv.loc[0, "steps"] == from_parquet.loc[0, "steps"] == rows[0].steps == 10
+    assert json.loads(from_csv.loc[0, "params"]) == {"learning_rate": 0.1}
+    assert "seconds" not in to_csv(rows)

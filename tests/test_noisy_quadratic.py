@@ -1,0 +1,71 @@
+"""The truth: what is trained agrees with the closed recursion of the noisy quadratic model."""
+
+import pytest
+import torch
+from conftest import make_trial, run_trial
+from quadratic import steps_to_goal
+
+from orchestrator.records import EvaluationGrid
+from orchestrator.workloads.noisy_quadratic import GaussianStream
+
+GRID = EvaluationGrid(spacing=0.005, min_gap=1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "batch_size", "learning_rate", "momentum", "precondition"),
+    [
+        ("sgd", 1, 0.05, 0.0, 0.0),
+        ("sgd", 8, 0.3, 0.0, 0.0),
+        ("sgd", 256, 1.5, 0.0, 0.0),
+        ("sgd", 64, 0.1, 0.0, 0.5),
+        ("momentum", 1, 0.01, 0.8, 0.0),
+        ("momentum", 16, 0.05, 0.9, 0.0),
+        ("momentum", 256, 0.5, 0.95, 0.0),
+    ],
+)
+def test_steps_to_goal_are_those_of_the_recursion(
+    optimizer: str, batch_size: int, learning_rate: float, momentum: float, precondition: float
+) -> None:
+    params = {"learning_rate": learning_rate}
+    if optimizer == "momentum":
+        params["momentum"] = momentum
+    trial = make_trial(
+        f"noisy_quadratic?d=50&replicas=300&precondition={precondition}",
+        optimizer=optimizer,
+        batch_size=batch_size,
+        params=params,
+        goals=["val/loss < 0.1"],
+        budget_steps=5000,
+        grid=GRID,
+    )
+    _, outcome = run_trial(trial)
+    expected = steps_to_goal(
+        d=50, goal=0.1, learning_rate=learning_rate, momentum=momentum, grid=GRID,
+        batch_size=batch_size, budget=5000, precondition=precondition,
+    )  # fmt: skip
+    assert outcome.status == "reached"
+    assert outcome.steps == pytest.approx(expected, rel=0.03, abs=1)
+
+
+def test_noise_has_the_stated_moments_and_is_a_function_of_seed_and_index() -> None:
+    stream = GaussianStream(50)
+    (noise,) = stream.batch(torch.arange(4000), seed=1)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.01)
+    assert float(noise.var()) == pytest.approx(1, abs=0.02)
+    assert abs(float(torch.corrcoef(noise[:2])[0, 1])) < 0.5
+    (again,) = stream.batch(torch.tensor([17, 3]), seed=1)
+    assert torch.equal(again, noise[[17, 3]])
+    (other,) = stream.batch(torch.tensor([17]), seed=2)
+    assert not torch.equal(other[0], noise[17])
+
+
+def test_momentum_zero_recursion_is_sgd() -> None:
+    """The reference itself, against the textbook form s <- (1 - a h)^2 s + a^2 h / B."""
+    s, steps = [1.0, 1.0], 0
+    while 0.5 * (s[0] + s[1] / 2) >= 0.1:
+        s = [(1 - 0.2 * h) ** 2 * s_i + 0.04 * h / 4 for h, s_i in zip((1, 0.5), s, strict=True)]
+        steps += 1
+    every_step = EvaluationGrid(spacing=0, min_gap=1)
+    assert steps == steps_to_goal(
+        d=2, goal=0.1, learning_rate=0.2, batch_size=4, budget=100, grid=every_step
+    )

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from scipy.stats import qmc
+
+from orchestrator.records import BadInput, Choice, Range
+from orchestrator.search import design, known_spaces, load_space, propose, space_from
+from orchestrator.sweep import Sweep, plan
+from orchestrator.workloads import REGISTRY
+
+
+def test_a_longer_design_begins_with_the_shorter_one() -> None:
+    assert np.array_equal(design(3, 2, 50)[:20], design(3, 2, 20))
+    assert not np.array_equal(design(3, 2, 20), design(4, 2, 20))
+
+
+def test_the_design_covers_the_cube_better_than_chance() -> None:
+    random = np.random.default_rng(0).random((64, 2))
+    assert qmc.discrepancy(design(0, 2, 64)) < 0.5 * qmc.discrepancy(random)
+
+
+def test_every_batch_size_is_searched_with_the_same_points_and_seeds() -> None:
+    sweep = Sweep.model_validate(
+        {
+            "name": "t",
+            "seed": 5,
+            "workloads": ["digits/mlp"],
+            "recipes": ["momentum", "nesterov"],
+            "batch_sizes": [4, 64],
+            "search": {"trials": 6},
+        }
+    )
+    tables = [
+        [(trial.index, trial.seed, dict(trial.params)) for trial in propose(study, sweep.seed)]
+        for study in plan(sweep).studies
+    ]
+    assert len(tables) == 4
+    assert all(table == tables[0] for table in tables)
+
+
+def test_fixed_values_are_not_searched() -> None:
+    space = space_from({"learning_rate": 0.5, "momentum": {"options": [0.9, 0.99]}}, "here")
+    assert space == {"learning_rate": 0.5, "momentum": Choice(options=(0.9, 0.99))}
+    assert Choice(options=("a", "b", "c")).at(1.0) == "c"
+
+
+@pytest.mark.parametrize("optimizer", known_spaces())
+@pytest.mark.parametrize("workload", REGISTRY)
+def test_every_space_loads_for_every_workload(optimizer: str, workload: str) -> None:
+    assert any(isinstance(entry, Range) for entry in load_space(optimizer, workload).values())
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"low": 3, "high": 1}, "low <= high"),
+        ({"low": 1}, "`high` must be a number"),
+        ({"low": 1, "high": 2, "scale": "lgo"}, "log"),
+        ({"low": 1, "hihg": 2}, "'high'"),
+        ([1, 2], "expected"),
+    ],
+)
+def test_bad_entries_name_the_place_and_the_remedy(entry: object, message: str) -> None:
+    with pytest.raises(BadInput, match=f"file: learning_rate: .*{message}"):
+        space_from({"learning_rate": entry}, "file")

@@ -1,0 +1,184 @@
+"""Sweeps through the real path: Ray, warm gangs, Parquet, frontier, report."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import TINY, command, orchestrate
+from quadratic import steps_to_goal
+
+from orchestrator.cluster import Cluster, SweepFailed, connect, run_trials
+from orchestrator.progress import Progress
+from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.search import propose
+from orchestrator.sweep import Sweep, plan
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with connect(None, tmp_path_factory.mktemp("ray") / "log.txt") as cluster:
+        yield cluster
+
+
+def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[FrontierRow]:
+    """Runs a sweep in this process and returns its frontier."""
+    planned = plan(Sweep.model_validate(document))
+    run = Run(path)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    trials = [t for study in planned.studies for t in propose(study, planned.sweep.seed)]
+    complete = run_trials(
+        run,
+        trials,
+        planned.studies,
+        cluster=cluster,
+        resources=planned.sweep.resources,
+        progress=Progress(planned.studies),
+    )
+    assert complete
+    return frontier_of(run)
+
+
+def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) -> None:
+    document = {
+        "name": "truth",
+        "workloads": ["noisy_quadratic?d=50&replicas=300"],
+        "goals": ["val/loss < 0.1"],
+        "recipes": ["sgd", "momentum"],
+        "batch_sizes": [2, 32, 128],
+        "search": {"trials": 6},
+        "budget": {"steps": 1500},
+        "evaluate": {"spacing": 0.005},
+    }
+    rows = sweep_into(tmp_path, cluster, document)
+    studies = plan(Sweep.model_validate(document)).studies
+    for row, study in zip(rows, studies, strict=True):
+        known = dict(d=50, goal=0.1, batch_size=study.batch_size, budget=1500, grid=study.grid)
+        expected = min(steps_to_goal(**known, **dict(t.params)) for t in propose(study, 0))
+        assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
+
+
+def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    alone = sweep_into(tmp_path / "one", cluster, TINY)
+    shared = {"examples_per_device": 32, "max_devices": 2}
+    together = sweep_into(tmp_path / "two", cluster, {**TINY, "resources": shared})
+    assert [(row.steps, row.trial) for row in alone] == [(r.steps, r.trial) for r in together]
+    ranks = Run(tmp_path / "two").trials(plan(Sweep.model_validate(TINY)).studies[0].key)["ranks"]
+    assert ranks.to_pylist() == [2, 2, 2]
+
+
+BROKEN = """
+from orchestrator.workloads.digits import DigitsMLP
+
+class Broken(DigitsMLP):
+    def loss(self, model, batch):
+        raise RuntimeError("no loss today")
+
+class Fragile(DigitsMLP):
+    def loss(self, model, batch):
+        if len(batch[0]) == 256:
+            raise RuntimeError("not at 256")
+        return super().loss(model, batch)
+"""
+
+
+def test_a_sweep_in_which_nothing_works_stops_and_says_why(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    document = {**TINY, "workloads": [f"{tmp_path}/mine.py:Broken"]}
+    with pytest.raises(SweepFailed, match="no loss today"):
+        sweep_into(tmp_path / "run", cluster, document)
+
+
+def test_failing_trials_do_not_stop_the_others(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    document = {**TINY, "workloads": [f"{tmp_path}/mine.py:Fragile"], "search": {"trials": 2}}
+    good, bad = sweep_into(tmp_path / "run", cluster, document)
+    assert good.reached
+    assert dict(bad.trials) == {"failed": 2}
+    assert any("not at 256" in warning for warning in bad.warnings)
+
+
+def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
+    first = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--json")
+    assert first.returncode == 0, first.stderr
+    rows = json.loads(first.stdout)
+    assert [row["batch_size"] for row in rows] == [64, 256]
+    assert all(row["reached"] and row["trials"] for row in rows)
+    assert (tmp_path / "a" / "report.html").stat().st_size > 10**6
+
+    again = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a")
+    assert again.returncode == 0
+    assert "nothing to train" in again.stderr
+
+    other = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--set", "seed=1")
+    assert other.returncode == 2
+    assert "seed: 0 there, 1 here" in other.stderr
+
+    second = orchestrate("sweep", sweep_file(), "--out", tmp_path / "b")
+    assert second.returncode == 0
+    assert (tmp_path / "a/frontier.csv").read_bytes() == (tmp_path / "b/frontier.csv").read_bytes()
+
+    status = json.loads(orchestrate("status", tmp_path / "a", "--json").stdout)
+    assert (status["planned"], status["finished"]) == (6, 6)
+    table = orchestrate("frontier", tmp_path / "a", "--goal", "val/error<0.7", "--csv").stdout
+    assert len(table.splitlines()) == 3
+    answers = json.loads(orchestrate("report", tmp_path / "a", "--json").stdout)
+    assert answers[0]["max_useful_batch_size"].keys() == {"value", "low", "high"}
+
+
+def test_an_interrupt_keeps_what_was_measured(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = sweep_file(goals=["val/error < 0.04"], budget={"steps": 4000}, search={"trials": 8})
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command("sweep", path, "--out", run), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert f"orchestrate resume {run}" in errors
+    assert "Traceback" not in errors
+    assert (run / "report.html").exists()
+    kept = {p: p.stat().st_mtime_ns for p in run.glob("trials/**/trial-*.parquet")}
+    assert 0 < len(kept) < 16
+
+    assert orchestrate("resume", run).returncode == 0
+    assert len(list(run.glob("trials/**/trial-*.parquet"))) == 16
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    undisturbed = orchestrate("sweep", path, "--out", tmp_path / "whole")
+    assert undisturbed.returncode == 0
+    assert (run / "frontier.csv").read_bytes() == (tmp_path / "whole/frontier.csv").read_bytes()
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    """Until it holds; looks again whenever the process might have moved on."""
+    for _ in range(6000):
+        if condition():
+            return
+        try:
+            process.wait(timeout=0.02)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"ended early: {process.communicate()}")
+    raise AssertionError("waited in vain")
+
+
+def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = sweep_file(goals=["val/error < 0.0001"], batch_sizes=[64])
+    result = orchestrate("sweep", path, "--out", tmp_path / "run")
+    assert result.returncode == 3, result.stderr
+    assert "not reached" in result.stdout
+    assert yaml.safe_load((tmp_path / "run/sweep.yaml").read_text())["name"] == "tiny"

@@ -1,0 +1,134 @@
+"""Bad input is refused before anything starts, naming the key, the value and what would do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import orchestrate
+
+from orchestrator.records import BadInput
+from orchestrator.sweep import differences, find_sweep_file, load_sweep, plan
+
+SweepFile = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workloads": ["digits/mpl"]}, "Did you mean 'digits/mlp'"),
+        ({"recipes": ["momentun"]}, "Did you mean 'momentum'"),
+        ({"recipez": ["sgd"]}, "Did you mean 'recipes'"),
+        ({"search": {"trails": 3}}, "Did you mean 'search.trials'"),
+        ({"search": {"trials": 0}}, "search.trials.*greater than or equal to 1"),
+        ({"batch_sizes": []}, "at least one is needed"),
+        ({"batch_sizes": [5000]}, "5000 is more than the 1400 training examples"),
+        ({"batch_sizes": [0]}, "whole number from 1 up"),
+        ({"batch_sizes": {"from": 1, "to": "ful", "factor": 2}}, "or `full`.*'ful'"),
+        ({"batch_sizes": {"from": 99, "to": 9, "factor": 2}}, "from <= to"),
+        ({"batch_sizes": "full"}, "write a list"),
+        ({"goals": ["val/error"]}, "goals.0.*SPLIT/METRIC < NUMBER"),
+        ({"goals": ["val/err < 0.1"]}, "Did you mean 'val/error'"),
+        ({"budget": {}}, "at least one of steps, epochs"),
+        ({"workloads": None}, "workloads: this key is required"),
+        ({"recipes": [{"name": "a", "optimizer": "sgd", "space": {"lr": 1}}]}, "'lr'"),
+        (
+            {"recipes": [{"name": "sgd", "space": {"learning_rate": {"low": 3, "high": 1}}}]},
+            "recipe 'sgd'.*learning_rate.*low <= high.*low=3, high=1",
+        ),
+        ({"recipes": ["sgd", "sgd"]}, "must be named once"),
+        ({"workloads": ["noisy_quadratic"], "goals": [], "batch_sizes": ["full"]}, "no end of"),
+        ({"workloads": ["noisy_quadratic?dd=3"]}, "Did you mean 'd'"),
+        ({"workloads": ["no.such:Thing"]}, "can't be imported"),
+        ({"workloads": ["no_such.py:Thing"]}, "no Python file"),
+    ],
+)
+def test_bad_sweeps_are_refused(
+    sweep_file: SweepFile, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=f"(?s){message}"):
+        plan(load_sweep(sweep_file(**changes)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: x\nseed: [1\n", "line 3"),
+        ("a: 1\na: 2", "line 2.*given twice"),
+        ("- 1", "key: value"),
+    ],
+)
+def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(BadInput, match=message):
+        load_sweep(tmp_path / "bad.yaml")
+
+
+def test_the_command_exits_with_2_before_ray_starts(sweep_file: SweepFile, tmp_path: Path) -> None:
+    result = orchestrate("sweep", sweep_file(recipes=["sdg"]), "--out", tmp_path / "run")
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: Unknown optimizer 'sdg'")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_that_cannot_be_written_is_refused(sweep_file: SweepFile) -> None:
+    result = orchestrate("sweep", sweep_file(), "--out", "/proc/no/run")
+    assert result.returncode == 2
+    assert "can't be written" in result.stderr
+
+
+def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:
+    path = sweep_file()
+    path.write_text(path.read_text() + "evaluate: {spacing: 1e-1}\n")
+    assert load_sweep(path).evaluate.spacing == 0.1
+
+
+def test_settings_on_the_command_line_win(sweep_file: SweepFile) -> None:
+    sweep = load_sweep(sweep_file(), ["search.trials=7", "batch_sizes=[1, full]"])
+    assert sweep.search.trials == 7
+    assert [study.batch_size for study in plan(sweep).studies] == [1, 1400]
+    with pytest.raises(BadInput, match="KEY=VALUE"):
+        load_sweep(sweep_file(), ["search.trials"])
+
+
+def test_a_ladder_ends_at_its_last_rung(sweep_file: SweepFile) -> None:
+    sizes = {"from": 1, "to": "full", "factor": 4}
+    studies = plan(load_sweep(sweep_file(batch_sizes=sizes))).studies
+    assert [study.batch_size for study in studies] == [1, 4, 16, 64, 256, 1024, 1400]
+    exact = plan(load_sweep(sweep_file(batch_sizes={"from": 2, "to": 64, "factor": 2}))).studies
+    assert [study.batch_size for study in exact] == [2, 4, 8, 16, 32, 64]
+
+
+def test_budgets_are_the_larger_of_what_is_given(sweep_file: SweepFile) -> None:
+    path = sweep_file(budget={"epochs": 2, "at_least_steps": 30}, batch_sizes=[100, 1400])
+    assert [study.budget_steps for study in plan(load_sweep(path)).studies] == [30, 30]
+    longer = load_sweep(path, ["budget.at_least_steps=10"])
+    assert [study.budget_steps for study in plan(longer).studies] == [28, 10]
+
+
+def test_optimizers_is_another_word_for_recipes(sweep_file: SweepFile) -> None:
+    named = load_sweep(sweep_file(recipes=None, optimizers=["sgd", "momentum"]))
+    assert [recipe.optimizer for recipe in named.recipes] == ["sgd", "momentum"]
+
+
+def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path) -> None:
+    import yaml
+
+    sweep = load_sweep(sweep_file(batch_sizes={"from": 1, "to": "full", "factor": 4}))
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep.resolved()))
+    again = load_sweep(tmp_path / "again.yaml")
+    assert again == sweep
+    assert plan(again).studies == plan(sweep).studies
+
+
+def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None:
+    one = load_sweep(sweep_file()).resolved()
+    other = load_sweep(sweep_file(), ["search.trials=9", "resources.max_devices=2"]).resolved()
+    assert differences(one, other) == ["search.trials: 3 there, 9 here"]
+
+
+def test_the_sweeps_that_come_along_are_valid() -> None:
+    quickstart = plan(load_sweep(find_sweep_file(None)))
+    assert len(quickstart.studies) == 21
+    with pytest.raises(BadInput, match="Did you mean 'quickstart'"):
+        find_sweep_file("quickstrat")

@@ -1,0 +1,125 @@
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import exhaust, make_trial, run_trial
+from torch.nn import functional
+
+from orchestrator.records import BadInput
+from orchestrator.training import metric_names, train_on_ranks
+from orchestrator.training.batches import BatchOrder
+from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
+from orchestrator.workloads import load_workload
+
+PARAMS = {"learning_rate": 0.1, "momentum": 0.9}
+
+
+def params_of(optimizer: str) -> dict[str, float]:
+    return {name: PARAMS[name] for name in OPTIMIZERS[optimizer].required}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
+    trial = make_trial(optimizer=optimizer, params=params_of(optimizer), budget_steps=30)
+    measurements, _ = run_trial(trial)
+
+    workload = load_workload("digits/mlp")
+    splits = workload.data(None)
+    from orchestrator.training.loop import _fresh_model, derive_seed
+
+    model = _fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
+    torch_optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=0.1,
+        momentum=0.0 if optimizer == "sgd" else 0.9,
+        nesterov=optimizer == "nesterov",
+    )
+    order = BatchOrder(size=1400, batch_size=32, seed=trial.seed)
+    for k in range(30):
+        inputs, labels = splits["train"].batch(order.indices(k), 0)
+        torch_optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        torch_optimizer.step()
+    inputs, labels = splits["val"].batch(torch.arange(397), 0)
+    with torch.no_grad():
+        expected = functional.cross_entropy(model(inputs), labels)
+    assert measurements[-1].metrics["val/loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, 5), (2, None), (2, 4)])
+def test_topology_does_not_change_the_curve(ranks: int, micro_batch: int | None) -> None:
+    trial = make_trial(batch_size=37, budget_steps=40, optimizer="momentum", params=PARAMS)
+    alone, _ = run_trial(trial)
+    together, (outcome, processes) = exhaust(train_on_ranks(trial, ranks, micro_batch=micro_batch))
+    assert len(set(processes)) == ranks
+    assert outcome.steps == 40
+    for one, other in zip(alone, together, strict=True):
+        assert one.step == other.step
+        for name, value in one.metrics.items():
+            assert other.metrics[name] == pytest.approx(value, rel=1e-4), name
+
+
+def test_more_ranks_than_examples() -> None:
+    trial = make_trial(batch_size=1, budget_steps=5)
+    alone, _ = run_trial(trial)
+    together, _ = exhaust(train_on_ranks(trial, 2))
+    assert together[-1].metrics == pytest.approx(alone[-1].metrics, rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_trial_leaves_nothing_behind(optimizer: str) -> None:
+    trial = make_trial(optimizer=optimizer, params=params_of(optimizer))
+    first, _ = run_trial(trial)
+    torch.manual_seed(99)
+    run_trial(make_trial(seed=5, batch_size=7))
+    again, _ = run_trial(trial)
+    assert [m.metrics for m in first] == [m.metrics for m in again]
+
+
+def test_stops_at_the_first_measurement_past_every_goal() -> None:
+    goals = ["val/error < 0.3", "val/loss < 1.5"]
+    measurements, outcome = run_trial(make_trial(goals=goals, budget_steps=2000))
+    full, _ = run_trial(make_trial(budget_steps=2000))
+    crossings = [
+        next(m.step for m in full if m.metrics[name] < bound)
+        for name, bound in (("val/error", 0.3), ("val/loss", 1.5))
+    ]
+    assert outcome.status == "reached"
+    assert outcome.steps == measurements[-1].step == max(crossings)
+
+
+def test_without_goals_it_spends_its_budget_exactly() -> None:
+    measurements, outcome = run_trial(make_trial(budget_steps=77))
+    assert (outcome.status, outcome.steps, measurements[-1].step) == ("exhausted", 77, 77)
+
+
+def test_divergence_is_told_from_failure() -> None:
+    trial = make_trial("noisy_quadratic?d=10", params={"learning_rate": 50.0}, budget_steps=5000)
+    measurements, outcome = run_trial(trial)
+    assert outcome.status == "diverged"
+    assert outcome.steps < 5000
+    assert not math.isfinite(measurements[-1].metrics["val/loss"])
+
+
+def test_training_time_leaves_evaluation_out() -> None:
+    _, outcome = run_trial(make_trial(budget_steps=20))
+    assert outcome.seconds > 0
+
+
+def test_metric_names_are_those_of_a_measurement() -> None:
+    measurements, _ = run_trial(make_trial(budget_steps=1))
+    assert set(metric_names("digits/mlp")) == set(measurements[-1].metrics)
+
+
+def test_unknown_and_missing_metaparameters_are_refused() -> None:
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(BadInput, match="momentum"):
+        make_optimizer("momentum", model, {"learning_rate": 0.1})
+    with pytest.raises(BadInput, match="'learning_rate'"):
+        make_optimizer("sgd", model, {"learning_rat": 0.1})
+
+
+def test_every_optimizer_has_a_search_space() -> None:
+    folder = Path(__file__).parent.parent / "search_spaces"
+    assert {path.stem for path in folder.glob("*.yaml")} == set(OPTIMIZERS)

@@ -1,0 +1,96 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import make_trial, run_trial
+
+from orchestrator.records import BadInput
+from orchestrator.workloads import REGISTRY, load_workload
+
+OWN = """
+import torch
+from torch import nn
+from orchestrator.workloads import Classification, Tensors
+
+class Blobs(Classification):
+    goal = "val/error < 0.1"
+
+    def data(self, data_dir):
+        inputs = torch.randn(200, 2, generator=torch.Generator().manual_seed(0))
+        labels = (inputs[:, 0] > 0).long()
+        return {"train": Tensors(inputs[:150], labels[:150]),
+                "val": Tensors(inputs[150:], labels[150:])}
+
+    def model(self):
+        return nn.Linear(2, 2)
+"""
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_data_and_models_are_deterministic(name: str) -> None:
+    first, second = load_workload(name), load_workload(name)
+    index = torch.tensor([0, 5, 3])
+    for one, other in zip(
+        first.data(None)["train"].batch(index, 1),
+        second.data(None)["train"].batch(index, 1),
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+    torch.manual_seed(0)
+    weights = [p.clone() for p in first.model().parameters()]
+    torch.manual_seed(0)
+    assert all(map(torch.equal, weights, second.model().parameters()))
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_one_step_lowers_the_loss_on_its_batch(name: str) -> None:
+    workload = load_workload(name)
+    model = workload.model()
+    batch = workload.data(None)["train"].batch(torch.arange(64), 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    before = workload.loss(model, batch)
+    assert before.shape == (64,)
+    before.mean().backward()
+    optimizer.step()
+    with torch.no_grad():
+        assert float(workload.loss(model, batch).mean()) < float(before.detach().mean())
+
+
+def test_digits_are_split_as_stated() -> None:
+    splits = load_workload("digits/mlp").data(None)
+    assert {name: split.size for name, split in splits.items()} == {"train": 1400, "val": 397}
+    inputs, labels = splits["train"].batch(torch.arange(1400), 0)
+    assert (float(inputs.min()), float(inputs.max())) == (0, 1)
+    assert set(labels.tolist()) == set(range(10))
+
+
+def test_own_workload_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    trial = make_trial(f"{tmp_path}/mine.py:Blobs", goals=["val/error < 0.1"], budget_steps=500)
+    _, outcome = run_trial(trial)
+    assert outcome.status == "reached"
+    with pytest.raises(BadInput, match="Did you mean 'Blobs'"):
+        load_workload(f"{tmp_path}/mine.py:Blob")
+
+
+def test_a_users_folder_named_workloads_lives_beside_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "workloads"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "mine.py").write_text(OWN)
+    code = (
+        "from orchestrator.workloads import load_workload;"
+        "print(load_workload('workloads.mine:Blobs').goal, load_workload('digits/mlp').goal)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "val/error < 0.1 val/error < 0.04"
+
+
+def test_options_are_typed() -> None:
+    assert load_workload("noisy_quadratic?d=7&precondition=0.5").model().weight.shape == (1, 7)
+    with pytest.raises(BadInput, match="type int"):
+        load_workload("noisy_quadratic?d=seven")
