@@ -116,7 +116,7 @@ def _run_plan(
     """Trains what is missing from the run, then writes and prints what it says."""
     from orchestrator.progress import Progress
     from orchestrator.search import propose
-    from orchestrator.terminal import console, showing
+    from orchestrator.terminal import say, showing
 
     progress = Progress(planned.studies)
     missing = []
@@ -130,9 +130,9 @@ def _run_plan(
                 progress.studies[study.key].add(row["status"], row["steps"])
     complete = True
     if not missing:
-        console.print(f"{run.path} holds every trial of this sweep: nothing to train.")
+        say(f"{run.path} holds every trial of this sweep: nothing to train.")
     else:
-        console.print(
+        say(
             f"{len(planned.studies)} studies, {len(missing)} trials to train "
             f"({progress.done} are there already), into {run.path}"
         )
@@ -143,9 +143,7 @@ def _run_plan(
 
             with connect(address, run.path / "log.txt") as cluster:
                 if cluster.dashboard:
-                    console.print(
-                        f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)"
-                    )
+                    say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
                 with showing(progress):
                     complete = run_trials(
                         run,
@@ -163,9 +161,9 @@ def _run_plan(
             complete = False
     rows = _write_up(run)
     _print_frontier(rows, as_json)
-    console.print(f"Report: {run.path / 'report.html'}")
+    say(f"Report: {run.path / 'report.html'}")
     if not complete:
-        console.print(f"Interrupted. Go on with: orchestrate resume {run.path}")
+        say(f"Interrupted. Go on with: orchestrate resume {run.path}")
         return INTERRUPTED
     return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
 
@@ -309,7 +307,7 @@ def trial(
     import torch
 
     from orchestrator.sweep import single_trial
-    from orchestrator.terminal import console
+    from orchestrator.terminal import say
     from orchestrator.training import train_on_ranks
     from orchestrator.yaml_files import parse_yaml
 
@@ -325,7 +323,7 @@ def trial(
         workload, optimizer, batch_size, params=params, steps=steps, seed=seed, data_dir=data_dir
     )
     chosen = ", ".join(f"{name}={value:g}" for name, value in ours.params.items())
-    console.print(f"{ours.study.key}: {chosen}")
+    say(f"{ours.study.key}: {chosen}")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)
     measurements = []

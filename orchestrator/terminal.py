@@ -26,6 +26,11 @@ console = Console(stderr=True, highlight=False)
 """Progress and messages; answers go to standard output."""
 
 
+def say(message: str) -> None:
+    """A message to whoever watches; never wrapped, so that paths in it can be copied."""
+    console.print(message, soft_wrap=True, markup=False)
+
+
 @contextmanager
 def showing(progress: Progress) -> Iterator[None]:
     """Shows `progress` until the end: a live table on a terminal, else a line now and then."""

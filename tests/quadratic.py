@@ -1,4 +1,4 @@
-"""The noisy quadratic's expected risk by its closed recursion: the truth that tests compare with."""
+"""The noisy quadratic's expected risk by its closed recursion: the truth to compare with."""
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def steps_to_goal(
     x, v, c = np.ones(d), np.zeros(d), np.zeros(d)
     upcoming = 0
     for step in range(budget + 1):
-        if step == upcoming or step == budget:
+        if step in {upcoming, budget}:
             risk = 0.5 * float(h @ x)
             if not np.isfinite(risk):
                 break

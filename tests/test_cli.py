@@ -12,7 +12,9 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys, orchestrator.cli;"
         "print({'torch', 'ray', 'plotly', 'pyarrow', 'scipy', 'numpy'} & set(sys.modules))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "set()", result
     assert "sweep" in orchestrate("--help").stdout
 

@@ -27,7 +27,7 @@ MAX_FAILURES = 2
 """How often a trial is tried again after its workers died or its code raised."""
 
 GIVE_UP_AFTER = 6
-"""A sweep whose first so many trials all failed is broken: more of them would fail alike."""
+"""A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
 
 ERROR_LINES = 20
 
@@ -84,7 +84,7 @@ def run_trials(
         tuner.fit()
     if recorder.hopeless:
         raise SweepFailed(
-            f"The first {recorder.failed} trials all failed, so the sweep was stopped. "
+            f"Nothing but failures ({recorder.failures} so far), so the sweep was stopped. "
             f"The last error:\n{recorder.last_error}"
         )
     return recorder.ended == len(trials)
@@ -119,12 +119,14 @@ class _Recorder(tune.Callback):
     def __init__(self, run: Run, settings: GangSettings, progress: Progress) -> None:
         self._run, self._settings, self._progress = run, settings, progress
         self.ended = 0
-        self.failed = 0
+        self.failures = 0
         self.last_error = ""
+        self._any_success = False
 
     @property
     def hopeless(self) -> bool:
-        return self.failed == self.ended >= min(GIVE_UP_AFTER, self._progress.planned)
+        enough = self.failures >= GIVE_UP_AFTER or self.ended == self._progress.planned
+        return self.failures > 0 and not self._any_success and enough
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ours = self._settings.trial(trial.config)
@@ -136,21 +138,25 @@ class _Recorder(tune.Callback):
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         finished = result.pop(FINISHED, None)
         if finished is not None:
+            self._any_success = True
             self._keep(finished)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ours = self._settings.trial(trial.config)
-        logger.warning(
-            "%s trial %d lost its workers; it is tried again", ours.study.key, ours.index
-        )
+        logger.warning("%s trial %d failed; it is tried again", ours.study.key, ours.index)
         self._progress.stop(ours.study.key, ours.index)
+        self._note_failure(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        error = _error_text(trial)
-        self.failed += 1
-        self.last_error = error
-        outcome = Outcome(status="failed", steps=0, seconds=0.0, error=error)
+        self._note_failure(trial)
+        outcome = Outcome(status="failed", steps=0, seconds=0.0, error=self.last_error)
         self._keep(FinishedTrial(trial=self._settings.trial(trial.config), outcome=outcome))
+
+    def _note_failure(self, trial: Any) -> None:
+        self.last_error = _error_text(trial)
+        # A node that goes away takes many trials with it and says nothing about the sweep.
+        if "ActorDiedError" not in self.last_error:
+            self.failures += 1
 
     def _keep(self, finished: FinishedTrial) -> None:
         key = finished.trial.study.key
@@ -161,9 +167,12 @@ class _Recorder(tune.Callback):
 
 
 def _error_text(trial: Any) -> str:
-    error = trial.get_error()
-    text = str(getattr(error, "cause", None) or error or "the worker died without a word")
-    return "\n".join(text.strip().splitlines()[-ERROR_LINES:])
+    """The end of the traceback that Tune keeps beside the trial."""
+    try:
+        lines = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
+    except (OSError, TypeError):
+        return "the worker died without a word"
+    return "\n".join(lines[-ERROR_LINES:])
 
 
 class _GiveUp(tune.Stopper):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -73,7 +74,7 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
 
 
 def _row(study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table) -> FrontierRow:
-    usable = trials.filter(pa.compute.not_equal(trials["status"], "failed"))
+    usable = trials.filter(pc.not_equal(trials["status"], "failed"))
     trial, step, value = _columns(measurements, goal.metric)
     with np.errstate(invalid="ignore"):
         passed = value < goal.bound if goal.direction == "<" else value > goal.bound
@@ -103,7 +104,7 @@ def _row(study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table) -> 
         return row
     at = int(first[0])
     earlier = step[(trial == best[1]) & (step < best[0])]
-    winner = usable.filter(pa.compute.equal(usable["trial"], best[1])).to_pylist()[0]
+    winner = usable.filter(pc.equal(usable["trial"], best[1])).to_pylist()[0]
     measurement = measurements.slice(at, 1).to_pylist()[0]
     return replace(
         row,
@@ -152,7 +153,7 @@ def _warnings(
     if len(statuses) < study.trials:
         warnings.append(f"{len(statuses)} of {study.trials} trials have finished")
     if failed := statuses.count("failed"):
-        error = trials.filter(pa.compute.equal(trials["status"], "failed"))["error"][0].as_py()
+        error = trials.filter(pc.equal(trials["status"], "failed"))["error"][0].as_py()
         last = error.strip().splitlines()[-1] if error else "no reason given"
         warnings.append(f"{failed} of {study.trials} trials failed: {last}")
     if values_if_unreached is not None:

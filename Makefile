@@ -1,0 +1,33 @@
+# `make sweep` runs the quickstart; `make test` the tests. Both set up .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup sweep test test-slow test-cluster lint bench
+
+setup: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+sweep: setup
+	$(BIN)/orchestrate sweep
+
+test: setup
+	$(PYTEST)
+
+test-slow: setup
+	$(PYTEST) -m slow
+
+test-cluster: setup
+	$(PYTEST) -m cluster
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
