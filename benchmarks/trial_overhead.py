@@ -1,30 +1,31 @@
 """What orchestration adds to a trial: this project, Ray Tune by itself, and plain torch.
 
-All sides train the same toy trial: digits/mlp, batch size 32, sgd, 200 steps on one thread per
-rank, no goal, evaluated at step 0 and at the end only.
+All sides train the same toy trial: digits/mlp, batch size 32, sgd, 200 steps, one thread per rank,
+no goal, evaluated at step 0 and at the end only. All run on two CPUs of one Ray, which is started
+before anything is timed.
 
-torch         a hand-written loop in this process and nothing else
-ours, 1 slot  `run_trials` with one rank: searcher, warm gang, Parquet files; one trial at a time,
-              since all CPUs but one are held back
-ours          the same on every CPU, where trials, Tune and the driver share the CPUs
-ours, 2 ranks `run_trials` with two gloo ranks for each trial
-tune          a Tune function trainable, as in its tutorial
-tune + train  a Tune function that runs Train's TorchTrainer with two ranks, as documented
+torch          a hand-written loop in this process and nothing else
+ours, 1 slot   `run_trials` with one rank: searcher, warm gang, Parquet files; the other CPU is
+               held back, so one trial at a time
+ours           the same with both CPUs, which two trials share with Tune and this process
+ours, 2 ranks  `run_trials` with two gloo ranks for each trial
+tune           a Tune function trainable, as in its tutorial
+tune + train   a Tune function that runs Train's TorchTrainer with two ranks, as documented
 
-Ray is started once, before anything is timed. The two Tune sides train with the hand-written loop
-and are handed their data ready-made, which is in their favour.
+The two Tune sides train with the hand-written loop and are handed their data ready-made, which is
+in their favour.
 
-slots         trials that run at once
-training      seconds of optimizer steps in a trial; making the model and evaluating are not in it
-wall          seconds from one trial's start to the next one's: the time from a trial's start to the
-              start that is `slots` later, divided by `slots`
-overhead      that same time, not divided, minus the trial's training: all of a slot's time that
-              doesn't go into optimizer steps, in ms
-trials/hour   3600 / wall
+slots          trials that run at once
+training       seconds of optimizer steps in a trial; making model and evaluating are not in it
+wall           seconds from one trial's start to the next one's: from a trial's start to the start
+               `slots` later, divided by `slots`
+overhead       that time, not divided, minus the trial's training: all of a slot's time that
+               doesn't go into optimizer steps, in ms
+trials/hour    3600 / wall
 
-Each is a median over a side's warm trials: all but the first third, in order of start.
+Each is a median over a side's warm trials: all but the first third in order of start.
 
-Bounds: `ours`, with one slot or all, has at most 30 ms of overhead per trial; `ours, 2 ranks` runs
+Bounds: `ours`, with one slot or two, has at most 30 ms of overhead per trial; `ours, 2 ranks` runs
 at least 40 times the trials per hour of `tune + train`.
 """
 
@@ -53,11 +54,17 @@ from orchestrator.search import propose
 from orchestrator.sweep import Resources
 from orchestrator.workloads import load_workload
 
-WORKLOAD = "digits/mlp"
-BATCH_SIZE = 32
-STEPS = 200
-LEARNING_RATES = Range(low=0.01, high=0.3, scale="log")
-RANKS = 2
+# Ray reads its settings when imported: after orchestrator.cluster, which makes them.
+# isort: split
+import ray
+from ray import train, tune
+from ray.train.torch import TorchTrainer, prepare_model
+from ray.tune.integration.ray_train import TuneReportCallback
+from ray.util import placement_group, remove_placement_group
+
+WORKLOAD, BATCH_SIZE, STEPS = "digits/mlp", 32, 200
+LEARNING_RATE = Range(low=0.01, high=0.3, scale="log")
+CPUS = 2
 
 MAX_OVERHEAD_MS = 30
 MIN_SPEED_UP = 40
@@ -66,7 +73,7 @@ Timing = tuple[float, float]
 """A trial's start, in seconds since the epoch, and its seconds of training."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Side:
     name: str
     trials: int
@@ -80,6 +87,7 @@ class Side:
 def summarise(name: str, timings: list[Timing], slots: int) -> Side:
     warm = sorted(timings)[len(timings) // 3 :]
     cycles = [later[0] - trial[0] for trial, later in zip(warm, warm[slots:], strict=False)]
+    overheads = [cycle - trial[1] for trial, cycle in zip(warm, cycles, strict=False)]
     wall = statistics.median(cycles) / slots
     return Side(
         name=name,
@@ -87,54 +95,45 @@ def summarise(name: str, timings: list[Timing], slots: int) -> Side:
         slots=slots,
         wall_seconds=wall,
         training_seconds=statistics.median(seconds for _, seconds in warm),
-        overhead_ms=1e3
-        * statistics.median(c - trial[1] for c, trial in zip(cycles, warm, strict=False)),
+        overhead_ms=1e3 * statistics.median(overheads),
         trials_per_hour=3600 / wall,
     )
 
 
-def load_data() -> dict[str, Tensor]:
+def load_data() -> list[Tensor]:
     splits = load_workload(WORKLOAD).data(None)
-    (inputs, labels), (val_inputs, val_labels) = splits["train"].tensors, splits["val"].tensors
-    return {
-        "inputs": inputs,
-        "labels": labels,
-        "val_inputs": val_inputs,
-        "val_labels": val_labels,
-    }
+    return [*splits["train"].tensors, *splits["val"].tensors]
 
 
 def train_by_hand(
-    data: dict[str, Tensor],
+    data: list[Tensor],
+    learning_rate: float,
     prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
     rank: int = 0,
     ranks: int = 1,
 ) -> float:
-    """One toy trial, or this rank's part of it. Returns the seconds of its steps."""
+    """A toy trial, or one rank's share of it. Returns the seconds of its steps."""
     torch.set_num_threads(1)
+    inputs, labels, val_inputs, val_labels = data
     model = prepare(load_workload(WORKLOAD).model())
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATES.low)
-
-    def evaluate() -> float:
-        with torch.no_grad():
-            return float(functional.cross_entropy(model(data["val_inputs"]), data["val_labels"]))
-
-    evaluate()
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
+    batches = [torch.randint(len(inputs), (BATCH_SIZE,))[rank::ranks] for _ in range(STEPS)]
+    with torch.no_grad():
+        functional.cross_entropy(model(val_inputs), val_labels).item()
     began = time.perf_counter()
-    for _ in range(STEPS):
-        index = torch.randint(len(data["inputs"]), (BATCH_SIZE,))[rank::ranks]
-        inputs, labels = data["inputs"][index], data["labels"][index]
+    for index in batches:
         optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
+        functional.cross_entropy(model(inputs[index]), labels[index]).backward()
         optimizer.step()
     seconds = time.perf_counter() - began
-    evaluate()
+    with torch.no_grad():
+        functional.cross_entropy(model(val_inputs), val_labels).item()
     return seconds
 
 
 def time_torch(trials: int) -> list[Timing]:
     data = load_data()
-    return [(time.time(), train_by_hand(data)) for _ in range(trials)]
+    return [(time.time(), train_by_hand(data, LEARNING_RATE.at(0.5))) for _ in range(trials)]
 
 
 def time_ours(cluster: Cluster, trials: int, resources: Resources) -> list[Timing]:
@@ -146,50 +145,127 @@ def time_ours(cluster: Cluster, trials: int, resources: Resources) -> list[Timin
         goals=(),
         budget_steps=STEPS,
         grid=EvaluationGrid(spacing=0, min_gap=STEPS),
-        space={"learning_rate": LEARNING_RATES},
+        space={"learning_rate": LEARNING_RATE},
         trials=trials,
     )
+    settings = {"cluster": cluster, "resources": resources, "progress": Progress([study])}
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        run_trials(
-            run,
-            propose(study, 0),
-            [study],
-            cluster=cluster,
-            resources=resources,
-            progress=Progress([study]),
-        )
+        run_trials(run, propose(study, 0), [study], **settings)
         rows = run.trials(study.key).to_pylist()
-    assert [row["status"] for row in rows] == ["exhausted"] * trials, rows
+    assert [row["steps"] for row in rows] == [STEPS] * trials, rows
     return [(row["started"], row["seconds"]) for row in rows]
+
+
+def time_tune(trainable: Any, trials: int, folder: str, slots: int) -> list[Timing]:
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"learning_rate": tune.loguniform(LEARNING_RATE.low, LEARNING_RATE.high)},
+        tune_config=tune.TuneConfig(num_samples=trials, max_concurrent_trials=slots),
+        run_config=tune.RunConfig(storage_path=folder, verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors, results.errors
+    return [(result.metrics["started"], result.metrics["seconds"]) for result in results]
+
+
+def time_function(trials: int, slots: int) -> list[Timing]:
+    def function(config: dict[str, Any], data: list[Tensor]) -> None:
+        started = time.time()
+        tune.report({"started": started, "seconds": train_by_hand(data, config["learning_rate"])})
+
+    with tempfile.TemporaryDirectory() as folder:
+        return time_tune(tune.with_parameters(function, data=load_data()), trials, folder, slots)
+
+
+def time_torch_trainer(trials: int, ranks: int) -> list[Timing]:
+    def train_rank(config: dict[str, Any]) -> None:
+        rank = train.get_context().get_world_rank()
+        seconds = train_by_hand(config["data"], config["learning_rate"], prepare_model, rank, ranks)
+        train.report({"started": config["started"], "seconds": seconds})
+
+    def run_trainer(config: dict[str, Any], data: list[Tensor], folder: str) -> None:
+        TorchTrainer(
+            train_rank,
+            train_loop_config={**config, "data": data, "started": time.time()},
+            # A Tune function has to take a bit of a CPU; this leaves it one.
+            scaling_config=train.ScalingConfig(
+                num_workers=ranks, resources_per_worker={"CPU": 0.9}
+            ),
+            run_config=train.RunConfig(
+                name=tune.get_context().get_trial_id(),
+                storage_path=folder,
+                callbacks=[TuneReportCallback()],
+            ),
+        ).fit()
+
+    with tempfile.TemporaryDirectory() as folder:
+        function = tune.with_parameters(run_trainer, data=load_data(), folder=folder)
+        return time_tune(tune.with_resources(function, {"CPU": 0.1}), trials, folder, slots=1)
 
 
 @contextlib.contextmanager
 def cpus_held(count: int) -> Iterator[None]:
-    import ray
-    from ray.util import placement_group, remove_placement_group
-
-    if count == 0:
-        yield
-        return
-    group = placement_group([{"CPU": 1}] * count)
-    ray.get(group.ready())
+    """Leaves Ray `count` CPUs fewer to give away."""
+    held = [placement_group([{"CPU": 1}]) for _ in range(count)]
+    ray.get([group.ready() for group in held])
     try:
         yield
     finally:
-        remove_placement_group(group)
+        for group in held:
+            remove_placement_group(group)
 
 
-def time_tune(trainable: Any, trials: int, **tune_config: Any) -> list[Timing]:
-    """Runs a trainable that reports `started` and `seconds`."""
-    from ray import tune
+def time_all(cluster: Cluster) -> list[Side]:
+    assert cluster.cpus >= CPUS, f"this takes {CPUS} CPUs, but the cluster has {cluster.cpus}"
+    one_rank = Resources(gpus_per_device=0)
+    two_ranks = Resources(examples_per_device=BATCH_SIZE // 2, max_devices=2, gpus_per_device=0)
+    with cpus_held(cluster.cpus - 1):
+        by_hand = summarise("torch", time_torch(60), slots=1)
+        one_slot = summarise("ours, 1 slot", time_ours(cluster, 60, one_rank), slots=1)
+    with cpus_held(cluster.cpus - CPUS):
+        return [
+            by_hand,
+            one_slot,
+            summarise("ours", time_ours(cluster, 60, one_rank), slots=CPUS),
+            summarise("ours, 2 ranks", time_ours(cluster, 20, two_ranks), slots=1),
+            summarise("tune", time_function(8, slots=CPUS), slots=CPUS),
+            summarise("tune + train", time_torch_trainer(2, ranks=2), slots=1),
+        ]
 
-    with tempfile.TemporaryDirectory() as folder:
-        results = tune.Tuner(
-            trainable,
-            param_space={"learning_rate": tune.loguniform(LEARNING_RATES.low, LEARNING_RATES.high)},
-            tune_config=tune.TuneConfig(num_samples=trials, **tune_config),
-            run_config=tune.RunConfig(storage_path=folder, verbose=0),
-        ).fit()
-    assert not results.errors, results.errors
-    return [(result.metrics["started"], result.metrics["seconds"]) for result in results]
+
+def main() -> int:
+    # Ray and Tune have things to print: not where the figures go.
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        tempfile.TemporaryDirectory() as folder,
+        connect(None, Path(folder) / "log.txt") as cluster,
+    ):
+        sides = {side.name: side for side in time_all(cluster)}
+    overhead_ms = max(sides[name].overhead_ms for name in ("ours", "ours, 1 slot"))
+    speed_up = sides["ours, 2 ranks"].trials_per_hour / sides["tune + train"].trials_per_hour
+    ok = overhead_ms <= MAX_OVERHEAD_MS and speed_up >= MIN_SPEED_UP
+
+    print(f"{'':<14}{'trials':>7}{'slots':>6}{'wall s':>9}{'training s':>11}", end="")
+    print(f"{'overhead ms':>12}{'trials/hour':>12}")
+    for side in sides.values():
+        print(f"{side.name:<14}{side.trials:>7}{side.slots:>6}{side.wall_seconds:>9.3f}", end="")
+        print(f"{side.training_seconds:>11.3f}{side.overhead_ms:>12.1f}", end="")
+        print(f"{side.trials_per_hour:>12,.0f}")
+    print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {MAX_OVERHEAD_MS})")
+    print(f"ours at 2 ranks over tune + train: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
+    result = {
+        "benchmark": "trial_overhead",
+        "sides": [asdict(side) for side in sides.values()],
+        "overhead_ms": overhead_ms,
+        "max_overhead_ms": MAX_OVERHEAD_MS,
+        "speed_up": speed_up,
+        "min_speed_up": MIN_SPEED_UP,
+        "ok": ok,
+    }
+    print(json.dumps(result))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -53,16 +52,17 @@ class Scaling:
 
 def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     """The scaling of each workload, recipe and goal in a frontier."""
-
-    def key(row: FrontierRow) -> tuple[str, str, str]:
-        return row.workload, row.goal, row.recipe
-
-    answers = []
-    for (workload, goal, recipe), group in groupby(sorted(rows, key=key), key=key):
-        curve = list(group)
-        points = [(r.batch_size, r.steps) for r in curve if r.steps is not None and not r.censored]
-        answers.append(scaling_of(workload, recipe, goal, points, tested=len(curve)))
-    return answers
+    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
+    for row in rows:
+        curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    return [
+        scaling_of(
+            *names,
+            [(r.batch_size, r.steps) for r in curve if r.steps is not None and not r.censored],
+            tested=len(curve),
+        )
+        for names, curve in curves.items()
+    ]
 
 
 def scaling_of(

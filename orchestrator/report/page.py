@@ -26,10 +26,10 @@ h2 { font-size: 1.25rem; margin: 2.2rem 0 .4rem; }
 p.lead { color: #555; margin-top: .2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: #555; padding-bottom: .4rem; }
+caption { white-space: normal; text-align: left; color: #555; padding-bottom: .4rem; }
 th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #ddd;
          white-space: nowrap; }
-th { border-bottom: 2px solid #999; font-weight: 600; }
+thead th { border-bottom: 2px solid #999; font-weight: 600; }
 .text { text-align: left; }
 td.wrap { white-space: normal; min-width: 14rem; color: #7a3b00; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
@@ -108,11 +108,12 @@ def _panel(
         div_id=f"steps-to-goal-{number}",
         config={"displaylogo": False, "responsive": True},
     )
-    finding = " ".join(_sentence(scaling) for scaling in scalings)
+    sentences = [_sentence(scaling) for scaling in scalings]
+    finding = " ".join(sentences)
     return f"""
 <section>
 <h2>{escape(workload)}, until {escape(goal)}</h2>
-<p>{escape(finding)}</p>
+<ul>{"".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)}</ul>
 <div role="img" aria-label="Steps to goal against batch size. {escape(finding)}">{figure}</div>
 <p class="lead">Both axes are logarithmic. Along the dashed line, twice the batch halves the steps;
 it passes through the point that needed the fewest examples. Scaling is called perfect while steps
