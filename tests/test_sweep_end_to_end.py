@@ -141,6 +141,7 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert answers[0]["max_useful_batch_size"].keys() == {"value", "low", "high"}
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_measured(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -36,8 +36,8 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
         nesterov=optimizer == "nesterov",
     )
     order = BatchOrder(size=1400, batch_size=32, seed=trial.seed)
-    for k in range(30):
-        inputs, labels = splits["train"].batch(order.indices(k), 0)
+    for index in order.walk(range(30)):
+        inputs, labels = splits["train"].batch(index, 0)
         torch_optimizer.zero_grad()
         functional.cross_entropy(model(inputs), labels).backward()
         torch_optimizer.step()

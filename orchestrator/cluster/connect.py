@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
+from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.worker import BaseContext
 
 from orchestrator.records import BadInput
@@ -70,10 +71,11 @@ def _join(address: str) -> BaseContext:
 
 
 def _start() -> BaseContext:
-    if os.environ["RAY_AUTH_MODE"].lower() != "token":
+    if not is_token_auth_enabled():
         raise BadInput(
-            f"RAY_AUTH_MODE is {os.environ['RAY_AUTH_MODE']!r}, but a Ray started here listens on "
-            f"every network interface: it is started with token authentication only. Unset it."
+            "A Ray started here listens on every network interface, so it is started with token "
+            "authentication only, which is off: RAY_AUTH_MODE says so, or ray was imported before "
+            "orchestrator.cluster. Unset the one, or import the other first."
         )
     return ray.init(
         address="local",

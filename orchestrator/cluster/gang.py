@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
 from orchestrator.sweep import Resources
-from orchestrator.training import Ranks, follow, open_ranks, train
+from orchestrator.training import Ranks, follow, free_port, open_ranks, train
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
@@ -80,7 +79,8 @@ class Gang(tune.Trainable):
         self._begin(config)
 
     def _assemble(self) -> Ranks:
-        host, port = ray.util.get_node_ip_address(), _free_port()
+        host = ray.util.get_node_ip_address()
+        port = free_port(host)
         joining = [
             peer.join.remote(rank, self._count, host, port)
             for rank, peer in enumerate(self._peers, start=1)
@@ -170,9 +170,3 @@ def _device() -> torch.device:
     if ray.get_gpu_ids() and torch.cuda.is_available():
         return torch.device("cuda", 0)
     return torch.device("cpu")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])

@@ -114,10 +114,9 @@ class _Stepper:
         self._pieces = micro_batches(self._slice[1] - self._slice[0], micro_batch)
         self._order = BatchOrder(size=train_split.size, batch_size=study.batch_size, seed=seed)
         self._batch_size = study.batch_size
-        # DDP averages over ranks; a step needs the sum over the global batch over its size.
-        self._weight = torch.tensor(ranks.count / study.batch_size, device=ranks.device)
         self._seed = derive_seed(seed, "data")
         self._split, self._ranks = train_split, ranks
+        self._weights: dict[int, Tensor] = {}
 
     def advance(
         self,
@@ -128,30 +127,42 @@ class _Stepper:
     ) -> tuple[float, float]:
         """Trains through `steps`. Returns the mean loss over those batches, before each
         update, and the seconds that the slowest rank took."""
-        total = torch.zeros((), device=self._ranks.device)
         model.train()
+        parameters = list(model.parameters())
+        losses = [torch.zeros((), device=self._ranks.device) for _ in self._pieces]
         self._ranks.synchronise()
         began = time.perf_counter()
-        for k in steps:
-            optimizer.zero_grad()
-            index = self._order.indices(k, *self._slice)
-            for start, stop in self._pieces[:-1]:
+        for index in self._order.walk(steps, *self._slice, device=self._ranks.device):
+            # What zero_grad does, without its bookkeeping, which costs as much as a small layer.
+            for parameter in parameters:
+                parameter.grad = None
+            for number, (start, stop) in enumerate(self._pieces[:-1]):
                 with self._ranks.without_averaging(model):
-                    total += self._backward(workload, model, index[start:stop])
-            start, stop = self._pieces[-1]
-            total += self._backward(workload, model, index[start:stop])
+                    loss = self._backward(workload, model, index[start:stop])
+                losses[number] = losses[number] + loss
+            last = index if len(self._pieces) == 1 else index[self._pieces[-1][0] :]
+            losses[-1] = losses[-1] + self._backward(workload, model, last)
             optimizer.step()
         self._ranks.synchronise()
         took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
         took = self._ranks.maximum(took.to(self._ranks.device))
-        summed = self._ranks.sum(total.double())
-        return float(summed) / (self._batch_size * len(steps)), float(took)
+        total = self._ranks.sum(torch.stack([loss.double().sum() for loss in losses]).sum())
+        return float(total) / (self._batch_size * len(steps)), float(took)
 
     def _backward(self, workload: Workload, model: nn.Module, index: Tensor) -> Tensor:
-        batch = self._split.batch(index.to(self._ranks.device), self._seed)
-        loss = workload.loss(model, batch).sum()
-        loss.backward(self._weight)  # type: ignore[no-untyped-call]
-        return loss.detach()
+        """Adds the gradients of the examples at `index`; returns the loss of each."""
+        losses = workload.loss(model, self._split.batch(index, self._seed))
+        losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
+        return losses.detach()
+
+    def _weights_like(self, losses: Tensor) -> Tensor:
+        """What each example's loss counts in the gradient: a step needs the sum over the global
+        batch over its size, and DDP averages over ranks."""
+        weights = self._weights.get(len(losses))
+        if weights is None:
+            weights = torch.full_like(losses, self._ranks.count / self._batch_size)
+            self._weights[len(losses)] = weights.detach()
+        return weights
 
 
 @torch.no_grad()

@@ -83,6 +83,7 @@ def open_ranks(
 
 
 def free_port(host: str) -> int:
+    """A port on which `host`, an address of this machine, has no listener."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -95,7 +96,7 @@ def launch_ranks(
     """Makes this process rank 0 of `count` on this machine. The others are started here and run
     `follow(ranks, *arguments)`. Gives the ranks and the process ids in their order."""
     host = "127.0.0.1"
-    port = _free_port(host) if count > 1 else 0
+    port = free_port(host) if count > 1 else 0
     devices = [_local_device(rank) for rank in range(count)]
     context = multiprocessing.get_context("spawn")
     others = [
@@ -130,12 +131,6 @@ def _join_and_follow(
     torch.set_num_threads(1)
     with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
         follow(ranks, *arguments)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _local_device(rank: int) -> torch.device:
