@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import ray
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
+from ray._private.services import canonicalize_bootstrap_address
 from ray._private.worker import BaseContext
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
+from ray.exceptions import AuthenticationError
 
 from orchestrator.records import BadInput
 from orchestrator.sweep import Resources
@@ -20,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 256 * 2**20
 """Enough for the few small messages that a sweep on one machine passes around."""
+
+ANSWER_SECONDS = 10
+"""How long a cluster may take to answer before it is called unreachable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +50,7 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
     """
     address = address or os.environ.get("RAY_ADDRESS")
     with _logging_to(log):
-        try:
-            context = _join(address) if address else _start()
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            if not address:
-                raise
-            first_line = str(error).strip().splitlines()[0]
-            raise BadInput(
-                f"No Ray cluster could be joined at {address!r}: {first_line} Check the address, "
-                f"and that this machine has the cluster's token (`ray get-auth-token` on its head)."
-            ) from error
+        context = _join(address) if address else _start()
         try:
             resources = ray.cluster_resources()
             cluster = Cluster(
@@ -67,7 +66,66 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
 
 
 def _join(address: str) -> BaseContext:
-    return ray.init(address=address, log_to_driver=False, configure_logging=False)
+    place = _find(address)
+    # Left to itself, Ray tries for a quarter of an hour, in the words of its C++ core.
+    try:
+        is_open = _knock(place, with_token=False)
+    except ConnectionError:
+        raise BadInput(
+            f"No Ray cluster answers at {address}. Write HOST:PORT of its head, and check that it "
+            f"runs and can be reached from here."
+        ) from None
+    if is_open:
+        if is_token_auth_enabled():
+            raise BadInput(
+                f"The Ray cluster at {address} is open to everyone. If that is meant to be so, "
+                f"set RAY_AUTH_MODE=disabled to join it."
+            )
+    elif not (is_token_auth_enabled() and _knock(place, with_token=True)):
+        raise BadInput(
+            f"The Ray cluster at {address} asks for a token, which is not the one found here (or "
+            f"none was found). On its head, `ray get-auth-token` prints it: put it into "
+            f"RAY_AUTH_TOKEN or ~/.ray/auth_token, and leave RAY_AUTH_MODE unset."
+        )
+    return ray.init(address=place, log_to_driver=False, configure_logging=False)
+
+
+def _find(address: str) -> str:
+    """HOST:PORT of the cluster's control plane; `auto` is the one this machine belongs to."""
+    found = None
+    if "://" not in address:
+        with suppress(ConnectionError, ValueError, OSError):
+            found = canonicalize_bootstrap_address(address)
+    if found is None:
+        raise BadInput(
+            f"No Ray cluster can be found at {address!r}. Write HOST:PORT of its head (6379 unless "
+            f"chosen otherwise), or `auto` on one of its machines."
+        )
+    return str(found)
+
+
+def _knock(place: str, *, with_token: bool) -> bool:
+    """Whether the control plane at `place` lets us in; `ConnectionError` if nobody answers."""
+    metadata = []
+    if with_token:
+        try:
+            token = AuthenticationTokenLoader.instance().get_raw_token()
+        except AuthenticationError:
+            return False
+        metadata = [("authorization", f"Bearer {token}")]
+    with grpc.insecure_channel(place, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
+        try:
+            stub.CheckAlive(
+                gcs_service_pb2.CheckAliveRequest(),  # type: ignore[attr-defined]
+                timeout=ANSWER_SECONDS,
+                metadata=metadata,
+            )
+        except grpc.RpcError as error:
+            if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
+                return False
+            raise ConnectionError(place) from None
+    return True
 
 
 def _start() -> BaseContext:
