@@ -51,6 +51,9 @@ def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
         assert worker["min_workers"] == 0
         assert 0 < worker["max_workers"] <= prepared["max_workers"]
         assert worker["resources"]["GPU"] > 0
+    assert head["resources"]["gpus_on_demand"] == prepared["max_workers"] * max(
+        worker["resources"]["GPU"] for worker in types.values()
+    )
     assert 0 < prepared["idle_timeout_minutes"] <= 30
     assert prepared["provider"]["cache_stopped_nodes"] is False
 

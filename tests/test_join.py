@@ -71,7 +71,7 @@ def running_head(*, mode: str) -> Iterator[Head]:
     command = [
         RAY, "start", "--head", "--block", "--port=0", "--include-dashboard=false",
         f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
-        "--num-cpus=2", "--object-store-memory=100000000", f"--temp-dir={folder}",
+        "--num-cpus=2", '--resources={"gpus_on_demand": 3}', "--object-store-memory=100000000", f"--temp-dir={folder}",
     ]  # fmt: skip
     log = folder / "head.log"
     with log.open("wb") as output:
@@ -108,7 +108,8 @@ def test_a_sweep_joins_the_cluster_and_leaves_it_running(
 ) -> None:
     run = tmp_path / "run"
     env = environment(RAY_AUTH_TOKEN=head.token)
-    command = ["sweep", sweep_file(**SMALL), "--out", run]
+    cpus_only = {"gpus_per_device": 0}
+    command = ["sweep", sweep_file(**SMALL, resources=cpus_only), "--out", run]
     if given_as == "--address":
         command += ["--address", head.address]
     else:
@@ -117,6 +118,7 @@ def test_a_sweep_joins_the_cluster_and_leaves_it_running(
     assert result.returncode == 0, result.stderr
     assert len((run / "frontier.csv").read_text().splitlines()) == 3
     log = (run / "log.txt").read_text()
+    assert "gpus=3" in log, "those to be had on demand count"
     assert "embedded=False" in log, log
     assert head.answers()
 
@@ -143,7 +145,9 @@ def test_a_cluster_open_to_everyone_is_joined_only_on_demand(
         errors = refusal(head.address, sweep_file(**SMALL), tmp_path / "run", env)
         assert "RAY_AUTH_MODE=disabled" in errors
         env["RAY_AUTH_MODE"] = "disabled"
-        result = orchestrate("resume", tmp_path / "run", "--address", head.address, env=env)
+        command = ["sweep", sweep_file(**SMALL, resources={"gpus_per_device": 0})]
+        command += ["--out", tmp_path / "run", "--address", head.address]
+        result = orchestrate(*command, env=env)
     assert result.returncode == 0, result.stderr
 
 

@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 OBJECT_STORE_BYTES = 256 * 2**20
 """Enough for the few small messages that a sweep on one machine passes around."""
 
+ON_DEMAND = "gpus_on_demand"
+"""The resource by which the head of an autoscaled cluster says how many GPUs can be had: nothing
+in Ray tells a driver of machines that are not there yet."""
+
 ANSWER_SECONDS = 10
 """How long a cluster may take to answer before it is called unreachable."""
 
@@ -36,6 +40,7 @@ class Cluster:
 
     cpus: int
     gpus: int
+    """There now, or to be had on demand."""
     dashboard: str | None
     """Its address, if there is a dashboard."""
     embedded: bool
@@ -55,7 +60,7 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
             resources = ray.cluster_resources()
             cluster = Cluster(
                 cpus=int(resources.get("CPU", 0)),
-                gpus=int(resources.get("GPU", 0)),
+                gpus=int(max(resources.get("GPU", 0), resources.get(ON_DEMAND, 0))),
                 dashboard=context.dashboard_url or None,
                 embedded=not address,
             )

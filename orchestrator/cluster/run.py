@@ -61,7 +61,10 @@ def run_trials(
         tune.with_parameters(Gang, settings=settings),
         lambda config: tune.PlacementGroupFactory(settings.bundles(config), strategy="PACK"),
     )
-    with tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch, _quiet_tune():
+    with (
+        tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
+        _quiet_tune(pending=2 if cluster.embedded else progress.slots),
+    ):
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
@@ -189,14 +192,15 @@ class _GiveUp(tune.Stopper):
 
 
 @contextmanager
-def _quiet_tune() -> Iterator[None]:
-    """Tune without its loggers (the main cost of small trials), its tables and its snapshots."""
+def _quiet_tune(*, pending: int) -> Iterator[None]:
+    """Tune without its loggers (the main cost of small trials), its tables and its snapshots.
+    An autoscaler sees as much demand as there are trials `pending`."""
     settings = {
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "RAY_AIR_NEW_OUTPUT": "0",
         "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
         "TUNE_PRINT_ALL_TRIAL_ERRORS": "1",
-        "TUNE_MAX_PENDING_TRIALS_PG": "2",
+        "TUNE_MAX_PENDING_TRIALS_PG": str(max(pending, 2)),
         "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
     before = {name: os.environ.get(name) for name in settings}
