@@ -322,7 +322,7 @@ def trial(
     ours = single_trial(
         workload, optimizer, batch_size, params=params, steps=steps, seed=seed, data_dir=data_dir
     )
-    chosen = ", ".join(f"{name}={value:g}" for name, value in ours.params.items())
+    chosen = ", ".join(f"{name}={value}" for name, value in ours.params.items())
     say(f"{ours.study.key}: {chosen}")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)

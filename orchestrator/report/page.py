@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -15,7 +14,7 @@ from orchestrator.analysis import Estimate, Scaling
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.records import Value
 from orchestrator.report.figures import steps_to_goal
-from orchestrator.results import FrontierRow
+from orchestrator.results import FrontierRow, write_text
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -48,9 +47,7 @@ def write_report(
 ) -> None:
     """Writes the report of one run to `path`, whole or not at all."""
     page = _page(title, rows, scalings, provenance, sweep_file)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.replace(path)
+    write_text(path, page)
 
 
 def _page(

@@ -8,7 +8,7 @@ from orchestrator.results.frontier import (
     write_frontier,
 )
 from orchestrator.results.provenance import provenance
-from orchestrator.results.store import Run
+from orchestrator.results.store import Run, write_text
 
 __all__ = [
     "FrontierRow",
@@ -18,4 +18,5 @@ __all__ = [
     "provenance",
     "to_csv",
     "write_frontier",
+    "write_text",
 ]

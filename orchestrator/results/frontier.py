@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, Value, unknown
-from orchestrator.results.store import Run
+from orchestrator.results.store import Run, write_table, write_text
 
 STOPPED_EARLY = ("reached", "dominated")
 
@@ -167,8 +166,7 @@ def _warnings(
 def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
     """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
     rows = list(rows)
-    (run.path / ".frontier.csv").write_text(to_csv(rows), encoding="utf-8")
-    (run.path / ".frontier.csv").replace(run.path / "frontier.csv")
+    write_text(run.path / "frontier.csv", to_csv(rows))
     table = pa.Table.from_pylist(
         [
             {
@@ -179,8 +177,7 @@ def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
         ]
         or [{}]
     )
-    pq.write_table(table, run.path / ".frontier.parquet")
-    (run.path / ".frontier.parquet").replace(run.path / "frontier.parquet")
+    write_table(run.path / "frontier.parquet", table)
 
 
 def to_csv(rows: Iterable[FrontierRow]) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,10 +79,10 @@ class Run:
     ) -> None:
         """Writes what the run is to be, before anything starts."""
         self.path.mkdir(parents=True, exist_ok=True)
-        _write_text(self.path / "studies.json", _to_json([asdict(study) for study in studies]))
-        _write_text(self.path / "provenance.json", _to_json(provenance))
+        write_text(self.path / "studies.json", _to_json([asdict(study) for study in studies]))
+        write_text(self.path / "provenance.json", _to_json(provenance))
         # Last, since it is what makes the folder a run.
-        _write_text(self.path / "sweep.yaml", write_yaml(dict(sweep)))
+        write_text(self.path / "sweep.yaml", write_yaml(dict(sweep)))
 
     def check_writable(self) -> None:
         """Refuses a place where nothing can be written, before anything is paid for."""
@@ -114,8 +115,8 @@ class Run:
         """Keeps a finished trial. Its row in `trials` comes last and says that it is complete."""
         trial = finished.trial
         name = f"trial-{trial.index:05d}.parquet"
-        _write_table(
-            _measurement_table(finished), self._folder("measurements", trial.study.key) / name
+        write_table(
+            self._folder("measurements", trial.study.key) / name, _measurement_table(finished)
         )
         row = {
             "trial": trial.index,
@@ -130,7 +131,7 @@ class Run:
             "error": finished.outcome.error,
         }
         table = pa.Table.from_pylist([row], schema=TRIALS)
-        _write_table(table, self._folder("trials", trial.study.key) / name)
+        write_table(self._folder("trials", trial.study.key) / name, table)
 
     def trials(self, key: StudyKey) -> pa.Table:
         """The finished trials of a study, in order of index."""
@@ -177,18 +178,24 @@ def _read_all(folder: Path, names: set[str] | None = None) -> list[pa.Table]:
     ]
 
 
-def _write_table(table: pa.Table, path: Path) -> None:
+def write_table(path: Path, table: pa.Table) -> None:
+    with replacing(path) as unfinished:
+        pq.write_table(table, unfinished, compression="zstd")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place to write what shall be at `path`, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # A leading dot hides an unfinished file from every Parquet reader.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(table, unfinished, compression="zstd")
+    yield unfinished
     unfinished.replace(path)
 
 
-def _write_text(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _to_json(document: Any) -> str:
