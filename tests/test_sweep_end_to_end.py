@@ -1,6 +1,7 @@
 """Sweeps through the real path: Ray, warm gangs, Parquet, frontier, report."""
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -139,6 +140,17 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert len(table.splitlines()) == 3
     answers = json.loads(orchestrate("report", tmp_path / "a", "--json").stdout)
     assert answers[0]["max_useful_batch_size"].keys() == {"value", "low", "high"}
+
+
+def test_the_readmes_own_workload(tmp_path: Path) -> None:
+    text = (Path(__file__).parent.parent / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    (tmp_path / "mine.py").write_text(code)
+    document = {**TINY, "workloads": ["mine.py:Blobs"], "goals": []}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(document))
+    result = orchestrate("sweep", "sweep.yaml", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "runs/tiny/report.html").exists()
 
 
 @pytest.mark.slow

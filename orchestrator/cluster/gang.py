@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
@@ -33,6 +34,8 @@ class GangSettings:
     studies: Sequence[Study]
     resources: Resources
     data_dir: Path | None
+    folder: Path
+    """Where the command was given: what relative paths in the sweep file start from."""
 
     def ranks(self, config: Mapping[str, Any]) -> int:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
@@ -45,6 +48,19 @@ class GangSettings:
             bundle["GPU"] = self.resources.gpus_per_device
         return [bundle] * self.ranks(config)
 
+    def configs(self, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+        """Trials as Tune carries them: small, plain, readable in the dashboard."""
+        numbers = {study.key: number for number, study in enumerate(self.studies)}
+        return [
+            {
+                "study": numbers[trial.study.key],
+                "index": trial.index,
+                "seed": trial.seed,
+                "params": dict(trial.params),
+            }
+            for trial in trials
+        ]
+
     def trial(self, config: Mapping[str, Any]) -> Trial:
         return Trial(
             study=self.studies[config["study"]],
@@ -54,23 +70,13 @@ class GangSettings:
         )
 
 
-def to_config(trial: Trial, studies: Sequence[Study]) -> dict[str, Any]:
-    """A trial as Tune carries it: small, plain, readable in the dashboard."""
-    return {
-        "study": studies.index(trial.study),
-        "index": trial.index,
-        "seed": trial.seed,
-        "params": dict(trial.params),
-    }
-
-
 class Gang(tune.Trainable):
     """Rank 0, which Tune talks to. It starts the other ranks inside its placement group and opens
     the process group once; `reuse_actors` then hands it one trial after another."""
 
     def setup(self, config: dict[str, Any], settings: GangSettings | None = None) -> None:
         assert settings is not None, "comes from tune.with_parameters"
-        torch.set_num_threads(1)
+        _settle_in(settings.folder)
         self._settings = settings
         self._count = settings.ranks(config)
         self._stack = ExitStack()
@@ -82,7 +88,7 @@ class Gang(tune.Trainable):
         host = ray.util.get_node_ip_address()
         port = free_port(host)
         joining = [
-            peer.join.remote(rank, self._count, host, port)
+            peer.join.remote(rank, self._count, host, port, self._settings.folder)
             for rank, peer in enumerate(self._peers, start=1)
         ]
         ranks = self._stack.enter_context(
@@ -140,8 +146,8 @@ class Gang(tune.Trainable):
 class _Peer:
     """A rank other than 0."""
 
-    def join(self, rank: int, count: int, host: str, port: int) -> None:
-        torch.set_num_threads(1)
+    def join(self, rank: int, count: int, host: str, port: int, folder: Path) -> None:
+        _settle_in(folder)
         self._stack = ExitStack()
         self._ranks = self._stack.enter_context(
             open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
@@ -149,6 +155,15 @@ class _Peer:
 
     def follow(self, trial: Trial, data_dir: Path | None) -> None:
         follow(self._ranks, trial, None, data_dir)
+
+
+def _settle_in(folder: Path) -> None:
+    """Readies a worker process: one core each, and paths that mean what they mean to the user."""
+    torch.set_num_threads(1)
+    # Tune would move to a folder of the trial's, now and again before each trial.
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
+    if folder.is_dir():
+        os.chdir(folder)
 
 
 def _start_peer(rank: int) -> Any:

@@ -15,7 +15,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from orchestrator.cluster.connect import Cluster, fit_resources
-from orchestrator.cluster.gang import FINISHED, Gang, GangSettings, to_config
+from orchestrator.cluster.gang import FINISHED, Gang, GangSettings
 from orchestrator.progress import Progress
 from orchestrator.records import FinishedTrial, Outcome, Study, Trial
 from orchestrator.results import Run
@@ -52,11 +52,13 @@ def run_trials(
     but failures came in.
     """
     resources = fit_resources(resources, cluster)
-    settings = GangSettings(studies=tuple(studies), resources=resources, data_dir=data_dir)
-    queue = _Queue([to_config(trial, studies) for trial in trials])
+    settings = GangSettings(
+        studies=tuple(studies), resources=resources, data_dir=data_dir, folder=Path.cwd()
+    )
+    configs = settings.configs(trials)
     recorder = _Recorder(run, settings, progress)
     devices = cluster.gpus if resources.gpus_per_device else cluster.cpus
-    progress.slots = max(1, devices // max(settings.ranks(to_config(t, studies)) for t in trials))
+    progress.slots = max(1, devices // max(map(settings.ranks, configs)))
     trainable = tune.with_resources(
         tune.with_parameters(Gang, settings=settings),
         lambda config: tune.PlacementGroupFactory(settings.bundles(config), strategy="PACK"),
@@ -68,7 +70,7 @@ def run_trials(
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=queue,
+                search_alg=_Queue(configs),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -201,7 +203,6 @@ def _quiet_tune(*, pending: int) -> Iterator[None]:
         "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
         "TUNE_PRINT_ALL_TRIAL_ERRORS": "1",
         "TUNE_MAX_PENDING_TRIALS_PG": str(max(pending, 2)),
-        "RAY_CHDIR_TO_TRIAL_DIR": "0",
     }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)

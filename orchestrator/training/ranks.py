@@ -75,7 +75,7 @@ def open_ranks(
         host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT
     )
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=JOIN_TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     try:
         yield Ranks(rank=rank, count=count, device=device)
     finally:
