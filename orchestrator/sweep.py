@@ -32,7 +32,14 @@ from orchestrator.records import (
     unknown,
 )
 from orchestrator.search import load_space, space_from
-from orchestrator.training import OPTIMIZERS, check_metaparameters, metric_names
+from orchestrator.training import (
+    OPTIMIZERS,
+    SCHEDULE_SETTINGS,
+    check_metaparameters,
+    check_schedule,
+    make_schedule,
+    metric_names,
+)
 from orchestrator.workloads import Workload, load_workload
 from orchestrator.yaml_files import parse_yaml, read_yaml
 
@@ -60,6 +67,8 @@ class Recipe(_Part):
     optimizer: str
     space: dict[str, Any] = {}
     """Replaces entries of the optimizer's search space; a plain value fixes a metaparameter."""
+    schedule: dict[str, Any] = {}
+    """How the learning rate changes: warmup and decay, which may be searched as well."""
 
     @model_validator(mode="before")
     @classmethod
@@ -255,10 +264,7 @@ def single_trial(
         }
     )
     (study,) = plan(sweep, data_dir).studies
-    chosen = {
-        name: entry.at(0.5) if isinstance(entry, (Range, Choice)) else entry
-        for name, entry in study.space.items()
-    }
+    chosen = _point(study.space, 0.5)
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)
@@ -298,13 +304,15 @@ def _studies_of(
             min_gap=math.ceil(min_examples / batch_size),
         )
         for recipe in sweep.recipes:
+            budget_steps = budget.in_steps(batch_size, train_size)
+            _try_schedule(recipe, spaces[recipe.name], budget_steps, batch_size, train_size)
             yield Study(
                 workload=name,
                 recipe=recipe.name,
                 optimizer=recipe.optimizer,
                 batch_size=batch_size,
                 goals=goals,
-                budget_steps=budget.in_steps(batch_size, train_size),
+                budget_steps=budget_steps,
                 grid=grid,
                 space=spaces[recipe.name],
                 trials=sweep.search.trials,
@@ -314,13 +322,42 @@ def _studies_of(
 def _space(recipe: Recipe, workload: str) -> Space:
     if recipe.optimizer not in OPTIMIZERS:
         raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
-    overrides = space_from(recipe.space, f"recipe {recipe.name!r}: space")
-    space = {**load_space(recipe.optimizer, workload), **overrides}
+    for name in recipe.schedule:
+        if name not in SCHEDULE_SETTINGS:
+            raise unknown(f"setting of recipe {recipe.name!r}: schedule:", name, SCHEDULE_SETTINGS)
+    space = {
+        **load_space(recipe.optimizer, workload),
+        **space_from(recipe.space, f"recipe {recipe.name!r}: space"),
+        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
+    }
     try:
-        check_metaparameters(recipe.optimizer, space)
+        check_metaparameters(recipe.optimizer, space.keys() - SCHEDULE_SETTINGS)
+        decay = space.get("decay", "constant")
+        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     except BadInput as error:
         raise BadInput(f"recipe {recipe.name!r}: {error}") from None
     return space
+
+
+def _point(space: Space, fraction: float) -> dict[str, Value]:
+    """The point that lies `fraction` of the way through every range, on its scale."""
+    return {
+        name: entry.at(fraction) if isinstance(entry, (Range, Choice)) else entry
+        for name, entry in space.items()
+    }
+
+
+def _try_schedule(
+    recipe: Recipe, space: Space, budget_steps: int, batch_size: int, train_size: int | None
+) -> None:
+    """Refuses impossible settings of a schedule before anything starts."""
+    steps_per_epoch = None if train_size is None else train_size / batch_size
+    for fraction in (0.0, 0.5, 1.0):
+        point = _point(space, fraction)
+        try:
+            make_schedule(point, horizon=budget_steps, steps_per_epoch=steps_per_epoch)
+        except BadInput as error:
+            raise BadInput(f"recipe {recipe.name!r}: schedule: {error}") from None
 
 
 def _batch_sizes(

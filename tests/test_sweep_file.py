@@ -37,6 +37,12 @@ SweepFile = Callable[..., Path]
             "recipe 'sgd'.*learning_rate.*low <= high.*low=3, high=1",
         ),
         ({"recipes": ["sgd", "sgd"]}, "must be named once"),
+        ({"recipes": [{"name": "sgd", "schedule": {"decya": "cosine"}}]}, "Did you mean 'decay'"),
+        ({"recipes": [{"name": "sgd", "schedule": {"power": 2}}]}, "'power' has no effect"),
+        (
+            {"recipes": [{"name": "sgd", "schedule": {"warmup_fraction": {"low": 0, "high": 2}}}]},
+            "recipe 'sgd': schedule: 'warmup_fraction' must be at most 1",
+        ),
         ({"workloads": ["noisy_quadratic"], "goals": [], "batch_sizes": ["full"]}, "no end of"),
         ({"workloads": ["noisy_quadratic?dd=3"]}, "Did you mean 'd'"),
         ({"workloads": ["no.such:Thing"]}, "can't be imported"),

@@ -13,6 +13,15 @@ from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
 from orchestrator.workloads import load_workload
 
 PARAMS = {"learning_rate": 0.1, "momentum": 0.9}
+BY_TORCH = {
+    "sgd": (torch.optim.SGD, {}),
+    "momentum": (torch.optim.SGD, {"momentum": 0.9}),
+    "nesterov": (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    "adagrad": (torch.optim.Adagrad, {}),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {"weight_decay": 0.0}),
+}
 
 
 def params_of(optimizer: str) -> dict[str, float]:
@@ -29,12 +38,8 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
     from orchestrator.training.loop import _fresh_model, derive_seed
 
     model = _fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
-    torch_optimizer = torch.optim.SGD(
-        model.parameters(),
-        lr=0.1,
-        momentum=0.0 if optimizer == "sgd" else 0.9,
-        nesterov=optimizer == "nesterov",
-    )
+    by_torch, options = BY_TORCH[optimizer]
+    torch_optimizer = by_torch(model.parameters(), lr=0.1, **options)
     order = BatchOrder(size=1400, batch_size=32, seed=trial.seed)
     for index in order.walk(range(30)):
         inputs, labels = splits["train"].batch(index, 0)
@@ -110,6 +115,29 @@ def test_training_time_leaves_evaluation_out() -> None:
 def test_metric_names_are_those_of_a_measurement() -> None:
     measurements, _ = run_trial(make_trial(budget_steps=1))
     assert set(metric_names("digits/mlp")) == set(measurements[-1].metrics)
+
+
+def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:
+    """Against a trial whose learning rate is that of the schedule's plateau from the start."""
+    constant, _ = run_trial(make_trial(params={"learning_rate": 0.05}, budget_steps=40))
+    halved = {"learning_rate": 0.1, "decay": "linear", "end_factor": 0.5, "decay_steps": 0}
+    scheduled, _ = run_trial(make_trial(params=halved, budget_steps=40))
+    assert [m.metrics for m in constant] == [m.metrics for m in scheduled]
+    warm, _ = run_trial(make_trial(params={"learning_rate": 0.1, "warmup_epochs": 1}))
+    assert warm[1].metrics["val/loss"] > constant[1].metrics["val/loss"]
+
+
+def test_weight_decay_shrinks_matrices_only() -> None:
+    model = torch.nn.Linear(3, 2)
+    model.bias.data.fill_(1.0)
+    before = model.weight.detach().clone()
+    params = {"learning_rate": 0.1, "weight_decay": 0.5}
+    optimizer = make_optimizer("sgd", model, params)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert torch.allclose(model.weight, before * 0.95)
+    assert torch.equal(model.bias, torch.ones(2))
 
 
 def test_unknown_and_missing_metaparameters_are_refused() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from orchestrator.records import Measurement, Outcome, Status, Study, Trial, derive_seed
 from orchestrator.training.batches import BatchOrder, cut, micro_batches
+from orchestrator.training.lr_schedules import Factor, make_schedule, split_params
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.workloads import Split, Workload, load_workload
@@ -37,8 +38,19 @@ def train(
     workload, splits = _prepare(study.workload, data_dir, ranks.device)
     raw_model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
     model = ranks.wrap(raw_model)
-    optimizer = make_optimizer(study.optimizer, raw_model, trial.params)
+    scheduled, own = split_params(trial.params)
+    optimizer = make_optimizer(study.optimizer, raw_model, own)
     stepper = _Stepper(study, trial.seed, splits["train"], ranks, micro_batch)
+    if scheduled:
+        size = splits["train"].size
+        stepper.schedule(
+            optimizer,
+            make_schedule(
+                scheduled,
+                horizon=study.budget_steps,
+                steps_per_epoch=None if size is None else size / study.batch_size,
+            ),
+        )
 
     unmet = set(study.goals)
     step, seconds, batch_loss = 0, 0.0, math.nan
@@ -117,6 +129,13 @@ class _Stepper:
         self._seed = derive_seed(seed, "data")
         self._split, self._ranks = train_split, ranks
         self._weights: dict[int, Tensor] = {}
+        self._factor: Factor | None = None
+        self._base_rates: list[float] = []
+
+    def schedule(self, optimizer: torch.optim.Optimizer, factor: Factor) -> None:
+        """Has `advance` set the learning rate before each step."""
+        self._factor = factor
+        self._base_rates = [group["lr"] for group in optimizer.param_groups]
 
     def advance(
         self,
@@ -132,7 +151,11 @@ class _Stepper:
         losses = [torch.zeros((), device=self._ranks.device) for _ in self._pieces]
         self._ranks.synchronise()
         began = time.perf_counter()
-        for index in self._order.walk(steps, *self._slice, device=self._ranks.device):
+        batches = self._order.walk(steps, *self._slice, device=self._ranks.device)
+        for step, index in zip(steps, batches, strict=True):
+            if self._factor is not None:
+                for group, rate in zip(optimizer.param_groups, self._base_rates, strict=True):
+                    group["lr"] = rate * self._factor(step)
             # What zero_grad does, without its bookkeeping, which costs as much as a small layer.
             for parameter in parameters:
                 parameter.grad = None

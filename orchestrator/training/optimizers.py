@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
 
-Parameters = Iterable[nn.Parameter]
+Parameters = Sequence[dict[str, Any]]
+"""Parameter groups as torch has them."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class OptimizerEntry:
     """Called with the parameters and the metaparameters as keyword arguments."""
     required: tuple[str, ...]
     """Metaparameters that a search space, or whoever trains by hand, must give."""
+    optional: tuple[str, ...] = ("weight_decay",)
+    """Those with a default, which is torch's."""
 
 
 # The fused kernels do the same arithmetic in one call, on CPU and CUDA alike.
@@ -38,10 +41,55 @@ def _nesterov(parameters: Parameters, *, learning_rate: float, momentum: float) 
     return SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, fused=True)
 
 
+def _adagrad(parameters: Parameters, *, learning_rate: float, epsilon: float = 1e-10) -> Optimizer:
+    return Adagrad(parameters, lr=learning_rate, eps=epsilon, fused=True)
+
+
+def _rmsprop(
+    parameters: Parameters,
+    *,
+    learning_rate: float,
+    smoothing: float = 0.99,
+    momentum: float = 0.0,
+    epsilon: float = 1e-8,
+) -> Optimizer:
+    return RMSprop(parameters, lr=learning_rate, alpha=smoothing, momentum=momentum, eps=epsilon)
+
+
+def _adam(
+    parameters: Parameters,
+    *,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Optimizer:
+    return Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+
+
+def _adamw(
+    parameters: Parameters,
+    *,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+) -> Optimizer:
+    return AdamW(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+
+
+_ADAM_OPTIONAL = ("weight_decay", "beta1", "beta2", "epsilon")
+
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "sgd": OptimizerEntry(_sgd, ("learning_rate",)),
     "momentum": OptimizerEntry(_momentum, ("learning_rate", "momentum")),
     "nesterov": OptimizerEntry(_nesterov, ("learning_rate", "momentum")),
+    "adagrad": OptimizerEntry(_adagrad, ("learning_rate",), ("weight_decay", "epsilon")),
+    "rmsprop": OptimizerEntry(
+        _rmsprop, ("learning_rate",), ("weight_decay", "smoothing", "momentum", "epsilon")
+    ),
+    "adam": OptimizerEntry(_adam, ("learning_rate",), _ADAM_OPTIONAL),
+    "adamw": OptimizerEntry(_adamw, ("learning_rate",), _ADAM_OPTIONAL),
 }
 
 
@@ -49,16 +97,26 @@ def check_metaparameters(optimizer: str, names: Iterable[str]) -> None:
     """Refuses an unknown optimizer, and metaparameters that it lacks or doesn't take."""
     if optimizer not in OPTIMIZERS:
         raise unknown("optimizer", optimizer, OPTIMIZERS)
-    given, required = set(names), OPTIMIZERS[optimizer].required
-    for name in given - set(required):
-        raise unknown(f"metaparameter of {optimizer!r}:", name, required)
-    missing = [name for name in required if name not in given]
+    entry, given = OPTIMIZERS[optimizer], set(names)
+    known = [*entry.required, *entry.optional]
+    for name in sorted(given - set(known)):
+        raise unknown(f"metaparameter of {optimizer!r}:", name, known)
+    missing = [name for name in entry.required if name not in given]
     if missing:
         raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
 
 
-def make_optimizer(
-    name: str, model: nn.Module, params: Mapping[str, Value]
-) -> torch.optim.Optimizer:
+def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
     check_metaparameters(name, params)
-    return OPTIMIZERS[name].build(model.parameters(), **params)
+    own = dict(params)
+    weight_decay = own.pop("weight_decay", 0.0)
+    parameters = list(model.parameters())
+    # Biases and the scales of norms are vectors: shrinking them regularises nothing.
+    matrices = [p for p in parameters if p.ndim > 1]
+    vectors = [p for p in parameters if p.ndim <= 1]
+    groups = [
+        {"params": members, "weight_decay": decay}
+        for members, decay in ((matrices, weight_decay), (vectors, 0.0))
+        if members
+    ]
+    return OPTIMIZERS[name].build(groups, **own)

@@ -1,0 +1,113 @@
+"""Schedules against torch's own where it has them, and against formulas written a second way."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from orchestrator.records import BadInput
+from orchestrator.training.lr_schedules import check_schedule, make_schedule
+
+HORIZON = 40
+
+
+def factors(**params: Any) -> list[float]:
+    schedule = make_schedule(params, horizon=HORIZON, steps_per_epoch=10)
+    return [schedule(step) for step in range(HORIZON + 5)]
+
+
+def torch_factors(scheduler: Any, **options: Any) -> list[float]:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = scheduler(optimizer, **options)
+    found = []
+    for _ in range(HORIZON + 1):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("params", "scheduler", "options"),
+    [
+        (
+            {"decay": "linear", "end_factor": 0.1, "decay_steps": 30},
+            lr_scheduler.LinearLR,
+            {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 30},
+        ),
+        (
+            {"decay": "polynomial", "power": 3, "decay_fraction": 0.5},
+            lr_scheduler.PolynomialLR,
+            {"total_iters": 20, "power": 3},
+        ),
+        ({"decay": "cosine"}, lr_scheduler.CosineAnnealingLR, {"T_max": HORIZON}),
+    ],
+)
+def test_decays_are_those_of_torch(params: Any, scheduler: Any, options: Any) -> None:
+    assert factors(**params)[: HORIZON + 1] == pytest.approx(
+        torch_factors(scheduler, **options), abs=1e-9
+    )
+
+
+def test_the_linear_decay_of_shallue_et_al() -> None:
+    """eta(t) = eta0 - (1 - alpha) eta0 t / T, then constant."""
+    found = factors(decay="linear", end_factor=0.2, decay_steps=20)
+    expected = [1 - 0.8 * min(t, 20) / 20 for t in range(HORIZON + 5)]
+    assert found == pytest.approx(expected)
+
+
+def test_restarts_repeat_the_cosine() -> None:
+    found = factors(decay="cosine_restarts", cycles=4)
+    once = [(1 + math.cos(math.pi * t / 10)) / 2 for t in range(10)]
+    assert found[:40] == pytest.approx(once * 4)
+    assert found[40] == 0
+
+
+def test_cycles_are_triangles_that_peak_half_way() -> None:
+    found = factors(decay="cyclical", cycles=2, end_factor=0.5)
+    assert [found[t] for t in (0, 5, 10, 15, 20, 30, 40)] == [0.5, 0.75, 1, 0.75, 0.5, 1, 0.5]
+
+
+def test_steps_drop_at_equal_distances() -> None:
+    found = factors(decay="step", drops=3, drop_factor=0.5)
+    assert [found[t] for t in (0, 9, 10, 20, 30, 44)] == [1, 1, 0.5, 0.25, 0.125, 0.125]
+
+
+@pytest.mark.parametrize(
+    "warmup", [{"warmup_steps": 20}, {"warmup_epochs": 2}, {"warmup_fraction": 0.5}]
+)
+def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, float]) -> None:
+    found = factors(decay="linear", **warmup)
+    assert found[:20] == pytest.approx([(t + 1) / 21 for t in range(20)])
+    assert found[20:41] == pytest.approx([1 - t / 20 for t in range(21)])
+    smooth = factors(decay="linear", warmup_shape="cosine", **warmup)
+    assert smooth[9] == pytest.approx((1 - math.cos(math.pi * 10 / 21)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"decay": "cosin"}, "Did you mean 'cosine'"),
+        ({"decay": "cosine", "power": 2}, "'power' has no effect with decay 'cosine'"),
+        ({"decay_steps": 5}, "no effect with decay 'constant'"),
+        ({"warmup_shape": "linear"}, "no effect"),
+        ({"warmup_steps": 5, "warmup_epochs": 1}, "only one of warmup_epochs, warmup_steps"),
+        ({"warmup_fraction": 1.5}, "at most 1"),
+        ({"warmup_steps": -1}, "from 0 up"),
+        ({"decay": "linear", "end_factor": "low"}, "must be a number"),
+    ],
+)
+def test_superfluous_and_impossible_settings_are_refused(params: Any, message: str) -> None:
+    def make() -> None:
+        check_schedule(params, [params.get("decay", "constant")])
+        factors(**params)
+
+    with pytest.raises(BadInput, match=message):
+        make()
+
+
+def test_epochs_need_a_finite_training_set() -> None:
+    with pytest.raises(BadInput, match="warmup_steps"):
+        make_schedule({"warmup_epochs": 1}, horizon=10, steps_per_epoch=None)
