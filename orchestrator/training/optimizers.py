@@ -111,12 +111,13 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
     own = dict(params)
     weight_decay = own.pop("weight_decay", 0.0)
     parameters = list(model.parameters())
-    # Biases and the scales of norms are vectors: shrinking them regularises nothing.
-    matrices = [p for p in parameters if p.ndim > 1]
-    vectors = [p for p in parameters if p.ndim <= 1]
+    # Biases and the scales of norms are vectors: shrinking them regularises nothing. Each group
+    # costs a call per step, so there is a second one only where it makes a difference.
+    shrunk = [p for p in parameters if p.ndim > 1] if weight_decay else []
+    others = [p for p in parameters if p.ndim <= 1] if weight_decay else parameters
     groups = [
         {"params": members, "weight_decay": decay}
-        for members, decay in ((matrices, weight_decay), (vectors, 0.0))
+        for members, decay in ((shrunk, weight_decay), (others, 0.0))
         if members
     ]
     return OPTIMIZERS[name].build(groups, **own)
