@@ -28,7 +28,7 @@ def params_of(optimizer: str) -> dict[str, float]:
     return {name: PARAMS[name] for name in OPTIMIZERS[optimizer].required}
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", BY_TORCH)
 def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
     trial = make_trial(optimizer=optimizer, params=params_of(optimizer), budget_steps=30)
     measurements, _ = run_trial(trial)

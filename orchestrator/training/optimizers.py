@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
+from orchestrator.training.layerwise import LayerWise
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
@@ -78,6 +79,25 @@ def _adamw(
     return AdamW(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
 
 
+def _lars(
+    parameters: Parameters, *, learning_rate: float, momentum: float = 0.9, trust: float = 0.001
+) -> Optimizer:
+    inner = SGD(parameters, lr=learning_rate, momentum=momentum, fused=True)
+    return LayerWise(ratio="gradient", trust=trust).around(inner)
+
+
+def _lamb(
+    parameters: Parameters,
+    *,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-6,
+) -> Optimizer:
+    inner = Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+    return LayerWise(ratio="update").around(inner)
+
+
 _ADAM_OPTIONAL = ("weight_decay", "beta1", "beta2", "epsilon")
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
@@ -90,7 +110,15 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "adam": OptimizerEntry(_adam, ("learning_rate",), _ADAM_OPTIONAL),
     "adamw": OptimizerEntry(_adamw, ("learning_rate",), _ADAM_OPTIONAL),
+    "lars": OptimizerEntry(_lars, ("learning_rate",), ("weight_decay", "momentum", "trust")),
+    "lamb": OptimizerEntry(_lamb, ("learning_rate",), _ADAM_OPTIONAL),
 }
+
+
+LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
+"""Metaparameters that put layer-wise rates around an optimizer that has none of its own."""
+
+_TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
 def check_metaparameters(optimizer: str, names: Iterable[str]) -> None:
@@ -99,16 +127,21 @@ def check_metaparameters(optimizer: str, names: Iterable[str]) -> None:
         raise unknown("optimizer", optimizer, OPTIMIZERS)
     entry, given = OPTIMIZERS[optimizer], set(names)
     known = [*entry.required, *entry.optional]
+    if optimizer in _TAKES_LAYERWISE:
+        known += LAYERWISE
     for name in sorted(given - set(known)):
         raise unknown(f"metaparameter of {optimizer!r}:", name, known)
     missing = [name for name in entry.required if name not in given]
     if missing:
         raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
+    if given & set(LAYERWISE) and "layerwise_ratio" not in given:
+        raise BadInput("Layer-wise rates need 'layerwise_ratio': gradient or update.")
 
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
     check_metaparameters(name, params)
-    own = dict(params)
+    own: dict[str, Any] = {name: value for name, value in params.items() if name not in LAYERWISE}
+    layerwise = {name.partition("_")[2]: params[name] for name in LAYERWISE if name in params}
     weight_decay = own.pop("weight_decay", 0.0)
     parameters = list(model.parameters())
     # Biases and the scales of norms are vectors: shrinking them regularises nothing. Each group
@@ -120,4 +153,15 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
         for members, decay in ((shrunk, weight_decay), (others, 0.0))
         if members
     ]
-    return OPTIMIZERS[name].build(groups, **own)
+    optimizer = OPTIMIZERS[name].build(groups, **own)
+    return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
+
+
+def _layerwise(**settings: Any) -> LayerWise:
+    if settings["ratio"] not in ("gradient", "update"):
+        raise unknown("layerwise_ratio", str(settings["ratio"]), ("gradient", "update"))
+    for name in ("trust", "bound"):
+        value = settings.get(name, 1.0)
+        if isinstance(value, (str, bool)) or not value > 0:
+            raise BadInput(f"'layerwise_{name}' must be a number above 0, but got {value!r}.")
+    return LayerWise(**settings)
