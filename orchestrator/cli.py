@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.progress import Progress
+    from orchestrator.records import Trial
     from orchestrator.results import FrontierRow, Run
     from orchestrator.sweep import Plan
 
@@ -115,19 +117,10 @@ def _run_plan(
 ) -> int:
     """Trains what is missing from the run, then writes and prints what it says."""
     from orchestrator.progress import Progress
-    from orchestrator.search import propose
-    from orchestrator.terminal import say, showing
+    from orchestrator.terminal import say
 
     progress = Progress(planned.studies)
-    missing = []
-    for study in planned.studies:
-        finished = {row["trial"]: row for row in run.trials(study.key).to_pylist()}
-        for trial in propose(study, planned.sweep.seed):
-            row = finished.get(trial.index)
-            if row is None or row["status"] == "failed":
-                missing.append(trial)
-            else:
-                progress.studies[study.key].add(row["status"], row["steps"])
+    missing = _missing_trials(run, planned, progress)
     complete = True
     if not missing:
         say(f"{run.path} holds every trial of this sweep: nothing to train.")
@@ -139,21 +132,7 @@ def _run_plan(
         # From here on an interrupt is not the end: what was measured is still written up.
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         try:
-            from orchestrator.cluster import SweepFailed, connect, run_trials
-
-            with connect(address, run.path / "log.txt") as cluster:
-                if cluster.dashboard:
-                    say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
-                with showing(progress):
-                    complete = run_trials(
-                        run,
-                        missing,
-                        planned.studies,
-                        cluster=cluster,
-                        resources=planned.sweep.resources,
-                        progress=progress,
-                        data_dir=data_dir,
-                    )
+            complete = _train(run, planned, missing, progress, address, data_dir)
         except SweepFailed as error:
             print(f"error: {error}", file=sys.stderr)
             return FAILED
@@ -166,6 +145,49 @@ def _run_plan(
         say(f"Interrupted. Go on with: orchestrate resume {run.path}")
         return INTERRUPTED
     return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
+
+
+def _missing_trials(run: Run, planned: Plan, progress: Progress) -> list[Trial]:
+    """What the run's files do not hold yet; `progress` is told of what they do."""
+    from orchestrator.search import propose
+
+    missing = []
+    for study in planned.studies:
+        finished = {row["trial"]: row for row in run.trials(study.key).to_pylist()}
+        for trial in propose(study, planned.sweep.seed):
+            row = finished.get(trial.index)
+            if row is None or row["status"] == "failed":
+                missing.append(trial)
+            else:
+                progress.studies[study.key].add(row["status"], row["steps"])
+    return missing
+
+
+def _train(
+    run: Run,
+    planned: Plan,
+    missing: Sequence[Trial],
+    progress: Progress,
+    address: str | None,
+    data_dir: Path | None,
+) -> bool:
+    """Trains on a cluster, in sight of the user; False after an interrupt."""
+    from orchestrator.cluster import connect, run_trials
+    from orchestrator.terminal import say, showing
+
+    with connect(address, run.path / "log.txt") as cluster:
+        if cluster.dashboard:
+            say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
+        with showing(progress):
+            return run_trials(
+                run,
+                missing,
+                planned.studies,
+                cluster=cluster,
+                resources=planned.sweep.resources,
+                progress=progress,
+                data_dir=data_dir,
+            )
 
 
 def _write_up(run: Run) -> list[FrontierRow]:

@@ -26,6 +26,10 @@ class BadInput(ValueError):
     """Something a user wrote can't be used. The message says the rule, the value and the remedy."""
 
 
+class SweepFailed(RuntimeError):
+    """Nothing but failures came of a sweep; the message ends with the last one's error."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
     """The error for a name that is in no registry: lists the known ones, closest first."""
     names = sorted(known)

@@ -13,8 +13,9 @@ import yaml
 from conftest import TINY, command, orchestrate
 from quadratic import steps_to_goal
 
-from orchestrator.cluster import Cluster, SweepFailed, connect, run_trials
+from orchestrator.cluster import Cluster, connect, run_trials
 from orchestrator.progress import Progress
+from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, Run, frontier_of
 from orchestrator.search import propose
 from orchestrator.sweep import Sweep, plan

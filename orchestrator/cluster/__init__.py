@@ -8,6 +8,6 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from orchestrator.cluster.connect import Cluster, connect
-from orchestrator.cluster.run import SweepFailed, run_trials
+from orchestrator.cluster.run import run_trials
 
-__all__ = ["Cluster", "SweepFailed", "connect", "run_trials"]
+__all__ = ["Cluster", "connect", "run_trials"]

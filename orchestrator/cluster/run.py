@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from orchestrator.cluster.connect import Cluster, fit_resources
 from orchestrator.cluster.gang import FINISHED, Gang, GangSettings
 from orchestrator.progress import Progress
-from orchestrator.records import FinishedTrial, Outcome, Study, Trial
+from orchestrator.records import FinishedTrial, Outcome, Study, SweepFailed, Trial
 from orchestrator.results import Run
 from orchestrator.sweep import Resources
 
@@ -30,10 +30,6 @@ GIVE_UP_AFTER = 6
 """A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
 
 ERROR_LINES = 20
-
-
-class SweepFailed(RuntimeError):
-    """Every trial failed; the message ends with the last one's error."""
 
 
 def run_trials(
