@@ -73,6 +73,9 @@ def test_own_workload_from_a_file(tmp_path: Path) -> None:
     assert outcome.status == "reached"
     with pytest.raises(BadInput, match="Did you mean 'Blobs'"):
         load_workload(f"{tmp_path}/mine.py:Blob")
+    (tmp_path / "half.py").write_text(OWN.replace("def model", "def modle"))
+    with pytest.raises(BadInput, match="model"):
+        load_workload(f"{tmp_path}/half.py:Blobs")
 
 
 def test_a_users_folder_named_workloads_lives_beside_ours(tmp_path: Path) -> None:

@@ -45,7 +45,11 @@ def load_workload(name: str) -> Workload:
     factory = _import(base) if ":" in base else REGISTRY.get(base)
     if factory is None:
         raise unknown("workload", base, REGISTRY)
-    workload = factory(**_options(base, factory, query))
+    options = _options(base, factory, query)
+    try:
+        workload = factory(**options)
+    except TypeError as error:
+        raise BadInput(f"The workload {base!r} can't be made: {error}.") from error
     if not isinstance(workload, Workload):
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
     return workload

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -44,7 +45,7 @@ class Tensors:
         return Tensors(*(tensor.to(device) for tensor in self.tensors))
 
 
-class Workload:
+class Workload(ABC):
     """Subclass this, as a dataclass if it takes options, to bring your own training code.
 
     Losses and metrics come per example, so that means over a batch or a split come out the same
@@ -60,21 +61,21 @@ class Workload:
     evaluation_min_examples: ClassVar[int] = 1
     """Fewest training examples between evaluations: keeps evaluating cheap beside training."""
 
+    @abstractmethod
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         """The splits: `train`, and those to evaluate on (`val`, `test`). Deterministic."""
-        raise NotImplementedError
 
+    @abstractmethod
     def model(self) -> nn.Module:
         """A freshly initialised model; random numbers come from torch's global generator."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The training loss of each example of the batch, as a vector."""
-        raise NotImplementedError
 
+    @abstractmethod
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         """Metric -> its value for each example of the batch, as a vector."""
-        raise NotImplementedError
 
 
 class Classification(Workload):

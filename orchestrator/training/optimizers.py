@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -64,19 +65,9 @@ def _adam(
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-8,
+    kind: type[Adam] = Adam,
 ) -> Optimizer:
-    return Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
-
-
-def _adamw(
-    parameters: Parameters,
-    *,
-    learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
-) -> Optimizer:
-    return AdamW(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+    return kind(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
 
 
 def _lars(
@@ -86,16 +77,8 @@ def _lars(
     return LayerWise(ratio="gradient", trust=trust).around(inner)
 
 
-def _lamb(
-    parameters: Parameters,
-    *,
-    learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-6,
-) -> Optimizer:
-    inner = Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
-    return LayerWise(ratio="update").around(inner)
+def _lamb(parameters: Parameters, *, epsilon: float = 1e-6, **adam: Any) -> Optimizer:
+    return LayerWise(ratio="update").around(_adam(parameters, epsilon=epsilon, **adam))
 
 
 _ADAM_OPTIONAL = ("weight_decay", "beta1", "beta2", "epsilon")
@@ -109,7 +92,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         _rmsprop, ("learning_rate",), ("weight_decay", "smoothing", "momentum", "epsilon")
     ),
     "adam": OptimizerEntry(_adam, ("learning_rate",), _ADAM_OPTIONAL),
-    "adamw": OptimizerEntry(_adamw, ("learning_rate",), _ADAM_OPTIONAL),
+    "adamw": OptimizerEntry(partial(_adam, kind=AdamW), ("learning_rate",), _ADAM_OPTIONAL),
     "lars": OptimizerEntry(_lars, ("learning_rate",), ("weight_decay", "momentum", "trust")),
     "lamb": OptimizerEntry(_lamb, ("learning_rate",), _ADAM_OPTIONAL),
 }
