@@ -17,10 +17,10 @@ import typer
 from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from orchestrator.progress import Progress
-    from orchestrator.records import Trial
+    from orchestrator.records import Measurement, Trial
     from orchestrator.results import FrontierRow, Run
     from orchestrator.sweep import Plan
 
@@ -331,16 +331,8 @@ def trial(
     from orchestrator.sweep import single_trial
     from orchestrator.terminal import say
     from orchestrator.training import train_on_ranks
-    from orchestrator.yaml_files import parse_yaml
 
-    params: dict[str, Any] = {}
-    for setting in set_ or []:
-        key, equals, text = setting.partition("=")
-        if not equals:
-            raise BadInput(
-                f"--set takes KEY=VALUE, for example learning_rate=0.1, not {setting!r}."
-            )
-        params[key] = parse_yaml(text, f"--set {setting}")
+    params = _parse_settings(set_ or [])
     ours = single_trial(
         workload, optimizer, batch_size, params=params, steps=steps, seed=seed, data_dir=data_dir
     )
@@ -348,17 +340,7 @@ def trial(
     say(f"{ours.study.key}: {chosen}")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)
-    measurements = []
-    while True:
-        try:
-            measurement = next(training)
-        except StopIteration as end:
-            outcome, processes = end.value
-            break
-        line = {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
-        measurements.append(line)
-        if not as_json:
-            print("  ".join(f"{name} {value:.6g}" for name, value in line.items()), flush=True)
+    measurements, (outcome, processes) = _follow(training, quiet=as_json)
     if as_json:
         _print_json(
             {
@@ -376,6 +358,37 @@ def trial(
             f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of training"
         )
     return DONE
+
+
+def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Metaparameters given as NAME=VALUE."""
+    from orchestrator.yaml_files import parse_yaml
+
+    params = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise BadInput(
+                f"--set takes KEY=VALUE, for example learning_rate=0.1, not {setting!r}."
+            )
+        params[key] = parse_yaml(text, f"--set {setting}")
+    return params
+
+
+def _follow(
+    training: Generator[Measurement, None, Any], *, quiet: bool
+) -> tuple[list[dict[str, float]], Any]:
+    """Each measurement of a training as it is taken, printed unless `quiet`; how it ended."""
+    lines: list[dict[str, float]] = []
+    while True:
+        try:
+            measurement = next(training)
+        except StopIteration as end:
+            return lines, end.value
+        line = {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
+        lines.append(line)
+        if not quiet:
+            print("  ".join(f"{name} {value:.6g}" for name, value in line.items()), flush=True)
 
 
 @app.command()
