@@ -72,7 +72,7 @@ class ByHand:
         self._inputs, self._labels = splits["train"].tensors
         self._val_inputs, self._val_labels = splits["val"].tensors
         order = BatchOrder(size=len(self._inputs), batch_size=BATCH_SIZE, seed=trial.seed)
-        self._indices = list(order.walk(range(STEPS)))
+        self._indices = [index for (index,) in order.walk(range(STEPS))]
         self._init_seed = derive_seed(trial.seed, "init")
 
     def train(self) -> tuple[float, float]:

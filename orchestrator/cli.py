@@ -186,6 +186,7 @@ def _train(
                 cluster=cluster,
                 resources=planned.sweep.resources,
                 progress=progress,
+                checkpoint_seconds=planned.sweep.checkpoint.every_seconds,
                 data_dir=data_dir,
             )
 
@@ -315,13 +316,37 @@ def trial(
     batch_size: Annotated[
         int, typer.Option(min=1, help="Examples per optimizer step, over all ranks.")
     ],
-    set_: SetOption = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A metaparameter: those of the optimizer, a schedule (decay=cosine, "
+            "warmup_epochs=2), layerwise_ratio, label_smoothing, gradient_clip, dropout, "
+            "ema_decay, precision ... `orchestrate spaces` lists all. May be given again.",
+        ),
+    ] = None,
+    evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="spacing, min_examples, train_examples=N, gradient_norm=true, distance=true: "
+            "when and what to measure. May be given again.",
+        ),
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Processes that share the batch.")] = 1,
     micro_batch: Annotated[
         int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="As `orchestrate frontier` prints it.")] = 0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Go on from this file if it exists; leave the trial's state there."),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="How often, in seconds of training; and at the end.")
+    ] = 60,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -330,17 +355,31 @@ def trial(
 
     from orchestrator.sweep import single_trial
     from orchestrator.terminal import say
-    from orchestrator.training import train_on_ranks
+    from orchestrator.training import Checkpoint, train_on_ranks
 
-    params = _parse_settings(set_ or [])
     ours = single_trial(
-        workload, optimizer, batch_size, params=params, steps=steps, seed=seed, data_dir=data_dir
+        workload,
+        optimizer,
+        batch_size,
+        params=_parse_settings(set_ or [], "--set", "learning_rate=0.1"),
+        evaluate=_parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
+        steps=steps,
+        seed=seed,
+        data_dir=data_dir,
     )
     chosen = ", ".join(f"{name}={value}" for name, value in ours.params.items())
     say(f"{ours.study.key}: {chosen}")
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
-    training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)
-    measurements, (outcome, processes) = _follow(training, quiet=as_json)
+    training = train_on_ranks(
+        ours,
+        ranks,
+        micro_batch=micro_batch,
+        data_dir=data_dir,
+        checkpoint=Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, at_end=True)
+        if checkpoint
+        else None,
+    )
+    measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
     if as_json:
         _print_json(
             {
@@ -348,6 +387,7 @@ def trial(
                 "steps": outcome.steps,
                 "seconds": outcome.seconds,
                 "ranks": processes,
+                "micro_batch": outcome.micro_batch,
                 "params": dict(ours.params),
                 "seed": seed,
                 "measurements": measurements,
@@ -357,26 +397,27 @@ def trial(
         print(
             f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of training"
         )
+    if outcome.status == "failed":
+        print(f"error: {outcome.error}", file=sys.stderr)
+        return FAILED
     return DONE
 
 
-def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
-    """Metaparameters given as NAME=VALUE."""
+def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
+    """What was given as NAME=VALUE."""
     from orchestrator.yaml_files import parse_yaml
 
     params = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise BadInput(
-                f"--set takes KEY=VALUE, for example learning_rate=0.1, not {setting!r}."
-            )
-        params[key] = parse_yaml(text, f"--set {setting}")
+            raise BadInput(f"{option} takes NAME=VALUE, for example {example}, not {setting!r}.")
+        params[key] = parse_yaml(text, f"{option} {setting}")
     return params
 
 
 def _follow(
-    training: Generator[Measurement, None, Any], *, quiet: bool
+    training: Generator[Measurement, None, Any], batch_size: int, *, quiet: bool
 ) -> tuple[list[dict[str, float]], Any]:
     """Each measurement of a training as it is taken, printed unless `quiet`; how it ended."""
     lines: list[dict[str, float]] = []
@@ -385,7 +426,12 @@ def _follow(
             measurement = next(training)
         except StopIteration as end:
             return lines, end.value
-        line = {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
+        line = {
+            "step": measurement.step,
+            "examples": measurement.step * batch_size,
+            "seconds": measurement.seconds,
+            **measurement.metrics,
+        }
         lines.append(line)
         if not quiet:
             print("  ".join(f"{name} {value:.6g}" for name, value in line.items()), flush=True)
@@ -395,13 +441,14 @@ def _follow(
 def workloads(as_json: JsonOption = False) -> int:
     """The registered workloads."""
     from orchestrator.terminal import describe, print_table
-    from orchestrator.workloads import REGISTRY, options_of
+    from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
 
     found = [
         {
             "workload": name,
             "goal": entry.goal,
             "options": options_of(entry),
+            "metaparameters": metaparameters_of(entry),
             "description": (entry.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "),
         }
         for name, entry in REGISTRY.items()
@@ -415,18 +462,29 @@ def workloads(as_json: JsonOption = False) -> int:
 
 @app.command()
 def spaces(as_json: JsonOption = False) -> int:
-    """The optimizers and the ranges in which their metaparameters are searched."""
+    """The optimizers, the ranges in which they are searched, and all that can be set besides."""
     from orchestrator.search import SEARCH_SPACES, known_spaces
     from orchestrator.terminal import describe, print_table
+    from orchestrator.training import GENERAL, accepted_by
     from orchestrator.yaml_files import read_yaml
 
-    found = [
-        {"optimizer": name, **read_yaml(SEARCH_SPACES / f"{name}.yaml")} for name in known_spaces()
-    ]
+    found = []
+    for name in known_spaces():
+        document = read_yaml(SEARCH_SPACES / f"{name}.yaml")
+        others = [setting for setting in accepted_by(name)[1] if setting not in document["space"]]
+        found.append({"optimizer": name, **document, "also": others})
     if as_json:
-        _print_json(found)
-    else:
-        print_table(describe(found))
+        _print_json([{**entry, "any_recipe": GENERAL} for entry in found])
+        return DONE
+    for entry in found:
+        entry["also"] = ", ".join(name for name in entry["also"] if name not in GENERAL)
+    print_table(describe(found))
+    print(
+        "\nAny other optimizer of torch.optim or pytorch_optimizer goes by its name, with its own "
+        "arguments.\nWhatever the optimizer, a recipe may fix or search:\n"
+    )
+    print_table(describe([{"name": name, "meaning": text} for name, text in GENERAL.items()]))
+    print("\nand what its workload's loss takes: see `orchestrate workloads`.")
     return DONE
 
 

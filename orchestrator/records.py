@@ -32,7 +32,7 @@ class SweepFailed(RuntimeError):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
     """The error for a name that is in no registry: lists the known ones, closest first."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     listed = ", ".join(close + [other for other in names if other not in close])
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -92,6 +92,39 @@ class Choice:
 
     def at(self, fraction: float) -> Value:
         return self.options[min(int(fraction * len(self.options)), len(self.options) - 1)]
+
+
+Rule = Literal["constant", "linear", "sqrt", "half_life"]
+
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRule:
+    """A metaparameter that is tuned at one batch size and scaled to the others."""
+
+    rule: Rule
+    """`half_life` suits a decay such as beta2: its half-life in examples stays the same."""
+    base: float
+    at_batch_size: int
+
+    def __post_init__(self) -> None:
+        if self.at_batch_size < 1:
+            raise BadInput(f"`at_batch_size` must be at least 1, but got {self.at_batch_size}.")
+        if self.rule == "half_life" and not 0 <= self.base < 1:
+            raise BadInput(f"Rule half_life needs `0 <= base < 1`, but got base={self.base:g}.")
+
+    def at(self, batch_size: int) -> float:
+        ratio = batch_size / self.at_batch_size
+        match self.rule:
+            case "constant":
+                return self.base
+            case "linear":
+                return self.base * ratio
+            case "sqrt":
+                return self.base * math.sqrt(ratio)
+            case "half_life":
+                return float(self.base**ratio)
 
 
 Space = Mapping[str, Range | Choice | Value]
@@ -157,6 +190,27 @@ class EvaluationGrid:
         return max(math.ceil(step * (1 + self.spacing)), step + self.min_gap)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What is measured beyond the metrics of the validation and test splits, on request."""
+
+    train_examples: int = 0
+    """`train/*` is evaluated on so many examples of the training set, always the same ones."""
+    gradient_norm: bool = False
+    """`batch/gradient_norm`: of the last batch before the evaluation."""
+    distance: bool = False
+    """`weights/distance`: the Euclidean distance of the weights from their initial values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """When a trial whose numbers are still finite counts as diverged: a loss was `above` times its
+    first measured value for so many `evaluations` in a row."""
+
+    above: float = 1000.0
+    evaluations: int = 10
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class StudyKey:
     """What tells one study of a run from another."""
@@ -183,6 +237,8 @@ class Study:
     grid: EvaluationGrid
     space: Space
     trials: int
+    extras: Extras = Extras()
+    divergence: Divergence = Divergence()
 
     @property
     def key(self) -> StudyKey:
@@ -220,6 +276,8 @@ class Outcome:
     seconds: float
     error: str | None = None
     """The last lines of what went wrong, for a failed trial."""
+    micro_batch: int | None = None
+    """Most examples a rank put through the model at once; None: its whole slice of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,23 +22,24 @@ from pydantic import (
 from orchestrator.records import (
     BadInput,
     Choice,
+    Divergence,
     EvaluationGrid,
+    Extras,
     Goal,
     Range,
+    ScalingRule,
     Space,
     Study,
     Trial,
     Value,
     unknown,
 )
-from orchestrator.search import load_space, space_from
+from orchestrator.search import Entry, load_space, space_from
 from orchestrator.training import (
-    OPTIMIZERS,
     SCHEDULE_SETTINGS,
     check_metaparameters,
     check_schedule,
-    make_schedule,
-    metric_names,
+    rehearse,
 )
 from orchestrator.workloads import Workload, load_workload
 from orchestrator.yaml_files import parse_yaml, read_yaml
@@ -130,16 +131,31 @@ class Budget(_Part):
         return max(self.steps or 1, self.at_least_steps or 1, math.ceil(examples / batch_size))
 
 
+class Diverged(_Part):
+    """A loss so many times its first value, in so many evaluations in a row."""
+
+    above: float = Field(default=Divergence.above, gt=1)
+    evaluations: int = Field(default=Divergence.evaluations, ge=1)
+
+
 class Stop(_Part):
     at_goal: bool = True
     """End a trial once it has passed every goal."""
+    diverged: Diverged = Diverged()
+    """Numbers that aren't finite end a trial in any case."""
 
 
 class Evaluate(_Part):
-    """Replaces a workload's own grid of evaluations."""
+    """Replaces a workload's own grid of evaluations, and asks for more than its metrics."""
 
     spacing: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     min_examples: int | None = Field(default=None, ge=1)
+    train_examples: int = Field(default=0, ge=0)
+    """`train/*` on so many examples of the training set."""
+    gradient_norm: bool = False
+    """`batch/gradient_norm`: of the last batch."""
+    distance: bool = False
+    """`weights/distance`: how far the weights are from where they began."""
 
 
 class Resources(_Part):
@@ -155,6 +171,11 @@ class Resources(_Part):
         if self.examples_per_device is None:
             return 1
         return min(self.max_devices, math.ceil(batch_size / self.examples_per_device))
+
+
+class Checkpoints(_Part):
+    every_seconds: float = Field(default=60, gt=0)
+    """Of training: what a trial that is killed loses at most."""
 
 
 def _goal_text(text: str) -> str:
@@ -176,6 +197,7 @@ class Sweep(_Part):
     """None: each workload's own."""
     stop: Stop = Stop()
     evaluate: Evaluate = Evaluate()
+    checkpoint: Checkpoints = Checkpoints()
     resources: Resources = Resources()
 
     @model_validator(mode="before")
@@ -222,11 +244,15 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     document = read_yaml(path)
     for override in overrides:
         _override(document, override)
+    return _validated(document, path)
+
+
+def _validated(document: Mapping[str, Any], place: Path) -> Sweep:
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
         raise BadInput(
-            "\n".join(_explain(path, document, dict(e)) for e in error.errors())
+            "\n".join(_explain(place, document, dict(e)) for e in error.errors())
         ) from None
 
 
@@ -247,22 +273,23 @@ def single_trial(
     optimizer: str,
     batch_size: int,
     *,
-    params: Mapping[str, Value],
+    params: Mapping[str, Any],
     steps: int | None,
     seed: int,
+    evaluate: Mapping[str, Any] | None = None,
     data_dir: Path | None = None,
 ) -> Trial:
     """A trial by hand. It trains exactly `steps`, or else until the workload's goal or budget.
     A metaparameter that isn't given takes the middle of its range."""
-    sweep = Sweep.model_validate(
-        {
-            "name": "trial",
-            "workloads": [workload],
-            "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
-            "batch_sizes": [batch_size],
-            "budget": None if steps is None else {"steps": steps},
-        }
-    )
+    document = {
+        "name": "trial",
+        "workloads": [workload],
+        "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
+        "batch_sizes": [batch_size],
+        "budget": None if steps is None else {"steps": steps},
+        "evaluate": dict(evaluate or {}),
+    }
+    sweep = _validated(document, Path("orchestrate trial"))
     (study,) = plan(sweep, data_dir).studies
     chosen = _point(study.space, 0.5)
     if steps is not None:
@@ -276,7 +303,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     lines = []
     for key in dict.fromkeys([*old, *new]):
         before, after = old.get(key), new.get(key)
-        if before == after or key == "resources":
+        if before == after or key in ("resources", "checkpoint"):
             continue
         if isinstance(before, dict) and isinstance(after, dict):
             lines += [f"{key}.{line}" for line in differences(before, after)]
@@ -285,58 +312,82 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _studies_of(
-    sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
-) -> Iterable[Study]:
+def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> list[Study]:
     train_size = workload.data(data_dir)["train"].size
     goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
-    metrics = metric_names(name, data_dir)
-    for goal in goals:
-        if goal.metric not in metrics:
-            raise unknown(f"metric of workload {name!r}:", goal.metric, metrics)
-    spacing = sweep.evaluate.spacing
-    min_examples = sweep.evaluate.min_examples or workload.evaluation_min_examples
+    evaluate = sweep.evaluate
+    spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
+    min_examples = evaluate.min_examples or workload.evaluation_min_examples
     budget = sweep.budget or Budget.model_validate(dict(workload.budget))
-    spaces = {recipe.name: _space(recipe, name) for recipe in sweep.recipes}
-    for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size):
-        grid = EvaluationGrid(
-            spacing=workload.evaluation_spacing if spacing is None else spacing,
-            min_gap=math.ceil(min_examples / batch_size),
+    spaces = [_space(recipe, name, workload) for recipe in sweep.recipes]
+    studies = [
+        Study(
+            workload=name,
+            recipe=recipe.name,
+            optimizer=recipe.optimizer,
+            batch_size=batch_size,
+            goals=goals,
+            budget_steps=budget.in_steps(batch_size, train_size),
+            grid=EvaluationGrid(spacing=spacing, min_gap=math.ceil(min_examples / batch_size)),
+            space=_scaled(space, batch_size),
+            trials=sweep.search.trials,
+            extras=Extras(
+                train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
+                gradient_norm=evaluate.gradient_norm,
+                distance=evaluate.distance,
+            ),
+            divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )
-        for recipe in sweep.recipes:
-            budget_steps = budget.in_steps(batch_size, train_size)
-            _try_schedule(recipe, spaces[recipe.name], budget_steps, batch_size, train_size)
-            yield Study(
-                workload=name,
-                recipe=recipe.name,
-                optimizer=recipe.optimizer,
-                batch_size=batch_size,
-                goals=goals,
-                budget_steps=budget_steps,
-                grid=grid,
-                space=spaces[recipe.name],
-                trials=sweep.search.trials,
+        for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size)
+        for recipe, space in zip(sweep.recipes, spaces, strict=True)
+    ]
+    # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
+    ends = studies[: len(spaces)] + studies[-len(spaces) :]
+    for study in {study.key: study for study in ends}.values():
+        _rehearse(study, data_dir)
+    return studies
+
+
+def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
+    for setting in recipe.schedule:
+        if setting not in SCHEDULE_SETTINGS:
+            raise unknown(
+                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
             )
-
-
-def _space(recipe: Recipe, workload: str) -> Space:
-    if recipe.optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", recipe.optimizer, OPTIMIZERS)
-    for name in recipe.schedule:
-        if name not in SCHEDULE_SETTINGS:
-            raise unknown(f"setting of recipe {recipe.name!r}: schedule:", name, SCHEDULE_SETTINGS)
     space = {
-        **load_space(recipe.optimizer, workload),
+        **load_space(recipe.optimizer, name),
         **space_from(recipe.space, f"recipe {recipe.name!r}: space"),
         **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
     }
     try:
-        check_metaparameters(recipe.optimizer, space.keys() - SCHEDULE_SETTINGS)
+        check_metaparameters(recipe.optimizer, space, workload)
         decay = space.get("decay", "constant")
         check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     except BadInput as error:
         raise BadInput(f"recipe {recipe.name!r}: {error}") from None
     return space
+
+
+def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
+    """The space with every scaling rule replaced by what it comes to."""
+    return {
+        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
+        for name, entry in space.items()
+    }
+
+
+def _rehearse(study: Study, data_dir: Path | None) -> None:
+    """Refuses what can't be trained or measured, before anything starts."""
+    for fraction in (0.0, 0.5, 1.0):
+        params = _point(study.space, fraction)
+        try:
+            metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
+        except BadInput as error:
+            raise BadInput(f"recipe {study.recipe!r}: {error}") from None
+        for goal in study.goals:
+            if goal.metric not in metrics:
+                where = f"workload {study.workload!r} with recipe {study.recipe!r}"
+                raise unknown(f"metric of {where}:", goal.metric, metrics)
 
 
 def _point(space: Space, fraction: float) -> dict[str, Value]:
@@ -345,19 +396,6 @@ def _point(space: Space, fraction: float) -> dict[str, Value]:
         name: entry.at(fraction) if isinstance(entry, (Range, Choice)) else entry
         for name, entry in space.items()
     }
-
-
-def _try_schedule(
-    recipe: Recipe, space: Space, budget_steps: int, batch_size: int, train_size: int | None
-) -> None:
-    """Refuses impossible settings of a schedule before anything starts."""
-    steps_per_epoch = None if train_size is None else train_size / batch_size
-    for fraction in (0.0, 0.5, 1.0):
-        point = _point(space, fraction)
-        try:
-            make_schedule(point, horizon=budget_steps, steps_per_epoch=steps_per_epoch)
-        except BadInput as error:
-            raise BadInput(f"recipe {recipe.name!r}: schedule: {error}") from None
 
 
 def _batch_sizes(

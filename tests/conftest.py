@@ -12,7 +12,8 @@ import torch
 import yaml
 
 from orchestrator.records import EvaluationGrid, Goal, Measurement, Outcome, Study, Trial
-from orchestrator.training import Ranks, train
+from orchestrator.training import Ranks, follow, train
+from orchestrator.training.ranks import launch_ranks
 
 TINY = {
     "name": "tiny",
@@ -65,6 +66,25 @@ def exhaust(training: Any) -> tuple[list[Measurement], Any]:
             measurements.append(next(training))
         except StopIteration as end:
             return measurements, end.value
+
+
+def serve(ranks: Ranks) -> None:
+    """Rank 1 of a pair: trains whatever rank 0 does, until told to stop."""
+    while (job := ranks.from_first(None)) is not None:
+        follow(ranks, *job)
+
+
+@pytest.fixture(scope="session")
+def train_on_pair() -> Iterator[Callable[..., tuple[list[Measurement], Outcome]]]:
+    """`run_trial` on two ranks, which stay up for many trials."""
+    with launch_ranks(2, serve) as (ranks, _):
+
+        def run(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
+            ranks.from_first((trial, options))
+            return exhaust(train(trial, ranks, **options))
+
+        yield run
+        ranks.from_first(None)
 
 
 @pytest.fixture

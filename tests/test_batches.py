@@ -6,7 +6,7 @@ from orchestrator.training.batches import BatchOrder, cut, micro_batches
 
 
 def batch(order: BatchOrder, k: int, start: int = 0, stop: int | None = None) -> torch.Tensor:
-    (index,) = order.walk(range(k, k + 1), start, stop)
+    ((index,),) = order.walk(range(k, k + 1), start, stop)
     return index
 
 
@@ -15,7 +15,7 @@ def test_batches_walk_through_whole_epochs(size: int, data: st.DataObject) -> No
     batch_size = data.draw(st.integers(1, size))
     order = BatchOrder(size=size, batch_size=batch_size, seed=3)
     # As many batches as examples are a whole number of epochs: each example as often as any other.
-    seen = torch.cat(list(order.walk(range(size))))
+    seen = torch.cat([index for (index,) in order.walk(range(size))])
     for epoch in seen.split(size):
         assert sorted(epoch.tolist()) == list(range(size))
 
@@ -38,7 +38,7 @@ def test_micro_batches_add_up_to_the_slice(size: int, micro_batch: int | None) -
 
 def test_order_is_a_function_of_seed_and_batch_alone() -> None:
     visited = BatchOrder(size=10, batch_size=4, seed=7)
-    long_walk = list(visited.walk(range(200)))
+    long_walk = [index for (index,) in visited.walk(range(200))]
     for k in (190, 5, 64):
         fresh = BatchOrder(size=10, batch_size=4, seed=7)
         assert batch(fresh, k).tolist() == batch(visited, k).tolist() == long_walk[k].tolist()

@@ -1,9 +1,17 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from conftest import orchestrate
+from typer.testing import CliRunner
+
+from orchestrator.cli import app
+from orchestrator.records import BadInput
+from orchestrator.search import known_spaces
+from orchestrator.training import GENERAL
+from orchestrator.training.lr_schedules import DECAYS
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -60,3 +68,65 @@ def test_registries_list_themselves(registry: str) -> None:
     assert len(entries) >= 2
     text = orchestrate(registry).stdout
     assert all(next(iter(entry.values())) in text for entry in entries)
+
+
+def train_by_hand(optimizer: str, *settings: str) -> dict[str, Any]:
+    """`orchestrate trial` as a user gives it, in this process to save the imports."""
+    arguments = ["trial", "digits/mlp", "--optimizer", optimizer, "--batch-size", "256"]
+    for setting in settings:
+        arguments += ["--set", setting]
+    result = CliRunner().invoke(app, [*arguments, "--steps", "20", "--json"])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [*known_spaces(), "RAdam", "adopt", "NAdam", "schedulefreesgd"]
+)
+def test_every_optimizer_by_hand(optimizer: str) -> None:
+    losses = [m["val/loss"] for m in train_by_hand(optimizer)["measurements"]]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+@pytest.mark.parametrize("warmup", ["warmup_steps=3", "warmup_epochs=2", "warmup_fraction=0.1"])
+def test_every_schedule_by_hand(decay: str, warmup: str) -> None:
+    answer = train_by_hand("momentum", f"decay={decay}", warmup, "warmup_shape=cosine")
+    assert answer["params"]["decay"] == decay
+    assert answer["measurements"][-1]["val/loss"] < answer["measurements"][0]["val/loss"]
+
+
+def test_every_setting_that_spaces_lists_can_be_given() -> None:
+    """Those of the schedule and of layer-wise rates have tests of their own above and elsewhere."""
+    answer = train_by_hand(
+        "sgd", "label_smoothing=0.1", "smoothing_over=others", "noise_labels=0.01",
+        "gradient_clip=1", "noise_activations=0.01", "noise_weights=0.001",
+        "noise_gradients=0.001", "ema_decay=0.9", "precision=bfloat16",
+        "layerwise_ratio=gradient", "layerwise_trust=0.02", "layerwise_bound=10",
+    )  # fmt: skip
+    assert "val/ema_top5_error" in answer["measurements"][-1]
+    listed = CliRunner().invoke(app, ["spaces"]).stdout
+    helped = CliRunner().invoke(app, ["trial", "--help"]).stdout
+    assert all(name in listed for name in [*GENERAL, *answer["params"]] if "smooth" not in name)
+    assert "orchestrate spaces" in helped
+    assert "label_smoothing" in CliRunner().invoke(app, ["workloads"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "setting", "message"),
+    [
+        ("lbfgs", "learning_rate=1", "closure"),
+        ("soap", "bata1=0.9", "Did you mean 'beta1'"),
+        ("kron", "learning_rate=1", "random numbers"),
+        ("a2grad", "decay=cosine", "no learning rate to schedule"),
+        ("sgd", "dropout=0.1", "Sequential has none"),
+        ("muon", "ns_steps=many", "muon"),
+        ("sgd", "momentum=0.9", "Unknown metaparameter of 'sgd'"),
+    ],
+)
+def test_what_an_optimizer_cannot_take_is_refused(
+    optimizer: str, setting: str, message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        train_by_hand(optimizer, setting)

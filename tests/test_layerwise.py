@@ -95,7 +95,6 @@ def test_a_zero_norm_gives_ratio_one(name: str, ratio: str) -> None:
     ("params", "message"),
     [
         ({"layerwise_ratio": "gradent"}, "Did you mean 'gradient'"),
-        ({"layerwise_trust": 1.0}, "need 'layerwise_ratio'"),
         ({"layerwise_ratio": "update", "layerwise_bound": -1}, "above 0"),
     ],
 )

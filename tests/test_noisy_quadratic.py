@@ -1,31 +1,40 @@
 """The truth: what is trained agrees with the closed recursion of the noisy quadratic model."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from conftest import make_trial, run_trial
 from quadratic import steps_to_goal
 
 from orchestrator.records import EvaluationGrid
+from orchestrator.workloads import example_seeds
 from orchestrator.workloads.noisy_quadratic import GaussianStream
 
 GRID = EvaluationGrid(spacing=0.005, min_gap=1)
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "batch_size", "learning_rate", "momentum", "precondition"),
+    ("optimizer", "batch_size", "learning_rate", "momentum", "precondition", "ranks"),
     [
-        ("sgd", 1, 0.05, 0.0, 0.0),
-        ("sgd", 8, 0.3, 0.0, 0.0),
-        ("sgd", 256, 1.5, 0.0, 0.0),
-        ("sgd", 64, 0.1, 0.0, 0.5),
-        ("momentum", 1, 0.01, 0.8, 0.0),
-        ("momentum", 16, 0.05, 0.9, 0.0),
-        ("momentum", 256, 0.5, 0.95, 0.0),
+        ("sgd", 1, 0.05, 0.0, 0.0, 1),
+        ("sgd", 8, 0.3, 0.0, 0.0, 1),
+        ("sgd", 256, 1.5, 0.0, 0.0, 1),
+        ("sgd", 64, 0.1, 0.0, 0.5, 1),
+        ("momentum", 1, 0.01, 0.8, 0.0, 1),
+        ("momentum", 16, 0.05, 0.9, 0.0, 1),
+        ("momentum", 256, 0.5, 0.95, 0.0, 1),
+        ("sgd", 1, 0.05, 0.0, 0.0, 2),
+        ("sgd", 37, 0.3, 0.0, 0.0, 2),
+        ("sgd", 64, 0.1, 0.0, 0.5, 2),
+        ("momentum", 256, 0.5, 0.95, 0.0, 2),
     ],
 )
 def test_steps_to_goal_are_those_of_the_recursion(
-    optimizer: str, batch_size: int, learning_rate: float, momentum: float, precondition: float
-) -> None:
+    optimizer: str, batch_size: int, learning_rate: float, momentum: float, precondition: float,
+    ranks: int, train_on_pair: Callable[..., Any],
+) -> None:  # fmt: skip
     params = {"learning_rate": learning_rate}
     if optimizer == "momentum":
         params["momentum"] = momentum
@@ -38,7 +47,8 @@ def test_steps_to_goal_are_those_of_the_recursion(
         budget_steps=5000,
         grid=GRID,
     )
-    _, outcome = run_trial(trial)
+    run = run_trial if ranks == 1 else train_on_pair
+    _, outcome = run(trial)
     expected = steps_to_goal(
         d=50, goal=0.1, learning_rate=learning_rate, momentum=momentum, grid=GRID,
         batch_size=batch_size, budget=5000, precondition=precondition,
@@ -49,13 +59,14 @@ def test_steps_to_goal_are_those_of_the_recursion(
 
 def test_noise_has_the_stated_moments_and_is_a_function_of_seed_and_index() -> None:
     stream = GaussianStream(50)
-    (noise,) = stream.batch(torch.arange(4000), seed=1)
+    seeds = example_seeds(1, torch.arange(4000))
+    (noise,) = stream.batch(torch.arange(4000), seeds)
     assert float(noise.mean()) == pytest.approx(0, abs=0.01)
     assert float(noise.var()) == pytest.approx(1, abs=0.02)
     assert abs(float(torch.corrcoef(noise[:2])[0, 1])) < 0.5
-    (again,) = stream.batch(torch.tensor([17, 3]), seed=1)
+    (again,) = stream.batch(torch.tensor([17, 3]), seeds[[17, 3]])
     assert torch.equal(again, noise[[17, 3]])
-    (other,) = stream.batch(torch.tensor([17]), seed=2)
+    (other,) = stream.batch(torch.tensor([17]), example_seeds(2, torch.tensor([17])))
     assert not torch.equal(other[0], noise[17])
 
 

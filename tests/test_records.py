@@ -1,10 +1,11 @@
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records import BadInput, EvaluationGrid, Goal, Range, derive_seed
+from orchestrator.records import BadInput, EvaluationGrid, Goal, Range, ScalingRule, derive_seed
 
 fractions = st.floats(0, 1)
 
@@ -55,3 +56,21 @@ def test_the_grid_moves_on_by_the_larger_of_gap_and_spacing(s: float, gap: int, 
 def test_seeds_are_the_same_everywhere() -> None:
     assert derive_seed(0, "trial", 3) == 227461578356882679
     assert derive_seed(0, "trial", 3) != derive_seed(0, "trial", 4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("constant", 0.1), ("linear", 0.4), ("sqrt", 0.2)],
+)
+def test_scaling_rules(rule: Any, expected: float) -> None:
+    assert ScalingRule(rule=rule, base=0.1, at_batch_size=64).at(256) == pytest.approx(expected)
+
+
+def test_half_life_in_examples_stays_the_same() -> None:
+    def half_life_in_examples(decay: float, batch_size: int) -> float:
+        return batch_size * math.log(0.5) / math.log(decay)
+
+    rule = ScalingRule(rule="half_life", base=0.999, at_batch_size=256)
+    for batch_size in (1, 256, 4096):
+        found = half_life_in_examples(rule.at(batch_size), batch_size)
+        assert found == pytest.approx(half_life_in_examples(0.999, 256))

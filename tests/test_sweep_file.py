@@ -41,7 +41,7 @@ SweepFile = Callable[..., Path]
         ({"recipes": [{"name": "sgd", "schedule": {"power": 2}}]}, "'power' has no effect"),
         (
             {"recipes": [{"name": "sgd", "schedule": {"warmup_fraction": {"low": 0, "high": 2}}}]},
-            "recipe 'sgd': schedule: 'warmup_fraction' must be at most 1",
+            "recipe 'sgd': 'warmup_fraction' must be at most 1",
         ),
         ({"workloads": ["noisy_quadratic"], "goals": [], "batch_sizes": ["full"]}, "no end of"),
         ({"workloads": ["noisy_quadratic?dd=3"]}, "Did you mean 'd'"),
@@ -70,10 +70,17 @@ def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, message: str)
         load_sweep(tmp_path / "bad.yaml")
 
 
+def test_a_rule_fixes_a_metaparameter_at_each_batch_size(sweep_file: SweepFile) -> None:
+    space = {"learning_rate": {"rule": "linear", "base": 0.1, "at_batch_size": 64}}
+    recipes = [{"name": "linear", "optimizer": "sgd", "space": space}]
+    studies = plan(load_sweep(sweep_file(recipes=recipes))).studies
+    assert [study.space["learning_rate"] for study in studies] == pytest.approx([0.1, 0.4])
+
+
 def test_the_command_exits_with_2_before_ray_starts(sweep_file: SweepFile, tmp_path: Path) -> None:
     result = orchestrate("sweep", sweep_file(recipes=["sdg"]), "--out", tmp_path / "run")
     assert result.returncode == 2
-    assert result.stderr.startswith("error: Unknown optimizer 'sdg'")
+    assert result.stderr.startswith("error: recipe 'sdg': Unknown optimizer 'sdg'")
     assert not (tmp_path / "run").exists()
 
 

@@ -33,8 +33,8 @@ def test_data_and_models_are_deterministic(name: str) -> None:
     first, second = load_workload(name), load_workload(name)
     index = torch.tensor([0, 5, 3])
     for one, other in zip(
-        first.data(None)["train"].batch(index, 1),
-        second.data(None)["train"].batch(index, 1),
+        first.data(None)["train"].batch(index),
+        second.data(None)["train"].batch(index),
         strict=True,
     ):
         assert torch.equal(one, other)
@@ -48,7 +48,7 @@ def test_data_and_models_are_deterministic(name: str) -> None:
 def test_one_step_lowers_the_loss_on_its_batch(name: str) -> None:
     workload = load_workload(name)
     model = workload.model()
-    batch = workload.data(None)["train"].batch(torch.arange(64), 0)
+    batch = workload.data(None)["train"].batch(torch.arange(64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = workload.loss(model, batch)
     assert before.shape == (64,)
@@ -61,7 +61,7 @@ def test_one_step_lowers_the_loss_on_its_batch(name: str) -> None:
 def test_digits_are_split_as_stated() -> None:
     splits = load_workload("digits/mlp").data(None)
     assert {name: split.size for name, split in splits.items()} == {"train": 1400, "val": 397}
-    inputs, labels = splits["train"].batch(torch.arange(1400), 0)
+    inputs, labels = splits["train"].batch(torch.arange(1400))
     assert (float(inputs.min()), float(inputs.max())) == (0, 1)
     assert set(labels.tolist()) == set(range(10))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +19,47 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from orchestrator.records import BadInput, unknown
-from orchestrator.workloads.base import Batch, Classification, Split, Tensors, Workload
+from orchestrator.workloads.augmentation import (
+    Augment,
+    Batch,
+    example_seeds,
+    random_flip,
+    random_shift,
+    uniforms,
+)
+from orchestrator.workloads.base import Classification, Workload
 from orchestrator.workloads.digits import DigitsMLP
+from orchestrator.workloads.ghost_batch_norm import (
+    GhostBatchNorm1d,
+    GhostBatchNorm2d,
+    ghosts,
+    with_ghosts,
+)
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
+from orchestrator.workloads.splits import Draw, Loaded, Split, Tensors, examples_of
 
 __all__ = [
     "REGISTRY",
+    "Augment",
     "Batch",
     "Classification",
+    "Draw",
+    "GhostBatchNorm1d",
+    "GhostBatchNorm2d",
+    "Loaded",
     "Split",
     "Tensors",
     "Workload",
+    "example_seeds",
+    "examples_of",
+    "ghosts",
     "load_workload",
+    "metaparameters_of",
     "options_of",
+    "random_flip",
+    "random_shift",
+    "uniforms",
+    "with_ghosts",
 ]
 
 REGISTRY: dict[str, type[Workload]] = {
@@ -60,6 +89,12 @@ def options_of(factory: Callable[..., Any]) -> dict[str, Any]:
     if not (isinstance(factory, type) and dataclasses.is_dataclass(factory)):
         return {}
     return {field.name: field.default for field in dataclasses.fields(factory)}
+
+
+def metaparameters_of(workload: Workload | type[Workload]) -> dict[str, Any]:
+    """The metaparameters that its loss takes, and their defaults."""
+    parameters = inspect.signature(workload.loss).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, Any]:

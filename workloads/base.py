@@ -5,44 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Batch = tuple[Tensor, ...]
-
-
-class Split(Protocol):
-    """The examples of one split. `batch` is a function of its arguments alone."""
-
-    @property
-    def size(self) -> int | None:
-        """How many examples there are; None for an endless stream."""
-
-    def batch(self, index: Tensor, seed: int) -> Batch:
-        """The examples at `index` (int64). `seed` is the trial's, for whatever is generated."""
-
-    def to(self, device: torch.device) -> Split:
-        """The same split, its batches delivered on `device`."""
-
-
-class Tensors:
-    """A split that fits in memory: tensors of equal length, kept on the device."""
-
-    def __init__(self, *tensors: Tensor) -> None:
-        lengths = {len(tensor) for tensor in tensors}
-        if len(lengths) != 1:
-            raise ValueError(f"Tensors of one split must have equal length, but got {lengths}.")
-        self.tensors = tensors
-        self.size: int | None = lengths.pop()
-
-    def batch(self, index: Tensor, seed: int) -> Batch:
-        return tuple(tensor.index_select(0, index) for tensor in self.tensors)
-
-    def to(self, device: torch.device) -> Tensors:
-        return Tensors(*(tensor.to(device) for tensor in self.tensors))
+from orchestrator.records import BadInput, unknown
+from orchestrator.workloads.augmentation import Batch
+from orchestrator.workloads.splits import Split
 
 
 class Workload(ABC):
@@ -71,7 +42,8 @@ class Workload(ABC):
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The training loss of each example of the batch, as a vector."""
+        """The training loss of each example of the batch, as a vector. Keyword-only arguments
+        with a default become metaparameters, to be fixed or searched: see `Classification`."""
 
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
@@ -81,14 +53,55 @@ class Workload(ABC):
 class Classification(Workload):
     """A workload whose batches are (inputs, class index) and whose model returns logits."""
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    top: ClassVar[int] = 5
+    """`top5_error` is measured where there are more classes than this."""
+
+    def loss(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        label_smoothing: float = 0.0,
+        smoothing_over: Literal["all", "others"] = "all",
+        noise_labels: float = 0.0,
+    ) -> Tensor:
         inputs, labels = batch
-        return functional.cross_entropy(model(inputs), labels, reduction="none")
+        logits = model(inputs)
+        if label_smoothing:
+            label_smoothing = share_of_all(label_smoothing, smoothing_over, logits.shape[1])
+        losses = functional.cross_entropy(
+            logits, labels, reduction="none", label_smoothing=label_smoothing
+        )
+        if noise_labels:
+            noise = noise_labels * torch.randn_like(logits)
+            losses = losses - (noise * functional.log_softmax(logits, dim=1)).sum(dim=1)
+        return losses
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         inputs, labels = batch
         logits = model(inputs)
-        return {
+        metrics = {
             "error": logits.argmax(dim=1) != labels,
             "loss": functional.cross_entropy(logits, labels, reduction="none"),
         }
+        if logits.shape[1] > self.top:
+            true = logits.gather(1, labels[:, None])
+            # Not a number compares as false: then the true class is among none.
+            among = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
+            metrics[f"top{self.top}_error"] = ~among
+        return metrics
+
+
+def share_of_all(smoothing: float, over: str, classes: int) -> float:
+    """Label smoothing as torch has it: the share of a target that is spread evenly over all
+    classes, the true one included. Shallue et al. spread it over the others only, which is the
+    same as K / (K - 1) times as much over all K."""
+    if over not in ("all", "others"):
+        raise unknown("smoothing_over", str(over), ("all", "others"))
+    share = smoothing if over == "all" else smoothing * classes / (classes - 1)
+    if not 0 <= share <= 1:
+        raise BadInput(
+            f"'label_smoothing' over {over} of {classes} classes must leave the true class the "
+            f"largest share, but got {smoothing!r}."
+        )
+    return share

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from orchestrator.workloads.base import Classification, Split, Tensors
+from orchestrator.workloads.base import Classification
+from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN_EXAMPLES = 1400
 

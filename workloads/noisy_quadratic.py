@@ -16,7 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from orchestrator.workloads.base import Batch, Split, Tensors, Workload
+from orchestrator.workloads.augmentation import Batch, example_seeds
+from orchestrator.workloads.base import Workload
+from orchestrator.workloads.splits import Split, Tensors
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,23 @@ class _Quadratic(nn.Module):
         return risk + noise @ pull
 
 
-class GaussianStream:
-    """An endless stream of standard normal vectors; vector i is a function of (seed, i) alone."""
+class GaussianStream(Split):
+    """An endless stream of standard normal vectors, each a function of its seed alone."""
 
-    size: int | None = None
+    size = None
+    seeded = True
 
     def __init__(self, width: int, device: torch.device | None = None) -> None:
         self.width = width
         self.device = device or torch.device("cpu")
 
-    def batch(self, index: Tensor, seed: int) -> Batch:
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        if seeds is None:
+            seeds = example_seeds(0, index)
         noise = torch.empty(len(index), self.width)
         generator = torch.Generator()
-        for row, example in zip(noise, index.tolist(), strict=True):
-            # An odd multiplier spreads neighbouring examples over the generator's seeds.
-            generator.manual_seed((seed + 0x9E3779B97F4A7C15 * (example + 1)) % 2**63)
-            row.normal_(generator=generator)
+        for row, seed in zip(noise, seeds.tolist(), strict=True):
+            row.normal_(generator=generator.manual_seed(seed % 2**63))
         return (noise.to(self.device),)
 
     def to(self, device: torch.device) -> GaussianStream:

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
 from orchestrator.sweep import Resources
-from orchestrator.training import Ranks, follow, free_port, open_ranks, train
+from orchestrator.training import Checkpoint, Ranks, follow, free_port, open_ranks, train
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
@@ -36,6 +36,18 @@ class GangSettings:
     data_dir: Path | None
     folder: Path
     """Where the command was given: what relative paths in the sweep file start from."""
+    checkpoints: Path
+    """Where trials that are not over yet leave their state, if this place is shared."""
+    checkpoint_seconds: float
+
+    def options(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What `train` is told beside the trial."""
+        path = self.checkpoints / f"study-{config['study']:04d}-trial-{config['index']:05d}.pt"
+        return {
+            "data_dir": self.data_dir,
+            "micro_batch": config.get("micro_batch"),
+            "checkpoint": Checkpoint(path=path, every_seconds=self.checkpoint_seconds),
+        }
 
     def ranks(self, config: Mapping[str, Any]) -> int:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
@@ -101,11 +113,10 @@ class Gang(tune.Trainable):
         self._trial = self._settings.trial(config)
         self._measurements: list[Measurement] = []
         self._began = time.time()
-        self._following = [
-            peer.follow.remote(self._trial, self._settings.data_dir) for peer in self._peers
-        ]
+        options = self._settings.options(config)
+        self._following = [peer.follow.remote(self._trial, options) for peer in self._peers]
         self._training: Generator[Measurement, None, Outcome] = train(
-            self._trial, self._ranks, data_dir=self._settings.data_dir
+            self._trial, self._ranks, **options
         )
 
     def step(self) -> dict[str, Any]:
@@ -153,8 +164,8 @@ class _Peer:
             open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
         )
 
-    def follow(self, trial: Trial, data_dir: Path | None) -> None:
-        follow(self._ranks, trial, None, data_dir)
+    def follow(self, trial: Trial, options: dict[str, Any]) -> None:
+        follow(self._ranks, trial, options)
 
 
 def _settle_in(folder: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ def run_trials(
     cluster: Cluster,
     resources: Resources,
     progress: Progress,
+    checkpoint_seconds: float,
     data_dir: Path | None = None,
 ) -> bool:
     """Trains `trials` of `studies` and writes each to `run` as it ends.
@@ -49,7 +51,12 @@ def run_trials(
     """
     resources = fit_resources(resources, cluster)
     settings = GangSettings(
-        studies=tuple(studies), resources=resources, data_dir=data_dir, folder=Path.cwd()
+        studies=tuple(studies),
+        resources=resources,
+        data_dir=data_dir,
+        folder=Path.cwd(),
+        checkpoints=run.path.resolve() / "checkpoints",
+        checkpoint_seconds=checkpoint_seconds,
     )
     configs = settings.configs(trials)
     recorder = _Recorder(run, settings, progress)
@@ -66,7 +73,7 @@ def run_trials(
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=_Queue(configs),
+                search_alg=_Queue(configs, recorder.micro_batches),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -88,18 +95,25 @@ def run_trials(
             f"Nothing but failures ({recorder.failures} so far), so the sweep was stopped. "
             f"The last error:\n{recorder.last_error}"
         )
-    return recorder.ended == len(trials)
+    complete = recorder.ended == len(trials)
+    if complete:
+        shutil.rmtree(settings.checkpoints, ignore_errors=True)
+    return complete
 
 
 class _Queue(Searcher):
     """Hands Tune the trials in their order."""
 
-    def __init__(self, configs: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, configs: Sequence[dict[str, Any]], micro_batches: Mapping[int, int]) -> None:
         super().__init__()
         self._waiting = deque(configs)
+        self._micro_batches = micro_batches
 
     def suggest(self, trial_id: str) -> Any:
-        return self._waiting.popleft() if self._waiting else Searcher.FINISHED
+        if not self._waiting:
+            return Searcher.FINISHED
+        config = self._waiting.popleft()
+        return {**config, "micro_batch": self._micro_batches.get(config["study"])}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -122,6 +136,8 @@ class _Recorder(tune.Callback):
         self.ended = 0
         self.failures = 0
         self.last_error = ""
+        self.micro_batches: dict[int, int] = {}
+        """Study -> what is known to fit, once something did not."""
         self._any_success = False
 
     @property
@@ -139,7 +155,14 @@ class _Recorder(tune.Callback):
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         finished = result.pop(FINISHED, None)
         if finished is not None:
-            self._any_success = True
+            outcome = finished.outcome
+            if outcome.status == "failed":
+                self.failures += 1
+                self.last_error = outcome.error or ""
+            else:
+                self._any_success = True
+            if outcome.micro_batch is not None:
+                self.micro_batches[trial.config["study"]] = outcome.micro_batch
             self._keep(finished)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

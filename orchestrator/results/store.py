@@ -25,7 +25,9 @@ import pyarrow.parquet as pq
 from orchestrator.records import (
     BadInput,
     Choice,
+    Divergence,
     EvaluationGrid,
+    Extras,
     FinishedTrial,
     Goal,
     Range,
@@ -44,6 +46,7 @@ TRIALS = pa.schema(
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("ranks", pa.int32(), nullable=False),
+        pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("error", pa.string()),
     ]
@@ -53,6 +56,7 @@ MEASUREMENTS = pa.schema(
     [
         pa.field("trial", pa.int32(), nullable=False),
         pa.field("step", pa.int64(), nullable=False),
+        pa.field("examples", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
     ]
 )
@@ -127,6 +131,7 @@ class Run:
             "seed": trial.seed,
             "seconds": finished.outcome.seconds,
             "ranks": finished.ranks,
+            "micro_batch": finished.outcome.micro_batch,
             "started": finished.started,
             "error": finished.outcome.error,
         }
@@ -162,6 +167,9 @@ def _measurement_table(finished: FinishedTrial) -> pa.Table:
     columns = {
         "trial": [finished.trial.index] * len(measurements),
         "step": [measurement.step for measurement in measurements],
+        "examples": [
+            measurement.step * finished.trial.study.batch_size for measurement in measurements
+        ],
         "seconds": [measurement.seconds for measurement in measurements],
         **{name: [m.metrics.get(name) for m in measurements] for name in names},
     }
@@ -206,7 +214,14 @@ def _study(entry: dict[str, Any]) -> Study:
     space = {name: _space_entry(value) for name, value in entry["space"].items()}
     goals = tuple(Goal(**goal) for goal in entry["goals"])
     grid = EvaluationGrid(**entry["grid"])
-    return Study(**{**entry, "space": space, "goals": goals, "grid": grid})
+    parts = {
+        "space": space,
+        "goals": goals,
+        "grid": grid,
+        "extras": Extras(**entry["extras"]),
+        "divergence": Divergence(**entry["divergence"]),
+    }
+    return Study(**(entry | parts))
 
 
 def _space_entry(value: Any) -> Any:

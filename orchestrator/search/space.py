@@ -7,8 +7,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import BadInput, Choice, Range, Space, Value, unknown
+from orchestrator.records import RULES, BadInput, Choice, Range, ScalingRule, Value, unknown
 from orchestrator.yaml_files import read_yaml
+
+Entry = Range | Choice | ScalingRule | Value
+"""What a sweep file may say of a metaparameter."""
 
 SEARCH_SPACES = Path(__file__).parent.parent / "search_spaces"
 
@@ -17,31 +20,36 @@ def known_spaces() -> list[str]:
     return sorted(path.stem for path in SEARCH_SPACES.glob("*.yaml"))
 
 
-def load_space(optimizer: str, workload: str) -> Space:
-    """The space of `optimizer` as its file gives it for `workload`."""
-    if optimizer not in known_spaces():
-        raise unknown("search space", optimizer, known_spaces())
-    path = SEARCH_SPACES / f"{optimizer}.yaml"
+def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
+    """The space of `optimizer` as its file gives it for `workload`; empty if there is no file."""
+    # An optimizer's name may be written with or without underscores, in any case.
+    stems = {stem.replace("_", ""): stem for stem in known_spaces()}
+    stem = stems.get(optimizer.replace("_", "").lower())
+    if stem is None:
+        return {}
+    path = SEARCH_SPACES / f"{stem}.yaml"
     document = read_yaml(path)
     overrides = document.get("workloads", {}).get(workload.partition("?")[0], {})
     return space_from({**document["space"], **overrides}, str(path))
 
 
-def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Range | Choice | Value]:
-    """The space written as `name: {low:, high:, scale:}`, `name: {options: []}` or `name: value`.
+def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
+    """The space written as `name: {low:, high:, scale:}`, `name: {options: []}`,
+    `name: {rule:, base:, at_batch_size:}` or `name: value`.
     `place` (a file and key) goes into the error message."""
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
 
-def _entry(entry: Any, place: str) -> Range | Choice | Value:
+def _entry(entry: Any, place: str) -> Entry:
     if isinstance(entry, (bool, int, float, str)):
         return entry
     if not isinstance(entry, dict):
         raise BadInput(
             f"{place}: expected {{low: ..., high: ..., scale: linear | log | reverse_log}}, "
-            f"{{options: [...]}} or a fixed value, but got {entry!r}."
+            f"{{options: [...]}}, {{rule: linear | sqrt | constant | half_life, base: ..., "
+            f"at_batch_size: ...}} or a fixed value, but got {entry!r}."
         )
-    kind = Choice if "options" in entry else Range
+    kind = Choice if "options" in entry else ScalingRule if "rule" in entry else Range
     known = [field.name for field in fields(kind)]
     try:
         for key in entry:
@@ -49,16 +57,27 @@ def _entry(entry: Any, place: str) -> Range | Choice | Value:
                 raise unknown("key", str(key), known)
         if kind is Choice:
             return Choice(options=tuple(entry["options"]))
-        return _range(entry)
+        return _rule(entry) if kind is ScalingRule else _range(entry)
     except BadInput as error:
         raise BadInput(f"{place}: {error}") from None
 
 
-def _range(entry: Mapping[str, Any]) -> Range:
-    for key in ("low", "high"):
+def _rule(entry: Mapping[str, Any]) -> ScalingRule:
+    if entry["rule"] not in RULES:
+        raise unknown("rule", str(entry["rule"]), RULES)
+    _need_numbers(entry, "base", "at_batch_size")
+    return ScalingRule(**entry)
+
+
+def _need_numbers(entry: Mapping[str, Any], *keys: str) -> None:
+    for key in keys:
         number = entry.get(key)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise BadInput(f"`{key}` must be a number, but got {number!r}.")
+
+
+def _range(entry: Mapping[str, Any]) -> Range:
+    _need_numbers(entry, "low", "high")
     scale = entry.get("scale", "linear")
     if scale not in ("linear", "log", "reverse_log"):
         raise unknown("scale", str(scale), ("linear", "log", "reverse_log"))

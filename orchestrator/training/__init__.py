@@ -1,25 +1,25 @@
 """The training of one trial: torch only, no Ray."""
 
-from orchestrator.training.loop import follow, metric_names, train, train_on_ranks
-from orchestrator.training.lr_schedules import (
-    SCHEDULE_SETTINGS,
-    check_schedule,
-    make_schedule,
-)
-from orchestrator.training.optimizers import OPTIMIZERS, check_metaparameters
+from orchestrator.training.checkpoint import Checkpoint
+from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
+from orchestrator.training.lr_schedules import SCHEDULE_SETTINGS, check_schedule
+from orchestrator.training.metaparameters import GENERAL, check_metaparameters
+from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.ranks import Ranks, free_port, open_ranks
 
 __all__ = [
+    "GENERAL",
     "OPTIMIZERS",
     "SCHEDULE_SETTINGS",
+    "Checkpoint",
     "Ranks",
+    "accepted_by",
     "check_metaparameters",
     "check_schedule",
     "follow",
     "free_port",
-    "make_schedule",
-    "metric_names",
     "open_ranks",
+    "rehearse",
     "train",
     "train_on_ranks",
 ]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from orchestrator.records import Measurement, Outcome, Status, Study, Trial, derive_seed
-from orchestrator.training.batches import BatchOrder, cut, micro_batches
-from orchestrator.training.lr_schedules import Factor, make_schedule, split_params
-from orchestrator.training.optimizers import make_optimizer
+from orchestrator.records import BadInput, Measurement, Outcome, Status, Study, Trial
+from orchestrator.training.checkpoint import Checkpoint
+from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.ranks import Ranks, launch_ranks
-from orchestrator.workloads import Split, Workload, load_workload
-
-EVALUATION_BATCH = 4096
-"""Examples put through the model at once when evaluating."""
+from orchestrator.training.trainer import OutOfMemory, Trainer
+from orchestrator.workloads import Batch, Split, Workload, load_workload
 
 
 def train(
@@ -28,45 +25,58 @@ def train(
     *,
     micro_batch: int | None = None,
     data_dir: Path | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Generator[Measurement, None, Outcome]:
-    """Trains `trial`, yielding each measurement as it is taken and returning how it ended.
+    """Trains `trial`, yielding each measurement as it is taken and returning how it ended. With a
+    `checkpoint` it goes on from there, after yielding what was measured before.
 
     Every rank calls this with the same trial and takes the same decisions, since all of them see
-    metrics that were summed over ranks.
+    numbers that were summed over ranks.
     """
     study = trial.study
     workload, splits = _prepare(study.workload, data_dir, ranks.device)
-    raw_model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
-    model = ranks.wrap(raw_model)
-    scheduled, own = split_params(trial.params)
-    optimizer = make_optimizer(study.optimizer, raw_model, own)
-    stepper = _Stepper(study, trial.seed, splits["train"], ranks, micro_batch)
-    if scheduled:
-        size = splits["train"].size
-        stepper.schedule(
-            optimizer,
-            make_schedule(
-                scheduled,
-                horizon=study.budget_steps,
-                steps_per_epoch=None if size is None else size / study.batch_size,
-            ),
+    trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch)
+    evaluator = Evaluator(workload=workload, splits=splits, extras=study.extras, ranks=ranks)
+    measurements = checkpoint.load(trial, trainer, ranks) if checkpoint else []
+    verdict = _Verdict(study)
+    status, upcoming = None, 0
+    for measurement in measurements:
+        status = verdict.on(measurement.metrics, measurement.step)
+        upcoming = _following(study, measurement.step)
+        yield measurement
+    saved_at = trainer.seconds
+    try:
+        while status is None:
+            if trainer.step < upcoming:
+                trainer.advance(_no_longer_than(upcoming, trainer, checkpoint))
+            if trainer.step == upcoming:
+                metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
+                if verdict.wants_test(metrics, trainer.step):
+                    metrics |= evaluator.measure(trainer, test=True)
+                measurement = Measurement(
+                    step=trainer.step, seconds=trainer.seconds, metrics=metrics
+                )
+                measurements.append(measurement)
+                status = verdict.on(metrics, trainer.step)
+                upcoming = _following(study, trainer.step)
+                yield measurement
+            if checkpoint and trainer.seconds - saved_at >= checkpoint.every_seconds:
+                checkpoint.save(trial, trainer, measurements, ranks)
+                saved_at = trainer.seconds
+    except OutOfMemory as error:
+        return Outcome(
+            status="failed", steps=trainer.step, seconds=trainer.seconds, error=str(error)
         )
-
-    unmet = set(study.goals)
-    step, seconds, batch_loss = 0, 0.0, math.nan
-    while True:
-        metrics = {} if step == 0 else {"batch/loss": batch_loss}
-        metrics |= _evaluate(workload, raw_model, splits, trial.seed, ranks)
-        yield Measurement(step=step, seconds=seconds, metrics=metrics)
-        unmet = {goal for goal in unmet if not goal.passed(metrics.get(goal.metric))}
-        status = _ending(
-            metrics, step, study.budget_steps, goals_met=bool(study.goals) and not unmet
-        )
-        if status is not None:
-            return Outcome(status=status, steps=step, seconds=seconds)
-        until = min(study.grid.after(step), study.budget_steps)
-        batch_loss, spent = stepper.advance(workload, model, optimizer, range(step, until))
-        step, seconds = until, seconds + spent
+    finally:
+        trainer.close()
+    if checkpoint:
+        checkpoint.finish(trial, trainer, measurements, ranks)
+    return Outcome(
+        status=status,
+        steps=trainer.step,
+        seconds=trainer.seconds,
+        micro_batch=trainer.micro_batch,
+    )
 
 
 def train_on_ranks(
@@ -75,143 +85,124 @@ def train_on_ranks(
     *,
     micro_batch: int | None = None,
     data_dir: Path | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """`train` with `count` processes of this machine, this one and others started for it.
 
     Yields the measurements, returns the outcome and the process ids in order of rank.
     """
-    with launch_ranks(count, follow, trial, micro_batch, data_dir) as (ranks, processes):
-        outcome = yield from train(trial, ranks, micro_batch=micro_batch, data_dir=data_dir)
+    options = {"micro_batch": micro_batch, "data_dir": data_dir, "checkpoint": checkpoint}
+    with launch_ranks(count, follow, trial, options) as (ranks, processes):
+        outcome = yield from train(trial, ranks, **options)  # type: ignore[arg-type]
     return outcome, processes
 
 
-def follow(ranks: Ranks, trial: Trial, micro_batch: int | None, data_dir: Path | None) -> None:
+def follow(ranks: Ranks, trial: Trial, options: Mapping[str, object]) -> None:
     """What a rank other than 0 does: the same, to nobody's ears."""
-    for _ in train(trial, ranks, micro_batch=micro_batch, data_dir=data_dir):
+    for _ in train(trial, ranks, **options):  # type: ignore[arg-type]
         pass
 
 
-def metric_names(workload_name: str, data_dir: Path | None = None) -> list[str]:
-    """What every measurement of the workload holds, goals to choose from."""
-    device = torch.device("cpu")
-    workload, splits = _prepare(workload_name, data_dir, device)
-    model = _fresh_model(workload, 0, device).eval()
-    names = ["batch/loss"]
-    for split, examples in splits.items():
-        if split != "train":
-            batch = examples.batch(torch.zeros(1, dtype=torch.int64), 0)
-            names += [f"{split}/{metric}" for metric in workload.metrics(model, batch)]
-    return names
+def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str]:
+    """Takes one step of the trial on two examples and measures two: mistakes in a workload or in
+    metaparameters come out before anything is paid for. Returns the metrics there are."""
+    ranks = Ranks()
+    workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
+    few = {name: _Few(split) for name, split in splits.items()}
+    size = few["train"].size
+    study = replace(trial.study, batch_size=min(2, size), goals=())
+    trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
+    evaluator = Evaluator(workload=workload, splits=few, extras=study.extras, ranks=ranks)
+    _check_shapes(workload, trainer, few)
+    try:
+        trainer.advance(1)
+    except BadInput:
+        raise
+    except Exception:  # noqa: S110
+        pass  # Code that raises here may do so at this point only: trials tell, each for itself.
+    measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
+    trainer.close()
+    return ["batch/loss", *trainer.batch_metrics(), *measured]
 
 
-def _ending(
-    metrics: Mapping[str, float], step: int, budget_steps: int, *, goals_met: bool
-) -> Status | None:
-    if goals_met:
-        return "reached"
-    if not all(map(math.isfinite, metrics.values())):
-        return "diverged"
-    return "exhausted" if step >= budget_steps else None
+class _Verdict:
+    """When a trial is over: a function of its measurements alone."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._unmet = set(study.goals)
+        self._first: dict[str, float] = {}
+        self._high: dict[str, int] = {}
+
+    def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
+        """Test splits are looked at where a goal is passed and at the end, and for a goal's own
+        sake: what they say of the winner is all that is asked."""
+        return (
+            any(goal.metric.startswith("test/") for goal in self._study.goals)
+            or any(goal.passed(metrics.get(goal.metric)) for goal in self._unmet)
+            or step >= self._study.budget_steps
+        )
+
+    def on(self, metrics: Mapping[str, float], step: int) -> Status | None:
+        """How the trial ends with this measurement; None if it doesn't."""
+        self._unmet = {goal for goal in self._unmet if not goal.passed(metrics.get(goal.metric))}
+        if self._study.goals and not self._unmet:
+            return "reached"
+        if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):
+            return "diverged"
+        return "exhausted" if step >= self._study.budget_steps else None
+
+    def _far_above(self, metrics: Mapping[str, float]) -> bool:
+        rule = self._study.divergence
+        for name, value in metrics.items():
+            if name.endswith("/loss"):
+                first = self._first.setdefault(name, value)
+                above = value > rule.above * abs(first)
+                self._high[name] = self._high.get(name, 0) + 1 if above else 0
+        return max(self._high.values(), default=0) >= rule.evaluations
 
 
-class _Stepper:
-    """Takes optimizer steps on this rank's slice of each global batch."""
-
-    def __init__(
-        self, study: Study, seed: int, train_split: Split, ranks: Ranks, micro_batch: int | None
-    ) -> None:
-        slices = cut(study.batch_size, ranks.count)
-        assert sum(stop - start for start, stop in slices) == study.batch_size, (slices, study)
-        self._slice = slices[ranks.rank]
-        self._pieces = micro_batches(self._slice[1] - self._slice[0], micro_batch)
-        self._order = BatchOrder(size=train_split.size, batch_size=study.batch_size, seed=seed)
-        self._batch_size = study.batch_size
-        self._seed = derive_seed(seed, "data")
-        self._split, self._ranks = train_split, ranks
-        self._weights: dict[int, Tensor] = {}
-        self._factor: Factor | None = None
-        self._base_rates: list[float] = []
-
-    def schedule(self, optimizer: torch.optim.Optimizer, factor: Factor) -> None:
-        """Has `advance` set the learning rate before each step."""
-        self._factor = factor
-        self._base_rates = [group["lr"] for group in optimizer.param_groups]
-
-    def advance(
-        self,
-        workload: Workload,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        steps: range,
-    ) -> tuple[float, float]:
-        """Trains through `steps`. Returns the mean loss over those batches, before each
-        update, and the seconds that the slowest rank took."""
-        model.train()
-        parameters = list(model.parameters())
-        losses = [torch.zeros((), device=self._ranks.device) for _ in self._pieces]
-        self._ranks.synchronise()
-        began = time.perf_counter()
-        batches = self._order.walk(steps, *self._slice, device=self._ranks.device)
-        for step, index in zip(steps, batches, strict=True):
-            if self._factor is not None:
-                for group, rate in zip(optimizer.param_groups, self._base_rates, strict=True):
-                    group["lr"] = rate * self._factor(step)
-            # What zero_grad does, without its bookkeeping, which costs as much as a small layer.
-            for parameter in parameters:
-                parameter.grad = None
-            for number, (start, stop) in enumerate(self._pieces[:-1]):
-                with self._ranks.without_averaging(model):
-                    loss = self._backward(workload, model, index[start:stop])
-                losses[number] = losses[number] + loss
-            last = index if len(self._pieces) == 1 else index[self._pieces[-1][0] :]
-            losses[-1] = losses[-1] + self._backward(workload, model, last)
-            optimizer.step()
-        self._ranks.synchronise()
-        took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
-        took = self._ranks.maximum(took.to(self._ranks.device))
-        total = self._ranks.sum(torch.stack([loss.double().sum() for loss in losses]).sum())
-        return float(total) / (self._batch_size * len(steps)), float(took)
-
-    def _backward(self, workload: Workload, model: nn.Module, index: Tensor) -> Tensor:
-        """Adds the gradients of the examples at `index`; returns the loss of each."""
-        losses = workload.loss(model, self._split.batch(index, self._seed))
-        losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
-        return losses.detach()
-
-    def _weights_like(self, losses: Tensor) -> Tensor:
-        """What each example's loss counts in the gradient: a step needs the sum over the global
-        batch over its size, and DDP averages over ranks."""
-        weights = self._weights.get(len(losses))
-        if weights is None:
-            weights = torch.full_like(losses, self._ranks.count / self._batch_size)
-            self._weights[len(losses)] = weights.detach()
-        return weights
+def _following(study: Study, step: int) -> int:
+    return min(study.grid.after(step), study.budget_steps)
 
 
-@torch.no_grad()
-def _evaluate(
-    workload: Workload, model: nn.Module, splits: Mapping[str, Split], seed: int, ranks: Ranks
-) -> dict[str, float]:
-    """Means over every split but `train`, each rank seeing its share of the examples."""
-    model.eval()
-    metrics: dict[str, float] = {}
-    for name, split in splits.items():
-        if name == "train":
-            continue
-        assert split.size is not None, f"split {name!r} must be finite to be evaluated"
-        start, stop = cut(split.size, ranks.count)[ranks.rank]
-        sums: dict[str, Tensor] = {}
-        # A rank without a share still looks at one (empty) chunk, to know the metrics' names.
-        for low in range(start, max(stop, start + 1), EVALUATION_BATCH):
-            index = torch.arange(low, min(low + EVALUATION_BATCH, stop), device=ranks.device)
-            values = workload.metrics(model, split.batch(index, seed))
-            for metric, value in values.items():
-                sums[metric] = sums.get(metric, 0) + value.double().sum()
-        means = ranks.sum(torch.stack(list(sums.values()))) / split.size
-        metrics |= {
-            f"{name}/{metric}": mean for metric, mean in zip(sums, means.tolist(), strict=True)
+def _no_longer_than(upcoming: int, trainer: Trainer, checkpoint: Checkpoint | None) -> int:
+    """How far to train at once: to the next evaluation, or until a checkpoint is due. All ranks
+    agree on the rate, so on this too."""
+    if checkpoint is None:
+        return upcoming
+    steps = max(1, int(checkpoint.every_seconds / trainer.rate)) if trainer.rate else upcoming
+    return min(upcoming, trainer.step + steps)
+
+
+class _Few(Split):
+    """The first two examples of a split."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self.size: int = min(2, split.size or 2)
+        self.seeded, self.draws_on = split.seeded, split.draws_on
+
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        return self._split.batch(index, seeds)
+
+
+def _check_shapes(workload: Workload, trainer: Trainer, splits: Mapping[str, _Few]) -> None:
+    """Refuses losses and metrics that aren't per example."""
+    batch = trainer.cast(splits["train"].batch(torch.arange(splits["train"].size)))
+    with torch.no_grad():
+        values = {"loss": workload.loss(trainer.model, batch)}
+        values |= {
+            f"metric {name!r}": value
+            for name, value in workload.metrics(trainer.model, batch).items()
         }
-    return metrics
+    expected = (splits["train"].size,)
+    for name, value in values.items():
+        if tuple(value.shape) != expected:
+            raise BadInput(
+                f"The {name} of {type(workload).__name__} must have one value per example, shape "
+                f"{expected} for a batch of {expected[0]}, but has shape {tuple(value.shape)}."
+            )
 
 
 @lru_cache(maxsize=4)
@@ -222,10 +213,3 @@ def _prepare(
     workload = load_workload(name)
     splits = {split: data.to(device) for split, data in workload.data(data_dir).items()}
     return workload, splits
-
-
-def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
-    """A model whose initial weights are a function of `seed`, without disturbing the process."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return workload.model().to(device)

@@ -80,14 +80,6 @@ SCHEDULE_SETTINGS = frozenset(
 """Every metaparameter that belongs to the schedule."""
 
 
-def split_params(
-    params: Mapping[str, Value],
-) -> tuple[dict[str, Value], dict[str, Value]]:
-    """The metaparameters of the schedule, and the others."""
-    ours = {name: value for name, value in params.items() if name in SCHEDULE_SETTINGS}
-    return ours, {name: value for name, value in params.items() if name not in SCHEDULE_SETTINGS}
-
-
 def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
     """Refuses settings that none of `decays`, the shapes to choose from, would use."""
     given = set(names) & SCHEDULE_SETTINGS
@@ -113,7 +105,7 @@ def make_schedule(
 ) -> Factor:
     """The factor for each step of a training of `horizon` steps. Settings of shapes other than the
     chosen one are left alone: `check_schedule` refuses those that no trial would use."""
-    settings, _ = split_params(params)
+    settings = {name: value for name, value in params.items() if name in SCHEDULE_SETTINGS}
     decay = str(settings.pop("decay", "constant"))
     if decay not in DECAYS:
         raise unknown("decay", decay, DECAYS)

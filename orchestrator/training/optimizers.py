@@ -1,9 +1,10 @@
-"""Optimizers by name. Adding one takes an entry here and search_spaces/<name>.yaml."""
+"""Optimizers by name: those of the studies here, all others from the libraries that have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
 from orchestrator.training.layerwise import LayerWise
+from orchestrator.training.library_optimizers import LibraryOptimizer, find, known
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
@@ -104,25 +106,23 @@ LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 _TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
-def check_metaparameters(optimizer: str, names: Iterable[str]) -> None:
-    """Refuses an unknown optimizer, and metaparameters that it lacks or doesn't take."""
-    if optimizer not in OPTIMIZERS:
-        raise unknown("optimizer", optimizer, OPTIMIZERS)
-    entry, given = OPTIMIZERS[optimizer], set(names)
-    known = [*entry.required, *entry.optional]
-    if optimizer in _TAKES_LAYERWISE:
-        known += LAYERWISE
-    for name in sorted(given - set(known)):
-        raise unknown(f"metaparameter of {optimizer!r}:", name, known)
-    missing = [name for name in entry.required if name not in given]
-    if missing:
-        raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
-    if given & set(LAYERWISE) and "layerwise_ratio" not in given:
-        raise BadInput("Layer-wise rates need 'layerwise_ratio': gradient or update.")
+def _entry(name: str) -> OptimizerEntry | None:
+    return OPTIMIZERS.get(name.lower())
+
+
+def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The metaparameters that the optimizer needs, and those it may be given."""
+    entry = _entry(name)
+    if entry is None:
+        return (), tuple(_from_library(name).settings)
+    takes_layerwise = name.lower() in _TAKES_LAYERWISE
+    return entry.required, entry.optional + (LAYERWISE if takes_layerwise else ())
 
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
-    check_metaparameters(name, params)
+    entry = _entry(name)
+    if entry is None:
+        return _from_library(name).build(model, params)
     own: dict[str, Any] = {name: value for name, value in params.items() if name not in LAYERWISE}
     layerwise = {name.partition("_")[2]: params[name] for name in LAYERWISE if name in params}
     weight_decay = own.pop("weight_decay", 0.0)
@@ -136,8 +136,19 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
         for members, decay in ((shrunk, weight_decay), (others, 0.0))
         if members
     ]
-    optimizer = OPTIMIZERS[name].build(groups, **own)
+    try:
+        optimizer = entry.build(groups, **own)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name}: {error}") from None
     return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
+
+
+def _from_library(name: str) -> LibraryOptimizer:
+    found = find(name)
+    if found is None:
+        # There are more than a hundred: only those that might have been meant.
+        raise unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, known())])
+    return found
 
 
 def _layerwise(**settings: Any) -> LayerWise:

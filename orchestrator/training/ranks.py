@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -43,6 +43,34 @@ class Ranks:
             return model.no_sync()
         return nullcontext()
 
+    def average(self, parameters: Iterable[nn.Parameter]) -> None:
+        """The mean over ranks of the gradients, in place: what `wrap` does while they come."""
+        if self.count == 1:
+            return
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.count
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value`, in order of rank."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_first(self, value: Any) -> Any:
+        """Rank 0's `value`."""
+        if self.count == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, device=self.device)
+        return values[0]
+
     def sum(self, values: Tensor) -> Tensor:
         """The element-wise sum over ranks, in place."""
         if self.count > 1:
@@ -66,11 +94,12 @@ def open_ranks(
     *, rank: int, count: int, host: str, port: int, device: torch.device
 ) -> Iterator[Ranks]:
     """Joins the process group that rank 0 listens for at `host`:`port`; leaves it at the end."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        _compute_alike()
     if count == 1:
         yield Ranks(device=device)
         return
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
     store = dist.TCPStore(  # type: ignore[attr-defined]
         host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT
     )
@@ -103,7 +132,6 @@ def launch_ranks(
         context.Process(
             target=_join_and_follow,
             args=(rank, count, host, port, devices[rank], follow, arguments),
-            daemon=True,
         )
         for rank in range(1, count)
     ]
@@ -113,7 +141,8 @@ def launch_ranks(
         with open_ranks(rank=0, count=count, host=host, port=port, device=devices[0]) as ranks:
             yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
     finally:
-        # They end by themselves with the work; an error or an interrupt here ends them too.
+        # They end by themselves with the work; an error or an interrupt here ends them too. They
+        # are no daemons, since those may not have worker processes for their data.
         for process in others:
             process.join(timeout=5)
             process.kill()
@@ -131,6 +160,17 @@ def _join_and_follow(
     torch.set_num_threads(1)
     with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
         follow(ranks, *arguments)
+
+
+def _compute_alike() -> None:
+    """Has CUDA compute the same bits every time, in float32 where float32 is said."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    # Where an operation has no such kernel there is a warning instead of an error: better than no
+    # training at all.
+    torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def _local_device(rank: int) -> torch.device:

@@ -1,0 +1,95 @@
+"""Measuring a model: means over whole splits, each rank seeing its share of the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from orchestrator.records import Extras, derive_seed
+from orchestrator.training.batches import cut
+from orchestrator.training.ranks import Ranks
+from orchestrator.training.trainer import Trainer, out_of_memory
+from orchestrator.workloads import Split, Workload
+
+EVALUATION_BATCH = 4096
+"""Examples put through the model at once."""
+
+
+@dataclass(kw_only=True)
+class Evaluator:
+    workload: Workload
+    splits: Mapping[str, Split]
+    extras: Extras
+    ranks: Ranks
+    at_once: int = EVALUATION_BATCH
+
+    def __post_init__(self) -> None:
+        self._subset = self._train_subset()
+
+    def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
+        """`split/metric` of every split to evaluate on; `test` splits only if asked for."""
+        names = [name for name in self.splits if name != "train" and (name == "test") == test]
+        metrics: dict[str, float] = {}
+        with torch.no_grad(), trainer.evaluating():
+            metrics |= self._measure(trainer, names, "")
+            if self._subset is not None and not test:
+                metrics |= self._means(trainer, "train", self._subset, "")
+        if trainer.has_average:
+            with torch.no_grad(), trainer.evaluating(averaged=True):
+                metrics |= self._measure(trainer, names, "ema_")
+        return metrics
+
+    def _measure(self, trainer: Trainer, names: list[str], prefix: str) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for name in names:
+            size = self.splits[name].size
+            assert size is not None, f"split {name!r} must be finite to be evaluated"
+            metrics |= self._means(trainer, name, size, prefix)
+        return metrics
+
+    def _means(
+        self, trainer: Trainer, name: str, examples: int | Tensor, prefix: str
+    ) -> dict[str, float]:
+        """The mean of each metric over the first `examples`, or over those at some indices."""
+        size = examples if isinstance(examples, int) else len(examples)
+        start, stop = cut(size, self.ranks.count)[self.ranks.rank]
+        sums: dict[str, Tensor] = {}
+        low = start
+        # A rank without a share still looks at one (empty) chunk, to know the metrics' names.
+        while low < stop or not sums:
+            high = min(low + self.at_once, stop)
+            if isinstance(examples, int):
+                index = torch.arange(low, high, device=self.ranks.device)
+            else:
+                index = examples[low:high]
+            try:
+                batch = trainer.cast(self.splits[name].batch(index))
+                values = self.workload.metrics(trainer.model, batch)
+            except RuntimeError as error:
+                if not out_of_memory(error) or self.at_once == 1:
+                    raise
+                values = None
+            if values is None:
+                self.at_once //= 2
+                continue
+            for metric, value in values.items():
+                sums[metric] = sums.get(metric, 0) + value.double().sum()
+            low = high
+        means = self.ranks.sum(torch.stack(list(sums.values()))) / size
+        return {
+            f"{name}/{prefix}{metric}": mean
+            for metric, mean in zip(sums, means.tolist(), strict=True)
+        }
+
+    def _train_subset(self) -> Tensor | None:
+        """The same for every trial of every sweep, so that curves can be compared."""
+        count, size = self.extras.train_examples, self.splits["train"].size
+        if count == 0:
+            return None
+        if size is None:
+            return torch.arange(count, device=self.ranks.device)
+        generator = torch.Generator().manual_seed(derive_seed("train subset"))
+        return torch.randperm(size, generator=generator)[:count].to(self.ranks.device)

@@ -1,0 +1,178 @@
+"""Any optimizer of torch.optim or pytorch_optimizer, by its name and with its own metaparameters.
+
+Their names of metaparameters become ours (`lr` is `learning_rate`), and weight decay starts from 0
+whatever the library's default: what isn't asked for doesn't happen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from orchestrator.records import BadInput, Value, unknown
+
+_OUR_WORDS = {"lr": "learning_rate", "eps": "epsilon"}
+"""Theirs -> ours. `betas` are beta1, beta2, ... beside."""
+
+_NOT_TUNED = ("maximize", "foreach", "fused", "capturable", "differentiable")
+"""Arguments that tell how to compute the same step, or to walk uphill."""
+
+_DECAYS = ("weight_decay", "weight_decay_1d", "adamw_wd")
+
+_OWN_RANDOMNESS = "it draws random numbers that no trial's seed reaches"
+_NOT_PLAIN_STATE = "its state can't be kept in a checkpoint that is read without running code"
+_WITHOUT_RANK = "its groups would need a rank, without which it is Adam under another name"
+_OBSTACLES = {
+    "adashift": _NOT_PLAIN_STATE,
+    "conda": _NOT_PLAIN_STATE,
+    "scalableshampoo": _NOT_PLAIN_STATE,
+    "dash": _OWN_RANDOMNESS,
+    "gravity": _OWN_RANDOMNESS,
+    "kron": _OWN_RANDOMNESS,
+    "alig": "its step needs a closure that returns the loss",
+    "demo": "it averages gradients over processes by itself",
+    "distributedmuon": "it divides its step over processes, and there may be only one",
+    "apollo": _WITHOUT_RANK,
+    "fira": _WITHOUT_RANK,
+    "galore": _WITHOUT_RANK,
+    "lorarite": "it takes pairs of LoRA factors only",
+    "sparseadam": "it takes sparse gradients only",
+    "spectralsphere": "it takes matrices only, no biases",
+}
+"""What no signature tells."""
+
+
+@dataclass(frozen=True)
+class LibraryOptimizer:
+    name: str
+    """That of its class in lower case, however it was asked for."""
+    settings: Mapping[str, Value]
+    """Metaparameters that it takes -> their defaults."""
+    kind: type[Optimizer]
+
+    def build(self, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
+        """The optimizer of all of `model`, with `params` in place of the defaults.
+
+        Biases and the scales of norms (vectors) are left out of weight decay. Muon and its kin
+        orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does.
+        """
+        for name in params:
+            if name not in self.settings:
+                raise unknown(f"metaparameter of {self.name!r}:", name, self.settings)
+        values = {**self.settings, **params}
+        groups = _groups(model, values)
+        try:
+            return self.kind(groups, **_arguments(self.kind, values))
+        # The library's errors have no base of their own.
+        except Exception as error:
+            raise BadInput(f"{self.name}: {error}") from error
+
+
+def find(name: str) -> LibraryOptimizer | None:
+    """The optimizer called `name`, in any case and with or without underscores, if there is one.
+
+    Refuses those that can't work in the training loop, which takes a step after each backward pass
+    and has nothing but the gradients to give.
+    """
+    wanted = name.replace("_", "").lower()
+    # torch's Muon takes matrices only, so a model needs a second optimizer for its biases.
+    kind = None if wanted == "muon" else _classes(torch.optim).get(wanted)
+    if kind is None:
+        # The import takes a second or two: only those who ask for one of these pay for it.
+        import pytorch_optimizer
+
+        kind = _classes(pytorch_optimizer).get(wanted)
+    if kind is None:
+        return None
+    obstacle = _obstacle(kind)
+    if obstacle is not None:
+        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.")
+    return LibraryOptimizer(wanted, dict(_settings(kind)), kind)
+
+
+def known() -> list[str]:
+    """The names of all that `find` finds and doesn't refuse. Imports pytorch_optimizer."""
+    import pytorch_optimizer
+
+    classes = _classes(pytorch_optimizer) | _classes(torch.optim)
+    return sorted(name for name, kind in classes.items() if _obstacle(kind) is None)
+
+
+def _classes(library: ModuleType) -> dict[str, type[Optimizer]]:
+    return {
+        name.lower(): member
+        for name, member in vars(library).items()
+        if isinstance(member, type) and issubclass(member, Optimizer) and member is not Optimizer
+    }
+
+
+def _obstacle(kind: type[Optimizer]) -> str | None:
+    """Why the training loop can't use it, if so."""
+    extra = [
+        name
+        for name, argument in inspect.signature(kind).parameters.items()
+        if argument.default is argument.empty
+        and argument.kind is not argument.VAR_KEYWORD
+        and name != "params"
+    ]
+    if extra:
+        return f"it needs {', '.join(extra)}"
+    step = inspect.signature(kind.step).parameters
+    if step["closure"].default is inspect.Parameter.empty:
+        return "its step needs a closure that computes the loss again"
+    if "hessian" in step:
+        return "its step needs second derivatives"
+    return _OBSTACLES.get(kind.__name__.lower())
+
+
+def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value]]:
+    for name, argument in inspect.signature(kind).parameters.items():
+        default = argument.default
+        if name == "betas":
+            yield from ((f"beta{place}", beta) for place, beta in enumerate(default, start=1))
+        elif isinstance(default, (bool, int, float, str)) and name not in _NOT_TUNED:
+            # A member of an enumeration would go into the optimizer's state, and torch.load refuses
+            # classes that it doesn't know; the plain number does the same.
+            plain = int(default) if isinstance(default, IntEnum) else default
+            yield _OUR_WORDS.get(name, name), 0.0 if name in _DECAYS else plain
+
+
+def _arguments(kind: type[Optimizer], values: Mapping[str, Value]) -> dict[str, Any]:
+    """`values` under the library's names."""
+    arguments: dict[str, Any] = {}
+    for name, argument in inspect.signature(kind).parameters.items():
+        ours = _OUR_WORDS.get(name, name)
+        if name == "betas":
+            places = range(1, len(argument.default) + 1)
+            arguments["betas"] = tuple(values[f"beta{place}"] for place in places)
+        elif ours in values:
+            arguments[name] = values[ours]
+    return arguments
+
+
+def _groups(model: nn.Module, values: Mapping[str, Value]) -> list[dict[str, Any]]:
+    """As few parameter groups as do: one, unless some parameters are treated differently."""
+    like_muon = "adamw_lr" in values
+    matrices = [id(tensor) for tensor in model.parameters() if tensor.ndim > 1]
+    # Embeddings and heads, the first and the last, are better left to AdamW (Jordan et al. 2024,
+    # kellerjordan.github.io/posts/muon).
+    hidden = matrices[1:-1] if len(matrices) > 2 else matrices
+    members: dict[tuple[tuple[str, Value], ...], list[Tensor]] = {}
+    for tensor in model.parameters():
+        treatment: dict[str, Value] = {}
+        decay = "weight_decay"
+        if like_muon:
+            treatment["use_muon"] = id(tensor) in hidden
+            decay = decay if treatment["use_muon"] else "adamw_wd"
+        if values.get(decay) and tensor.ndim <= 1:
+            treatment["weight_decay"] = 0.0
+        members.setdefault(tuple(treatment.items()), []).append(tensor)
+    return [{"params": tensors, **dict(treatment)} for treatment, tensors in members.items()]

@@ -1,0 +1,182 @@
+"""What may be done to a training besides choosing its optimizer and schedule: clipping, dropout,
+Gaussian noise, weight averaging, precision. All are metaparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.records import BadInput, Value, derive_seed, unknown
+
+Loss = Callable[..., Tensor]
+
+Precision = Literal["float32", "bfloat16", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modifiers:
+    gradient_clip: float | None = None
+    """The global norm that a gradient is shortened to, where it is longer."""
+    dropout: float | None = None
+    """Replaces the probability of every dropout in the model; None leaves the model's own."""
+    noise_activations: float = 0.0
+    """Standard deviation of the noise on what each layer with weights puts out."""
+    noise_weights: float = 0.0
+    """... on the weights that a gradient is computed at."""
+    noise_gradients: float = 0.0
+    """... on the gradient of the global batch."""
+    ema_decay: float | None = None
+    """Of the exponential moving average of the weights, evaluated as `val/ema_...`."""
+    precision: Precision = "float32"
+    """`bfloat16`: forward passes of the training under autocast. Evaluations stay in float32."""
+
+    def __post_init__(self) -> None:
+        for name in ("noise_activations", "noise_weights", "noise_gradients"):
+            self._check(name, "from 0 up", lambda value: value >= 0)
+        self._check("gradient_clip", "above 0", lambda value: value > 0)
+        self._check("dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
+        self._check("ema_decay", "from 0 to below 1", lambda value: 0 <= value < 1)
+        if self.precision not in ("float32", "bfloat16", "float64"):
+            raise unknown("precision", str(self.precision), ("float32", "bfloat16", "float64"))
+
+    def _check(self, name: str, rule: str, holds: Any) -> None:
+        value = getattr(self, name)
+        if value is None:
+            return
+        if isinstance(value, (bool, str)) or not holds(value):
+            raise BadInput(f"{name!r} must be a number {rule}, but got {value!r}.")
+
+    def prepare(self, model: nn.Module) -> None:
+        """Puts dropout and noise into a fresh model, which is then in the right precision."""
+        if self.precision == "float64":
+            model.to(torch.float64)
+        if self.dropout is not None:
+            _set_dropout(model, self.dropout)
+        if self.noise_activations:
+            _add_noise_to_activations(model, self.noise_activations)
+
+    def with_precision(self, loss: Loss, device: torch.device) -> Loss:
+        """The loss as training computes it."""
+        if self.precision != "bfloat16":
+            return loss
+        autocast: Callable[[Loss], Loss] = torch.autocast(device.type, torch.bfloat16)
+        return autocast(loss)
+
+    def check_device(self, device: torch.device) -> None:
+        """Refuses a precision that the device lacks."""
+        if self.precision != "bfloat16" or device.type != "cuda":
+            return
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            name = torch.cuda.get_device_name(device)
+            raise BadInput(f"'precision' can't be bfloat16 on {name}; use float32.")
+
+    @contextmanager
+    def noisy_weights(
+        self, parameters: Sequence[nn.Parameter], seed: int, step: int
+    ) -> Iterator[None]:
+        """Within, the weights are off by noise that is the same on every rank."""
+        with kept(parameters):
+            noise = _noise(parameters, derive_seed(seed, "weights", step))
+            with torch.no_grad():
+                torch._foreach_add_(list(parameters), noise, alpha=self.noise_weights)
+            yield
+
+    def modify_gradients(self, parameters: Sequence[nn.Parameter], seed: int, step: int) -> None:
+        """Noise first, then clipping: what the optimizer sees is never longer than allowed."""
+        if self.noise_gradients:
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            noise = _noise(gradients, derive_seed(seed, "gradients", step))
+            torch._foreach_add_(gradients, noise, alpha=self.noise_gradients)
+        if self.gradient_clip is not None:
+            nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
+
+
+class Average:
+    """The exponential moving average of the weights that a training has visited, each counted
+    with the share it has: the initial weights are no part of it."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], decay: float) -> None:
+        self._parameters: list[Tensor] = list(parameters)
+        self._decay = decay
+        self._sums = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        torch._foreach_lerp_(self._sums, self._parameters, 1 - self._decay)
+        self._steps += 1
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within, the model has the average for its weights."""
+        if self._steps == 0:
+            yield
+            return
+        with kept(self._parameters):
+            share = 1 - self._decay**self._steps
+            with torch.no_grad():
+                torch._foreach_copy_(self._parameters, torch._foreach_div(self._sums, share))
+            yield
+
+    def state(self) -> dict[str, Any]:
+        return {"sums": self._sums, "steps": self._steps}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        torch._foreach_copy_(self._sums, state["sums"])
+        self._steps = state["steps"]
+
+
+@contextmanager
+def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Whatever happens to the weights within, they are the same again afterwards, to the bit."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(list(parameters), before)
+
+
+MODIFIERS = tuple(Modifiers.__dataclass_fields__)
+
+
+def modifiers_from(params: Mapping[str, Value]) -> Modifiers:
+    settings: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
+    return Modifiers(**settings)
+
+
+def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:
+    """Standard normal, a function of `seed` alone."""
+    generator = torch.Generator(like[0].device).manual_seed(seed)
+    return [torch.randn(t.shape, dtype=t.dtype, device=t.device, generator=generator) for t in like]
+
+
+def _set_dropout(model: nn.Module, probability: float) -> None:
+    found = False
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p, found = probability, True
+        elif isinstance(module, nn.MultiheadAttention) or (
+            isinstance(module, nn.RNNBase) and module.num_layers > 1
+        ):
+            module.dropout, found = probability, True
+    if not found:
+        raise BadInput(f"'dropout' has no effect: {type(model).__name__} has none. Leave it out.")
+
+
+def _add_noise_to_activations(model: nn.Module, deviation: float) -> None:
+    def add_noise(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if not module.training:
+            return output
+        first = output[0] if isinstance(output, tuple) else output
+        noisy = first + deviation * torch.randn_like(first)
+        return (noisy, *output[1:]) if isinstance(output, tuple) else noisy
+
+    for module in model.modules():
+        if any(weight.ndim > 1 for weight in module.parameters(recurse=False)):
+            module.register_forward_hook(add_noise)

@@ -1,0 +1,384 @@
+"""A model in training: optimizer steps on this rank's slice of each global batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.records import BadInput, Trial, derive_seed
+from orchestrator.training.batches import BatchOrder, cut, micro_batches
+from orchestrator.training.lr_schedules import Factor, make_schedule
+from orchestrator.training.metaparameters import sort
+from orchestrator.training.modifiers import Average, kept
+from orchestrator.training.optimizers import make_optimizer
+from orchestrator.training.ranks import Ranks
+from orchestrator.workloads import Batch, Draw, Split, Workload, ghosts
+from orchestrator.workloads.ghost_batch_norm import (
+    commit,
+    discard,
+    ghost_norms,
+    running_statistics,
+)
+
+GUARDED_STEPS = 3
+"""After these, all memory that a step needs has been needed once: weights, gradients, the
+optimizer's state and its temporaries."""
+
+
+class OutOfMemory(RuntimeError):
+    """Not even the smallest micro-batch fits."""
+
+
+class Trainer:
+    def __init__(
+        self,
+        trial: Trial,
+        workload: Workload,
+        train_split: Split,
+        ranks: Ranks,
+        micro_batch: int | None = None,
+    ) -> None:
+        study, settings = trial.study, sort(trial.params, workload)
+        self._ranks, self._split, self._modifiers = ranks, train_split, settings.modifiers
+        self._modifiers.check_device(ranks.device)
+        self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
+        self._loss_settings = settings.loss
+        self._batch_size, self._budget = study.batch_size, study.budget_steps
+        self._noise_seed = derive_seed(trial.seed, "noise")
+
+        self.model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
+        self._modifiers.prepare(self.model)
+        self.parameters = list(self.model.parameters())
+        self._norms = ghost_norms(self.model)
+        self._ghost_size = self._norms[0].ghost_size if self._norms else 1
+        for norm in self._norms:
+            norm.defer(ghosts(study.batch_size, self._ghost_size))
+        self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
+        self._average = (
+            None
+            if self._modifiers.ema_decay is None
+            else Average(self.parameters, self._modifiers.ema_decay)
+        )
+        self._initial = (
+            [p.detach().clone() for p in self.parameters] if study.extras.distance else None
+        )
+        self._wants_gradient_norm = study.extras.gradient_norm
+        self._gradient_norm = math.nan
+        # Last, so that what the model is made of is settled before its gradients are listened to.
+        self._wrapped = ranks.wrap(self.model)
+
+        self._factor: Factor | None = None
+        self._base_rates: list[float] = []
+        if settings.schedule:
+            if any("lr" not in group for group in self.optimizer.param_groups):
+                raise BadInput(f"Optimizer {study.optimizer!r} has no learning rate to schedule.")
+            self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+            size = train_split.size
+            self._factor = make_schedule(
+                settings.schedule,
+                horizon=study.budget_steps,
+                steps_per_epoch=None if size is None else size / study.batch_size,
+            )
+
+        slices = cut(study.batch_size, ranks.count, self._ghost_size)
+        assert sum(stop - start for start, stop in slices) == study.batch_size, (slices, study)
+        self._slice = slices[ranks.rank]
+        self._largest_slice = max(stop - start for start, stop in slices)
+        self._order = BatchOrder(
+            size=train_split.size, batch_size=study.batch_size, seed=trial.seed
+        )
+        self._stream = _Stream(derive_seed(trial.seed, "dropout", ranks.rank), ranks.device)
+        self._weights: dict[int, Tensor] = {}
+
+        self.step = 0
+        self.seconds = 0.0
+        """Spent in steps: the slowest rank's."""
+        self.rate = math.inf
+        """Seconds per step when last looked at."""
+        self._since = 0
+        """Steps since the batch loss was last read."""
+        self._guarded = GUARDED_STEPS
+        self._batches: Iterator[Batch]
+        self._cut_slice(micro_batch, from_step=0)
+
+    def advance(self, until: int) -> None:
+        """Trains up to step `until`."""
+        self.model.train()
+        if self._norms and self._ranks.rank > 0:
+            # Running statistics are linear in what they have seen, so that each rank may count
+            # its own ghosts: their sum is the answer if only one of them holds the past.
+            for statistic in running_statistics(self._norms):
+                statistic.zero_()
+        self._ranks.synchronise()
+        began = time.perf_counter()
+        with self._stream.in_use():
+            for step in range(self.step, until):
+                self._take_step(step, last=step == until - 1)
+        self._ranks.synchronise()
+        took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+        spent = float(self._ranks.maximum(took.to(self._ranks.device)))
+        if self._norms and self._ranks.count > 1:
+            for statistic in running_statistics(self._norms):
+                self._ranks.sum(statistic)
+        self._since += until - self.step
+        self.rate = spent / (until - self.step)
+        self.step, self.seconds = until, self.seconds + spent
+
+    def batch_metrics(self) -> dict[str, float]:
+        """What training itself tells since it was last asked; nothing before the first step."""
+        metrics: dict[str, float] = {}
+        if self._since:
+            # The mean over those batches, each before its update.
+            total = self._ranks.sum(self._folded_losses())
+            metrics["batch/loss"] = float(total) / (self._batch_size * self._since)
+            if self._wants_gradient_norm:
+                metrics["batch/gradient_norm"] = self._gradient_norm
+        if self._initial is not None:
+            moved = torch._foreach_sub([p.detach() for p in self.parameters], self._initial)
+            norms = torch.stack(torch._foreach_norm(moved))
+            metrics["weights/distance"] = float(norms.double().norm())
+        self._since = 0
+        self._forget_losses()
+        return metrics
+
+    @contextmanager
+    def evaluating(self, *, averaged: bool = False) -> Iterator[None]:
+        """Within, the model is as it is to be evaluated; afterwards it is what it was, to the
+        bit. Schedule-free optimizers keep other weights for evaluation than for training."""
+        swap = getattr(self.optimizer, "eval", None) if self.step else None
+        with self._average.in_place() if averaged and self._average else nullcontext():
+            self.model.eval()
+            if swap is None or averaged:
+                yield
+                return
+            with kept(self.parameters):
+                swap()
+                yield
+                self.optimizer.train()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Lets go of whoever fetches batches ahead."""
+        self._batches = iter([])
+
+    @property
+    def has_average(self) -> bool:
+        return self._average is not None
+
+    def state(self) -> dict[str, Any]:
+        """All that the steps to come depend on, and nothing else; called on every rank."""
+        own = {"stream": self._stream.state(), "losses": self._losses, "folded": self._folded}
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "average": self._average and self._average.state(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "since": self._since,
+            "gradient_norm": self._gradient_norm,
+            "micro_batch": self.micro_batch,
+            "ranks": self._ranks.gather(own),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on from where `state` was taken. On another number of ranks, the sum of the losses
+        goes to rank 0 and each rank begins a new stream of dropout."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self._average is not None:
+            self._average.load(state["average"])
+        self.step, self.seconds = state["step"], state["seconds"]
+        self._since, self._gradient_norm = state["since"], state["gradient_norm"]
+        self._guarded = GUARDED_STEPS
+        self._cut_slice(state["micro_batch"], from_step=self.step)
+        device, owns = self._ranks.device, state["ranks"]
+        if len(owns) == self._ranks.count:
+            own = owns[self._ranks.rank]
+            self._losses = [losses.to(device) for losses in own["losses"]]
+            self._folded = own["folded"].to(device)
+            self._stream.load(own["stream"])
+        elif self._ranks.rank == 0:
+            sums = [losses.double().sum() for own in owns for losses in own["losses"]]
+            folded = [own["folded"] for own in owns]
+            self._folded = torch.stack([part.to(device) for part in sums + folded]).sum()
+
+    def _take_step(self, step: int, *, last: bool) -> None:
+        if self._factor is not None:
+            factor = self._factor(step)
+            for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
+                group["lr"] = rate * factor
+        if self._modifiers.noise_weights:
+            with self._modifiers.noisy_weights(self.parameters, self._noise_seed, step):
+                self._compute_gradients(step)
+        else:
+            self._compute_gradients(step)
+        if last and self._wants_gradient_norm:
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            norms = torch.stack(torch._foreach_norm(gradients))
+            self._gradient_norm = float(norms.double().norm())
+        self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
+        self.optimizer.step()
+        if self._norms:
+            commit(self._norms)
+        if self._average is not None:
+            self._average.update()
+
+    def _compute_gradients(self, step: int) -> None:
+        """Those of the global batch, on every rank; with less at once where memory runs out."""
+        while True:
+            guarded = self._guarded > 0 and self._ranks.count > 1
+            try:
+                losses = self._backward(average=not guarded)
+            except RuntimeError as error:
+                # Ranks that wait in a collective can't be told; those of guarded steps don't.
+                if not out_of_memory(error) or (self._ranks.count > 1 and not guarded):
+                    raise
+                losses = None
+            if guarded:
+                missing = torch.tensor(float(losses is None), device=self._ranks.device)
+                if self._ranks.maximum(missing):
+                    losses = None
+                else:
+                    self._ranks.average(self.parameters)
+            if losses is not None:
+                break
+            self._make_room(step)
+        self._guarded -= 1
+        self._losses = [total + loss for total, loss in zip(self._losses, losses, strict=True)]
+
+    def _backward(self, *, average: bool) -> list[Tensor]:
+        """Gradients of this rank's slice, averaged over ranks if so asked; each example's loss."""
+        # What zero_grad does, without its bookkeeping, which costs as much as a small layer.
+        for parameter in self.parameters:
+            parameter.grad = None
+        losses = []
+        for number in range(len(self._pieces)):
+            if average and number == len(self._pieces) - 1:
+                losses.append(self._backward_piece())
+            else:
+                with self._ranks.without_averaging(self._wrapped):
+                    losses.append(self._backward_piece())
+        return losses
+
+    def _backward_piece(self) -> Tensor:
+        batch = self.cast(next(self._batches))
+        losses = self._loss(self._wrapped, batch, **self._loss_settings)
+        losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
+        return losses.detach()
+
+    def cast(self, batch: Batch) -> Batch:
+        """The batch in the precision of the weights."""
+        if self._modifiers.precision != "float64":
+            return batch
+        return tuple(t.double() if t.is_floating_point() else t for t in batch)
+
+    def _weights_like(self, losses: Tensor) -> Tensor:
+        """What each example's loss counts in the gradient: a step needs the sum over the global
+        batch divided by its size, where averaging over ranks divides by their number."""
+        weights = self._weights.get(len(losses))
+        if weights is None:
+            weights = torch.full_like(losses, self._ranks.count / self._batch_size)
+            self._weights[len(losses)] = weights
+        return weights
+
+    def _cut_slice(self, micro_batch: int | None, from_step: int) -> None:
+        """Has the batches from `from_step` on delivered in micro-batches of that size."""
+        self.micro_batch = micro_batch
+        start, stop = self._slice
+        self._pieces = micro_batches(stop - start, micro_batch, self._ghost_size)
+        self._batches = self._split.batches(self._draws(from_step))
+        self._forget_losses()
+
+    def _draws(self, from_step: int) -> Iterator[Draw]:
+        rows = self._order.walk(
+            range(from_step, self._budget),
+            *self._slice,
+            seeded=self._split.seeded,
+            device=self._split.draws_on,
+        )
+        if len(self._pieces) == 1:
+            return rows
+        return (
+            tuple(part[start:stop] for part in row) for row in rows for start, stop in self._pieces
+        )
+
+    def _make_room(self, step: int) -> None:
+        """Halves the micro-batch; the step that didn't fit is taken anew."""
+        largest = min(self.micro_batch or self._largest_slice, self._largest_slice)
+        halved = ghosts(largest, self._ghost_size) // 2 * self._ghost_size
+        if halved == 0:
+            raise OutOfMemory(
+                f"out of memory with micro-batches of {largest}, the smallest there are"
+            )
+        for parameter in self.parameters:
+            parameter.grad = None
+        discard(self._norms)
+        if self._ranks.device.type == "cuda":
+            torch.cuda.empty_cache()
+        folded = self._folded_losses()
+        self._cut_slice(halved, from_step=step)
+        self._folded = folded
+
+    def _forget_losses(self) -> None:
+        # A vector per micro-batch: adding vectors costs less than summing each.
+        self._losses = [torch.zeros((), device=self._ranks.device) for _ in self._pieces]
+        self._folded = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
+
+    def _folded_losses(self) -> Tensor:
+        sums: Tensor = torch.stack([loss.double().sum() for loss in self._losses])
+        folded: Tensor = self._folded + sums.sum()
+        return folded
+
+
+class _Stream:
+    """The random numbers of one rank's dropout and noise, whatever else the process draws."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._device = device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            self._states = self._current()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        before = self._current()
+        self._set(self._states)
+        try:
+            yield
+        finally:
+            self._states = self._current()
+            self._set(before)
+
+    def state(self) -> list[Tensor]:
+        return self._states
+
+    def load(self, states: list[Tensor]) -> None:
+        self._states = states
+
+    def _current(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        if self._device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self._device))
+        return states
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self._device)
+
+
+def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
+    """A model whose initial weights are a function of `seed`, without disturbing the process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return workload.model().to(device)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """On CUDA torch has an error of its own for it; on the CPU only a message."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,157 @@
+"""Small workloads of several kinds, to be named as tests/models.py:NAME."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.workloads import (
+    Batch,
+    Classification,
+    GhostBatchNorm2d,
+    Loaded,
+    Split,
+    Tensors,
+    random_flip,
+    random_shift,
+    uniforms,
+)
+
+EXAMPLES, CLASSES = 150, 4
+
+
+def name(workload: type) -> str:
+    return f"{__file__}:{workload.__name__}"
+
+
+def labelled(inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Labels that can be learned: the quartile that a random projection falls into."""
+    flat = inputs.flatten(1).to(torch.float32)
+    direction = torch.randn(flat.shape[1], generator=torch.Generator().manual_seed(7))
+    projected = flat @ direction
+    edges = projected.quantile(torch.tensor([0.25, 0.5, 0.75]))
+    return inputs, torch.bucketize(projected, edges)
+
+
+class Small(Classification):
+    """150 images of 6x6 in 4 classes, 100 to train on."""
+
+    goal = "val/error < 0.01"
+    top = 2
+
+    def inputs(self) -> Tensor:
+        return torch.randn(EXAMPLES, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        inputs, labels = labelled(self.inputs())
+        return {
+            "train": Tensors(inputs[:100], labels[:100]),
+            "val": Tensors(inputs[100:130], labels[100:130]),
+            "test": Tensors(inputs[130:], labels[130:]),
+        }
+
+
+class MLP(Small):
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(36, 24), nn.Tanh(), nn.Dropout(0.0), nn.Linear(24, CLASSES)
+        )
+
+
+class GhostCNN(Small):
+    """A ghost is 8 examples."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1),
+            GhostBatchNorm2d(4, ghost_size=8),
+            nn.ReLU(),
+            nn.Conv2d(4, 4, 3, stride=2),
+            GhostBatchNorm2d(4, ghost_size=8),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(16, CLASSES),
+        )
+
+
+class Augmented(MLP):
+    """Shifted and mirrored images."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        splits = dict(super().data(data_dir))
+        train = splits["train"]
+        assert isinstance(train, Tensors)
+        return {**splits, "train": Tensors(*train.tensors, augment=shift_and_flip)}
+
+
+class FromFiles(Augmented):
+    """The same, fetched by worker processes."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        splits = dict(super().data(data_dir))
+        tensors = Tensors(*splits["train"].tensors)  # type: ignore[attr-defined]
+        return {**splits, "train": Loaded(tensors.batch, 100, augment=shift_and_flip)}
+
+
+def shift_and_flip(batch: Batch, seeds: Tensor) -> Batch:
+    images, labels = batch
+    random = uniforms(seeds, 3)
+    return random_flip(random_shift(images, random[:, :2], 1), random[:, 2]), labels
+
+
+class Words(Small):
+    """Sequences of 7 tokens out of 11."""
+
+    def inputs(self) -> Tensor:
+        return torch.randint(11, (EXAMPLES, 7), generator=torch.Generator().manual_seed(1))
+
+
+class LSTM(Words):
+    def model(self) -> nn.Module:
+        return _LSTM()
+
+
+class _LSTM(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.lstm = nn.LSTM(8, 12, num_layers=2, batch_first=True)
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(tokens))[0][:, -1])
+
+
+class Transformer(Words):
+    def model(self) -> nn.Module:
+        return _Transformer()
+
+
+class _Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.layer(self.embedding(tokens)).mean(dim=1))
+
+
+class Greedy(MLP):
+    """Runs out of memory with more than 10 examples at once."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
+        if len(batch[0]) > 10:
+            raise torch.OutOfMemoryError("out of memory, says the test")
+        return super().loss(model, batch)
+
+
+class Insatiable(MLP):
+    """Runs out of memory with whatever it is given."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
+        if len(batch[0]) > 0:
+            raise torch.OutOfMemoryError("out of memory, says the test")
+        return super().loss(model, batch)

@@ -1,0 +1,145 @@
+"""A trial that is killed and goes on from its checkpoint is, to the bit, one that never was."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import torch
+from conftest import command, make_trial, orchestrate, run_trial
+
+from orchestrator.records import BadInput, EvaluationGrid, Extras, Measurement, Outcome, Trial
+from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, train
+
+EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}
+LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
+
+
+def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: Any) -> Trial:
+    required = OPTIMIZERS[optimizer].required if optimizer in OPTIMIZERS else ("learning_rate",)
+    given = {"learning_rate": 0.01, "momentum": 0.9}
+    return make_trial(
+        models.name(workload),
+        optimizer=optimizer,
+        params={**{name: given[name] for name in required}, **params},
+        batch_size=17,
+        budget_steps=60,
+        grid=EvaluationGrid(spacing=0, min_gap=25),
+        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+    )
+
+
+def interrupted(
+    trial: Trial, path: Path, run: Callable[..., Any] = run_trial
+) -> tuple[list[Measurement], Outcome]:
+    """Trained with a checkpoint after every step or so, killed between two evaluations, and
+    begun anew from there."""
+    checkpoint = Checkpoint(path=path, every_seconds=1e-9)
+    first = train(trial, Ranks(), checkpoint=checkpoint)
+    next(first)
+    saved = []
+    original = Checkpoint.save
+
+    def save_and_die(self: Checkpoint, trial: Trial, trainer: Any, *rest: Any) -> None:
+        original(self, trial, trainer, *rest)
+        saved.append(trainer.step)
+        if trainer.step == 31:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            for _ in first:
+                pass
+    assert saved[-1] == 31
+    return run(trial, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *LIBRARY])
+def test_going_on_gives_the_same_bits(optimizer: str, tmp_path: Path) -> None:
+    trial = long_trial(optimizer, **EVERYTHING)
+    whole, whole_outcome = run_trial(trial)
+    resumed, outcome = interrupted(trial, tmp_path / "trial.pt")
+    assert [m.metrics for m in resumed] == [m.metrics for m in whole]
+    assert (outcome.status, outcome.steps) == (whole_outcome.status, whole_outcome.steps)
+    assert not list(tmp_path.iterdir()), "a trial that is over leaves no checkpoint"
+
+
+@pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles])
+def test_batch_norm_and_data_go_on_as_well(workload: type, tmp_path: Path) -> None:
+    trial = long_trial(workload=workload)
+    whole, _ = run_trial(trial)
+    resumed, _ = interrupted(trial, tmp_path / "trial.pt")
+    assert [m.metrics for m in resumed] == [m.metrics for m in whole]
+
+
+def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
+    trial = long_trial(precision="float64", workload=models.GhostCNN)
+    whole, _ = run_trial(trial)
+    resumed, _ = interrupted(trial, tmp_path / "trial.pt", run=train_on_pair)
+    for one, other in zip(whole, resumed, strict=True):
+        assert other.metrics == pytest.approx(one.metrics, rel=1e-5)
+
+
+def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
+    """With dropout, of which each rank has its own; stopped at the end of a shorter trial."""
+    trial = long_trial(dropout=0.3)
+    whole, _ = train_on_pair(trial)
+    again, _ = train_on_pair(
+        trial, checkpoint=Checkpoint(path=tmp_path / "x.pt", every_seconds=1e-9, at_end=True)
+    )
+    assert [m.metrics for m in again] == [m.metrics for m in whole]
+    state = torch.load(tmp_path / "x.pt", weights_only=True)
+    assert len(state["training"]["ranks"]) == 2
+
+
+def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, at_end=True)
+    run_trial(long_trial(), checkpoint=checkpoint)
+    with pytest.raises(BadInput, match="another trial"):
+        run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
+    (tmp_path / "trial.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(BadInput, match="no checkpoint of a trial"):
+        run_trial(long_trial(), checkpoint=checkpoint)
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "harmed",)
+
+    torch.save({"trial": Evil()}, tmp_path / "trial.pt")
+    with pytest.raises(BadInput, match="no checkpoint"):
+        run_trial(long_trial(), checkpoint=Checkpoint(path=tmp_path / "trial.pt", every_seconds=60))
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "trial.pt"
+    arguments = (
+        "trial", "noisy_quadratic?d=2000", "--optimizer", "momentum", "--batch-size", 8,
+        "--steps", 3000, "--checkpoint", path, "--checkpoint-seconds", 0.2, "--json",
+    )  # fmt: skip
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert torch.load(path, weights_only=True)["training"]["step"] > 0
+    resumed = orchestrate(*arguments)
+    whole = orchestrate(*arguments[:-5], "--json")
+    assert resumed.returncode == whole.returncode == 0
+
+    def curve(result: Any) -> Any:
+        import json
+
+        lines = json.loads(result.stdout)["measurements"]
+        return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+    assert curve(resumed) == curve(whole)

@@ -1,0 +1,225 @@
+import copy
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from orchestrator.records import BadInput
+from orchestrator.workloads import ghost_batch_norm
+from orchestrator.workloads.ghost_batch_norm import (
+    GhostBatchNorm,
+    GhostBatchNorm1d,
+    GhostBatchNorm2d,
+    commit,
+    discard,
+    ghost_norms,
+    ghosts,
+    running_statistics,
+    with_ghosts,
+)
+
+CHANNELS = 3
+
+
+@pytest.fixture(params=["looped", "folded"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ways of the CPU and of CUDA, both on the CPU."""
+    folded_on = {"cpu"} if request.param == "folded" else set()
+    monkeypatch.setattr(ghost_batch_norm, "FOLDED_ON", folded_on)
+
+
+def make(kind: type[nn.Module], **options: object) -> nn.Module:
+    """A norm in float64 with weights and running statistics of its own."""
+    norm = kind(CHANNELS, momentum=0.3, dtype=torch.float64, **options)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in (norm.weight, norm.bias, norm.running_mean, norm.running_var):
+            if tensor is not None:
+                tensor.copy_(torch.rand(CHANNELS, generator=generator) + 0.5)
+    return norm
+
+
+def make_input(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+
+def pieces(size: int, ghost_size: int) -> list[slice]:
+    starts = [i * ghost_size for i in range(ghosts(size, ghost_size))]
+    return [slice(a, b) for a, b in itertools.pairwise([*starts, size])]
+
+
+def run(norm: nn.Module, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Outputs of the inputs and gradients of the inputs, the weight and the bias."""
+    leaves = [input.detach().requires_grad_() for input in inputs]
+    norm.zero_grad()
+    outputs = [norm(leaf) for leaf in leaves]
+    together = torch.cat(outputs)
+    (together * torch.linspace(0, 1, together.numel()).view_as(together).sin()).sum().backward()
+    gradients = torch.cat([leaf.grad for leaf in leaves])
+    return together.detach(), gradients, norm.weight.grad, norm.bias.grad
+
+
+@given(st.integers(0, 300), st.integers(2, 40))
+def test_ghosts_are_cut_as_stated(size: int, ghost_size: int) -> None:
+    full, rest = divmod(size, ghost_size)
+    stated = full + (2 * rest >= ghost_size)
+    assert ghosts(size, ghost_size) == (max(stated, 1) if size else 0)
+
+
+@pytest.mark.parametrize("size", [2, 4, 5, 6, 7, 12, 13, 14])
+@pytest.mark.parametrize("space", [(), (5,), (2, 3)])
+@pytest.mark.usefixtures("both_ways")
+def test_every_ghost_is_a_batch_to_torch(size: int, space: tuple[int, ...]) -> None:
+    theirs = nn.BatchNorm2d if len(space) == 2 else nn.BatchNorm1d
+    norm = make(ghost_batch_norm.COUNTERPARTS[theirs], ghost_size=4)
+    input = make_input(size, CHANNELS, *space)
+    plain, each = make(theirs), [make(theirs) for _ in pieces(size, 4)]
+    plain_run = run(plain, *(input[piece] for piece in pieces(size, 4)))
+    for got, expected in zip(run(norm, input), plain_run, strict=True):
+        torch.testing.assert_close(got, expected)
+    for one, piece in zip(each, pieces(size, 4), strict=True):
+        one(input[piece])
+    for name in ("running_mean", "running_var"):
+        # The exponential average is linear: averaged over ghosts after it is the same as before.
+        mean = torch.stack([getattr(one, name) for one in each]).mean(0)
+        torch.testing.assert_close(getattr(norm, name), mean)
+    assert norm.num_batches_tracked == 1
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_channels_last_stays_so() -> None:
+    norm = make(GhostBatchNorm2d, ghost_size=4)
+    input = make_input(14, CHANNELS, 4, 5)
+    output = norm(input.contiguous(memory_format=torch.channels_last))
+    assert output.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(output, norm(input), check_stride=False)
+    assert norm(input).is_contiguous()
+
+
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 4))
+def test_ranks_and_micro_batches_add_up_to_the_batch(
+    size: int, ranks: int, ghosts_at_once: int
+) -> None:
+    """Three steps; a rank has whole ghosts, of which it takes `ghosts_at_once` at a time."""
+    whole = make(GhostBatchNorm1d, ghost_size=4)
+    copies = [copy.deepcopy(whole) for _ in range(ranks)]
+    for statistic in running_statistics(copies[1:]):
+        statistic.zero_()
+    cuts = pieces(size, 4)
+    for step in range(3):
+        input = make_input(size, CHANNELS) + step
+        whole(input)
+        for rank, norm in enumerate(copies):
+            norm.defer(len(cuts))
+            own = cuts[rank * len(cuts) // ranks : (rank + 1) * len(cuts) // ranks]
+            for first in range(0, len(own), ghosts_at_once):
+                chunk = own[first : first + ghosts_at_once]
+                norm(input[chunk[0].start : chunk[-1].stop])
+            commit([norm])
+    for index, expected in enumerate(running_statistics([whole])):
+        total = sum(running_statistics([norm])[index] for norm in copies)
+        torch.testing.assert_close(total, expected)
+    assert all(norm.num_batches_tracked == 3 for norm in copies)
+
+
+def test_a_discarded_step_leaves_no_trace() -> None:
+    norm = make(GhostBatchNorm1d, ghost_size=4)
+    once = copy.deepcopy(norm)
+    norm.defer(2)
+    norm(make_input(8, CHANNELS) * 7)
+    discard([norm])
+    norm(make_input(8, CHANNELS))
+    commit([norm])
+    once(make_input(8, CHANNELS))
+    assert all(map(torch.equal, running_statistics([norm]), running_statistics([once])))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.usefixtures("both_ways")
+def test_a_ghost_of_one_example_is_normalised_to_the_bias(size: int) -> None:
+    norm = make(GhostBatchNorm1d, ghost_size=2)
+    before, input = norm.running_var.clone(), make_input(size, CHANNELS)
+    output, gradient, *gradients = run(norm, input)
+    torch.testing.assert_close(output[-1], norm.bias.detach())
+    torch.testing.assert_close(gradient[-1], torch.zeros_like(gradient[-1]))
+    assert all(map(torch.isfinite, torch.cat(gradients)))
+    variance = input[:2].var(dim=0) / 2 if size == 3 else 0
+    torch.testing.assert_close(norm.running_var, 0.7 * before + 0.3 * variance)
+
+
+@pytest.mark.parametrize("total", [None, 5])
+def test_no_examples_give_zero_gradients(total: int | None) -> None:
+    norm = make(GhostBatchNorm2d, ghost_size=4)
+    before = copy.deepcopy(norm.state_dict())
+    norm.defer(total)
+    output, _, *gradients = run(norm, make_input(0, CHANNELS, 2, 2))
+    assert output.shape == (0, CHANNELS, 2, 2)
+    assert all(torch.equal(gradient, torch.zeros(CHANNELS)) for gradient in gradients)
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_bfloat16_and_no_parameters() -> None:
+    norm = GhostBatchNorm2d(CHANNELS, affine=False, ghost_size=4)
+    input = make_input(12, CHANNELS, 2, 2).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = norm(input.bfloat16())
+    assert output.dtype == torch.bfloat16
+    assert norm.running_mean.dtype == torch.float32
+    torch.testing.assert_close(output.float(), norm(input), atol=0.03, rtol=0)
+    untracked = GhostBatchNorm2d(CHANNELS, track_running_stats=False, ghost_size=4)
+    torch.testing.assert_close(untracked(input), norm(input))
+    commit([untracked])
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    convolutions = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, eps=0.1), nn.ReLU())
+    return nn.Sequential(convolutions, nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5))
+
+
+def test_with_ghosts_replaces_norms_and_nothing_else() -> None:
+    images = torch.randn(8, 1, 6, 6)
+    plain = make_model()
+    plain(images)
+    model = with_ghosts(copy.deepcopy(plain), ghost_size=4)
+    assert [type(norm) for norm in ghost_norms(model)] == [GhostBatchNorm2d, GhostBatchNorm1d]
+    assert list(model.state_dict()) == list(plain.state_dict())
+    model.load_state_dict(plain.state_dict())
+    assert torch.equal(model.eval()(images), plain.eval()(images))
+    assert isinstance(with_ghosts(nn.BatchNorm1d(3), 4), GhostBatchNorm)
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_other_batch_norms_are_refused(kind: type[nn.Module]) -> None:
+    model = nn.Sequential(GhostBatchNorm2d(3, ghost_size=4), nn.Sequential(kind(3)))
+    with pytest.raises(BadInput, match=rf"'1\.0', a {kind.__name__}.*with_ghosts\("):
+        ghost_norms(model)
+    model[1].eval()
+    assert ghost_norms(model) == [model[0]]
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"one ghost size, but got \[4, 8\]"):
+        ghost_norms(nn.ModuleList(GhostBatchNorm1d(3, ghost_size=size) for size in (8, 4)))
+    with pytest.raises(ValueError, match=r"ghost_size >= 2.*got ghost_size=1"):
+        GhostBatchNorm1d(3, ghost_size=1)
+    with pytest.raises(ValueError, match=r"momentum.*got None"):
+        with_ghosts(nn.BatchNorm1d(3, momentum=None), 4)
+
+
+def test_norms_must_see_every_example_once() -> None:
+    norms = [GhostBatchNorm1d(3, ghost_size=4) for _ in range(2)]
+    for norm in norms:
+        norm.defer(2)
+    norms[0](torch.randn(8, 3))
+    with pytest.raises(BadInput, match=r"2 ghosts the norms saw \[0, 2\]"):
+        commit(norms)
+    for _ in range(2):
+        norms[1](torch.randn(8, 3))
+    with pytest.raises(BadInput, match=r"saw \[4\]"):
+        commit(norms[1:])

@@ -1,0 +1,120 @@
+"""Who trains a trial changes nothing but the rounding: held in float64, over 200 steps."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import models
+import pytest
+from conftest import make_trial, run_trial
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
+
+WORKLOADS = [models.MLP, models.GhostCNN, models.LSTM, models.Transformer]
+RECIPES: list[tuple[str, dict[str, Any]]] = [
+    ("momentum", {"learning_rate": 0.05, "momentum": 0.9}),
+    ("adam", {"learning_rate": 0.003, "gradient_clip": 1.0, "noise_gradients": 0.01}),
+    ("lars", {"learning_rate": 5.0, "decay": "cosine", "ema_decay": 0.9, "weight_decay": 1e-3}),
+]
+
+
+def long_trial(workload: type, recipe: int, batch_size: int) -> Trial:
+    optimizer, params = RECIPES[recipe]
+    return make_trial(
+        models.name(workload),
+        optimizer=optimizer,
+        params={**params, "precision": "float64", "label_smoothing": 0.1},
+        batch_size=batch_size,
+        budget_steps=200,
+        grid=EvaluationGrid(spacing=0.5, min_gap=10),
+        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+    )
+
+
+@lru_cache
+def alone(workload: type, recipe: int, batch_size: int) -> list[Measurement]:
+    return run_trial(long_trial(workload, recipe, batch_size))[0]
+
+
+def assert_same_curve(one: list[Measurement], other: list[Measurement]) -> None:
+    for first, second in zip(one, other, strict=True):
+        assert first.step == second.step
+        assert second.metrics == pytest.approx(first.metrics, rel=1e-5), first.step
+    assert one[-1].metrics["val/loss"] != one[0].metrics["val/loss"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    ("ranks", "batch_size", "micro_batch"),
+    [(1, 36, 9), (1, 32, 8), (2, 32, None), (2, 37, None), (2, 37, 5), (2, 1, None)],
+)
+def test_topology_does_not_change_the_curve(
+    workload: type, ranks: int, batch_size: int, micro_batch: int | None,
+    train_on_pair: Callable[..., Any],
+) -> None:  # fmt: skip
+    run = run_trial if ranks == 1 else train_on_pair
+    measurements, _ = run(long_trial(workload, 0, batch_size), micro_batch=micro_batch)
+    assert_same_curve(alone(workload, 0, batch_size), measurements)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@given(
+    st.sampled_from(WORKLOADS),
+    st.integers(0, len(RECIPES) - 1),
+    st.integers(1, 2),
+    st.integers(1, 100),
+    st.integers(1, 60) | st.none(),
+)
+def test_any_topology_gives_the_same_curve(
+    train_on_pair: Callable[..., Any], workload: type, recipe: int, ranks: int, batch_size: int,
+    micro_batch: int | None,
+) -> None:  # fmt: skip
+    run = run_trial if ranks == 1 else train_on_pair
+    measurements, _ = run(long_trial(workload, recipe, batch_size), micro_batch=micro_batch)
+    assert_same_curve(alone(workload, recipe, batch_size), measurements)
+
+
+@pytest.mark.parametrize("workload", [models.Augmented, models.FromFiles])
+def test_augmentation_belongs_to_the_example(
+    workload: type, train_on_pair: Callable[..., Any]
+) -> None:
+    reference = alone(models.Augmented, 0, 37)
+    measurements, _ = train_on_pair(long_trial(workload, 0, 37), micro_batch=5)
+    assert_same_curve(reference, measurements)
+    assert reference[-1].metrics != alone(models.MLP, 0, 37)[-1].metrics
+
+
+def test_a_rank_without_examples_fetches_nothing(train_on_pair: Callable[..., Any]) -> None:
+    measurements, _ = train_on_pair(long_trial(models.FromFiles, 0, 1))
+    assert_same_curve(alone(models.Augmented, 0, 1), measurements)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_out_of_memory_halves_the_micro_batch_and_goes_on(
+    ranks: int, train_on_pair: Callable[..., Any]
+) -> None:
+    run = run_trial if ranks == 1 else train_on_pair
+    measurements, outcome = run(greedy_trial(models.Greedy))
+    assert outcome.micro_batch == 9
+    plain, _ = run_trial(greedy_trial(models.MLP))
+    assert_same_curve(plain, measurements)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_out_of_memory_with_one_example_fails_the_trial_alone(
+    ranks: int, train_on_pair: Callable[..., Any]
+) -> None:
+    run = run_trial if ranks == 1 else train_on_pair
+    measurements, outcome = run(greedy_trial(models.Insatiable))
+    assert outcome.status == "failed"
+    assert "out of memory with micro-batches of 1" in outcome.error
+    assert len(measurements) == 1
+    assert run(greedy_trial(models.MLP))[1].status == "exhausted"
+
+
+def greedy_trial(workload: type) -> Trial:
+    params = {"learning_rate": 0.1, "precision": "float64"}
+    return make_trial(models.name(workload), params=params, batch_size=37)

@@ -1,0 +1,175 @@
+"""Optimizers of other libraries, against the class of the library used directly."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import pytorch_optimizer
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from orchestrator.records import BadInput
+from orchestrator.training.library_optimizers import LibraryOptimizer, find, known
+
+DIRECTLY: list[tuple[str, type[Optimizer], Mapping[str, Any], Mapping[str, Any]]] = [
+    ("nadam", torch.optim.NAdam, {"beta1": 0.8}, {"betas": (0.8, 0.999)}),
+    ("radam", torch.optim.RAdam, {"epsilon": 1e-3}, {"eps": 1e-3}),
+    ("adamax", torch.optim.Adamax, {}, {}),
+    ("shampoo", pytorch_optimizer.Shampoo, {"momentum": 0.9}, {"momentum": 0.9}),
+    ("soap", pytorch_optimizer.SOAP, {"beta2": 0.9}, {"betas": (0.95, 0.9), "weight_decay": 0.0}),
+    ("schedule_free_sgd", pytorch_optimizer.ScheduleFreeSGD, {}, {}),
+]
+
+
+def mlp() -> nn.Sequential:
+    """Four matrices and four biases, the same in every call."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        widths = (5, 6, 6, 6, 3)
+        layers = [nn.Linear(*sizes) for sizes in itertools.pairwise(widths)]
+        return nn.Sequential(*layers[:1], nn.Tanh(), *layers[1:])
+
+
+def cnn() -> nn.Sequential:
+    convolution = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    return nn.Sequential(*convolution, nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 3))
+
+
+def weights_after(optimizer: Optimizer, model: nn.Module, *shape: int, steps: int = 6) -> Tensor:
+    """Those to evaluate, after training on random examples of `shape`."""
+    random = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        inputs = torch.randn(8, *shape, generator=random)
+        labels = torch.randint(3, (8,), generator=random)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+    if hasattr(optimizer, "eval"):
+        optimizer.eval()
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def found(name: str) -> LibraryOptimizer:
+    optimizer = find(name)
+    assert optimizer is not None, name
+    return optimizer
+
+
+@pytest.mark.parametrize(("name", "kind", "ours", "theirs"), DIRECTLY)
+def test_steps_equal_those_of_the_class(
+    name: str, kind: type[Optimizer], ours: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> None:
+    here, there = mlp(), mlp()
+    by_name: Any = found(name).build(here, {"learning_rate": 0.02, **ours})
+    directly: Any = kind(there.parameters(), lr=0.02, **theirs)
+    assert torch.equal(weights_after(by_name, here, 5), weights_after(directly, there, 5))
+    if name == "schedule_free_sgd":
+        averaged = nn.utils.parameters_to_vector(here.parameters())
+        by_name.train()
+        assert not torch.equal(averaged, nn.utils.parameters_to_vector(here.parameters()))
+
+
+def test_muon_takes_the_hidden_matrices_and_adamw_the_rest() -> None:
+    here, there = mlp(), mlp()
+    tensors = list(there.parameters())
+    hidden = [tensors[2], tensors[4]]
+    rest = [tensor for tensor in tensors if all(tensor is not matrix for matrix in hidden)]
+    directly = pytorch_optimizer.Muon(
+        [
+            {"params": hidden, "use_muon": True, "lr": 0.01, "weight_decay": 0.1},
+            {"params": rest, "use_muon": False, "lr": 3e-4},
+        ]
+    )
+    by_name = found("muon").build(here, {"learning_rate": 0.01, "weight_decay": 0.1})
+    assert torch.equal(weights_after(by_name, here, 5), weights_after(directly, there, 5))
+
+
+def test_muon_takes_every_matrix_of_a_small_network() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    groups = found("muon").build(model, {"adamw_wd": 0.1}).param_groups
+    described = [(len(group["params"]), group["use_muon"], group["lr"]) for group in groups]
+    assert described == [(2, True, 0.02), (2, False, 3e-4)]
+
+
+@pytest.mark.parametrize("name", ["schedule_free_sgd", "ScheduleFreeSGD", "schedulefreesgd"])
+def test_a_name_has_many_spellings(name: str) -> None:
+    assert found(name).name == "schedulefreesgd"
+
+
+def test_torch_comes_before_pytorch_optimizer_but_for_muon() -> None:
+    assert found("NAdam").kind is torch.optim.NAdam
+    assert found("muon").kind is pytorch_optimizer.Muon
+
+
+def test_defaults_are_the_library_s_in_our_words() -> None:
+    assert found("adan").settings == {
+        "learning_rate": 1e-3,
+        "beta1": 0.98,
+        "beta2": 0.92,
+        "beta3": 0.99,
+        "weight_decay": 0.0,
+        "weight_decouple": False,
+        "max_grad_norm": 0.0,
+        "epsilon": 1e-8,
+    }
+
+
+@pytest.mark.parametrize("name", ["soap", "muon", "mars", "tiger"])
+def test_no_weight_decay_unless_asked_for(name: str) -> None:
+    """The default of every library class here but Muon is another."""
+    groups = found(name).build(mlp(), {}).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.0] * (2 if name == "muon" else 1)
+
+
+@pytest.mark.parametrize("name", ["nadam", "soap", "schedule_free_adamw"])
+def test_weight_decay_leaves_biases_alone(name: str) -> None:
+    """With a gradient of zero nothing else moves them."""
+    model = mlp()
+    before = [tensor.detach().clone() for tensor in model.parameters()]
+    optimizer = found(name).build(model, {"learning_rate": 0.1, "weight_decay": 0.5})
+    for _ in range(3):
+        for tensor in model.parameters():
+            tensor.grad = torch.zeros_like(tensor)
+        optimizer.step()
+    for tensor, start in zip(model.parameters(), before, strict=True):
+        assert torch.equal(tensor, start) == (tensor.ndim == 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("lbfgs", "closure"),
+        ("alig", "closure"),
+        ("SAM", "base_optimizer"),
+        ("lookahead", "needs optimizer"),
+        ("sophia_h", "second derivatives"),
+        ("lomo", "needs model"),
+        ("sparse_adam", "sparse"),
+        ("galore", "rank"),
+    ],
+)
+def test_those_that_cannot_work_say_why(name: str, reason: str) -> None:
+    with pytest.raises(BadInput, match=f"{name}.*{reason}"):
+        find(name)
+
+
+def test_unknown_names_and_bad_values() -> None:
+    assert find("no_such_optimizer") is None
+    assert find("optimizer") is None
+    with pytest.raises(BadInput, match=r"metaparameter of 'soap': 'beta3'. Did you mean 'beta"):
+        found("soap").build(mlp(), {"beta3": 0.5})
+    with pytest.raises(BadInput, match=r"^soap: .*-1"):
+        found("soap").build(mlp(), {"learning_rate": -1.0})
+
+
+@pytest.mark.parametrize(("model", "shape"), [(mlp, (5,)), (cnn, (2, 5, 5))])
+def test_every_known_optimizer_trains(model: Any, shape: tuple[int, ...]) -> None:
+    """A new version of a library may bring one that can't: it belongs among the obstacles."""
+    assert len(known()) > 100
+    for name in known():
+        network = model()
+        weights = weights_after(found(name).build(network, {}), network, *shape, steps=3)
+        assert weights.isfinite().all(), name

@@ -1,0 +1,216 @@
+"""Clipping, noise, dropout, averaging, precision, label smoothing: each against what it means."""
+
+import math
+from typing import Any
+
+import models
+import pytest
+import torch
+from conftest import make_trial, run_trial
+from torch import nn
+from torch.nn import functional
+
+from orchestrator.records import BadInput, EvaluationGrid, Extras, Trial, derive_seed
+from orchestrator.training import Ranks
+from orchestrator.training.modifiers import Average, Modifiers
+from orchestrator.training.trainer import Trainer
+from orchestrator.workloads import load_workload
+
+EVERY_STEP = EvaluationGrid(spacing=0, min_gap=1)
+
+
+def trainer(workload: type = models.MLP, **params: Any) -> Trainer:
+    trial = make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
+    loaded = load_workload(models.name(workload))
+    return Trainer(trial, loaded, loaded.data(None)["train"], Ranks())
+
+
+def moved(trainer: Trainer) -> torch.Tensor:
+    """How one step changes the weights."""
+    before = torch.cat([p.detach().flatten().clone() for p in trainer.parameters])
+    trainer.advance(trainer.step + 1)
+    return torch.cat([p.detach().flatten() for p in trainer.parameters]) - before
+
+
+def test_clipping_bounds_the_step_and_keeps_its_direction() -> None:
+    free, clipped, loose = (moved(trainer(gradient_clip=c)) for c in (1e9, 1e-3, 1e3))
+    assert float(clipped.norm()) == pytest.approx(0.1 * 1e-3, rel=1e-4)
+    assert float(functional.cosine_similarity(free, clipped, dim=0)) == pytest.approx(1, abs=1e-5)
+    assert torch.equal(free, loose)
+
+
+def test_gradient_noise_has_the_stated_size() -> None:
+    noise = (moved(trainer(noise_gradients=0.5)) - moved(trainer())) / -0.1
+    assert float(noise.std()) == pytest.approx(0.5, rel=0.1)
+    assert float(noise.mean()) == pytest.approx(0, abs=0.05)
+
+
+def test_weight_noise_changes_the_gradient_but_does_not_stay() -> None:
+    plain, noisy = trainer(), trainer(noise_weights=0.1)
+    assert not torch.allclose(moved(plain), moved(noisy), rtol=1e-3)
+    still = trainer(noise_weights=0.1, decay="linear", decay_steps=0)  # learning rate 0
+    assert not moved(still).any()
+
+
+def test_activation_noise_is_for_training_only() -> None:
+    noisy = trainer(noise_activations=0.5).model
+    inputs = torch.ones(2000, 1, 6, 6)
+    quiet = noisy.eval()(inputs)
+    assert torch.equal(quiet, noisy(inputs))
+    # Of the last layer alone: what comes in is the same for all examples but for noise.
+    last = nn.Sequential(noisy[-1]).train()
+    assert float(last(torch.ones(2000, 24)).std(dim=0).detach().mean()) == pytest.approx(
+        0.5, rel=0.1
+    )
+
+
+def test_dropout_is_set_and_has_a_stream_of_its_own() -> None:
+    dropped = trainer(dropout=0.5)
+    assert dropped.model[3].p == 0.5
+    torch.manual_seed(1)
+    first = moved(trainer(dropout=0.5))
+    torch.manual_seed(2)
+    assert torch.equal(first, moved(trainer(dropout=0.5)))
+    assert not torch.equal(first, moved(trainer()))
+    state = torch.get_rng_state()
+    moved(trainer(dropout=0.5))
+    assert torch.equal(state, torch.get_rng_state())
+    lstm = models._LSTM()
+    Modifiers(dropout=0.2).prepare(lstm)
+    assert lstm.lstm.dropout == 0.2
+    with pytest.raises(BadInput, match="Linear has none"):
+        Modifiers(dropout=0.2).prepare(nn.Linear(1, 1))
+
+
+def test_average_is_that_of_the_weights_visited() -> None:
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    average, decay, visited = Average([weight], 0.8), 0.8, [3.0, -1.0, 4.0, 1.5]
+    for value in visited:
+        weight.data.fill_(value)
+        average.update()
+    shares = [decay ** (len(visited) - 1 - i) for i in range(len(visited))]
+    expected = sum(s * v for s, v in zip(shares, visited, strict=True)) / sum(shares)
+    with average.in_place():
+        assert weight.item() == pytest.approx(expected, rel=1e-12)
+    assert weight.item() == visited[-1]
+
+
+def test_averages_are_measured_beside_the_weights_and_change_nothing() -> None:
+    plain, _ = run_trial(make_trial())
+    averaged, _ = run_trial(make_trial(params={"learning_rate": 0.1, "ema_decay": 0.5}))
+    for one, other in zip(plain, averaged, strict=True):
+        assert one.metrics.items() <= other.metrics.items()
+    assert averaged[0].metrics["val/ema_loss"] == averaged[0].metrics["val/loss"]
+    assert averaged[1].metrics["val/ema_loss"] == averaged[1].metrics["val/loss"]
+    assert averaged[-1].metrics["val/ema_loss"] != averaged[-1].metrics["val/loss"]
+
+
+def test_goals_on_averages_can_be_reached() -> None:
+    params = {"learning_rate": 0.1, "ema_decay": 0.9}
+    trial = make_trial(params=params, goals=["val/ema_error < 0.5"], budget_steps=500)
+    measurements, outcome = run_trial(trial)
+    assert outcome.status == "reached"
+    assert measurements[-1].metrics["val/ema_error"] < 0.5
+
+
+@pytest.mark.parametrize("over", ["all", "others"])
+def test_label_smoothing_is_cross_entropy_with_the_smoothed_targets(over: str) -> None:
+    workload = load_workload(models.name(models.MLP))
+    model, batch = workload.model(), workload.data(None)["train"].batch(torch.arange(9))
+    smoothing, classes = 0.2, models.CLASSES
+    true = functional.one_hot(batch[1], classes).double()
+    if over == "all":
+        targets = (1 - smoothing) * true + smoothing / classes
+    else:
+        targets = (1 - smoothing) * true + smoothing / (classes - 1) * (1 - true)
+    expected = -(targets * functional.log_softmax(model(batch[0]).double(), dim=1)).sum(dim=1)
+    losses = workload.loss(model, batch, label_smoothing=smoothing, smoothing_over=over)
+    assert torch.allclose(losses.double(), expected, atol=1e-6)
+
+
+def test_label_noise_is_unbiased_and_there() -> None:
+    workload = load_workload(models.name(models.MLP))
+    model, batch = workload.model(), workload.data(None)["train"].batch(torch.arange(5))
+    plain = workload.loss(model, batch)
+    draws = torch.stack([workload.loss(model, batch, noise_labels=0.3) for _ in range(3000)])
+    log_probabilities = functional.log_softmax(model(batch[0]), dim=1)
+    assert torch.allclose(draws.mean(dim=0), plain, atol=0.1)
+    assert torch.allclose(draws.std(dim=0), 0.3 * log_probabilities.norm(dim=1), rtol=0.1)
+
+
+def test_bfloat16_trains_nearly_alike_and_float64_really_is() -> None:
+    curves = {
+        precision: run_trial(make_trial(params={"learning_rate": 0.1, "precision": precision}))[0]
+        for precision in ("float32", "bfloat16", "float64")
+    }
+    losses = {name: curve[-1].metrics["val/loss"] for name, curve in curves.items()}
+    assert losses["bfloat16"] != losses["float32"]
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.02)
+    assert losses["float64"] != losses["float32"]
+    assert losses["float64"] == pytest.approx(losses["float32"], rel=1e-4)
+    assert all(p.dtype == torch.float64 for p in trainer(precision="float64").parameters)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gradient_clip": 0}, "above 0"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"noise_weights": -1}, "from 0 up"),
+        ({"ema_decay": "much"}, "'much'"),
+        ({"precision": "float16"}, "Did you mean 'bfloat16'"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        Modifiers(**settings)
+
+
+def test_extras_are_what_they_say() -> None:
+    extras = Extras(train_examples=100, gradient_norm=True, distance=True)
+    trial = make_trial(
+        models.name(models.MLP), batch_size=100, budget_steps=3, grid=EVERY_STEP, extras=extras
+    )
+    measurements, _ = run_trial(trial)
+    first, second, last = (measurements[i].metrics for i in (0, 1, 3))
+    # The whole training set is the batch: its loss before step 1 is train/loss at step 0, and
+    # plain SGD moves by the learning rate times the gradient.
+    assert second["batch/loss"] == pytest.approx(first["train/loss"], rel=1e-5)
+    assert first["weights/distance"] == 0
+    assert second["weights/distance"] == pytest.approx(
+        0.1 * second["batch/gradient_norm"], rel=1e-4
+    )
+    assert "test/error" not in first
+    assert "test/error" in last
+    model = fresh_model(trial)
+    inputs, labels = load_workload(trial.study.workload).data(None)["val"].batch(torch.arange(30))
+    with torch.no_grad():
+        ranks = (-model(inputs)).argsort(dim=1)
+    top2 = 1 - (ranks[:, :2] == labels[:, None]).any(dim=1).double().mean()
+    assert first["val/top2_error"] == pytest.approx(float(top2))
+
+
+def test_test_metrics_come_with_the_goal() -> None:
+    trial = make_trial(
+        models.name(models.MLP), goals=["val/error < 0.7", "val/error < 0.55"], budget_steps=2000
+    )
+    measurements, outcome = run_trial(trial)
+    assert outcome.status == "reached"
+    crossings = [
+        next(m.step for m in measurements if m.metrics["val/error"] < bound)
+        for bound in (0.7, 0.55)
+    ]
+    assert [m.step for m in measurements if "test/error" in m.metrics] == sorted(set(crossings))
+
+
+def test_top_error_of_what_is_not_a_number_is_an_error() -> None:
+    workload = load_workload(models.name(models.MLP))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
+    nn.init.constant_(model[1].weight, math.nan)
+    batch = workload.data(None)["val"].batch(torch.arange(30))
+    assert workload.metrics(model, batch)["top2_error"].all()
+
+
+def fresh_model(trial: Trial) -> nn.Module:
+    torch.manual_seed(derive_seed(trial.seed, "init"))
+    return load_workload(trial.study.workload).model()

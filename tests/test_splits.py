@@ -1,0 +1,74 @@
+import multiprocessing
+
+import models
+import pytest
+import torch
+from conftest import make_trial, run_trial
+
+from orchestrator.workloads import (
+    Loaded,
+    Tensors,
+    example_seeds,
+    examples_of,
+    random_flip,
+    random_shift,
+    uniforms,
+)
+
+
+def test_uniforms_are_uniform_independent_and_functions_of_the_seed() -> None:
+    seeds = example_seeds(3, torch.arange(20_000))
+    table = uniforms(seeds, 3)
+    assert float(table.min()) >= 0
+    assert float(table.max()) < 1
+    assert torch.allclose(table.mean(dim=0), torch.tensor(0.5), atol=0.01)
+    assert torch.allclose(table.var(dim=0), torch.tensor(1 / 12), atol=0.003)
+    related = torch.corrcoef(torch.cat([table[:-1], table[1:]], dim=1).T) - torch.eye(6)
+    assert float(related.abs().max()) < 0.03
+    assert torch.equal(uniforms(seeds[[5, 2]], 3), table[[5, 2]])
+    assert not torch.equal(uniforms(example_seeds(4, torch.arange(5)), 3), table[:5])
+    assert len(torch.unique(seeds)) == len(seeds)
+
+
+def test_flip_and_shift_do_what_the_numbers_say() -> None:
+    images = torch.arange(2 * 1 * 3 * 3.0).view(2, 1, 3, 3)
+    flipped = random_flip(images, torch.tensor([0.1, 0.9]))
+    assert torch.equal(flipped[0], images[0].flip(2))
+    assert torch.equal(flipped[1], images[1])
+    still = random_shift(images, torch.full((2, 2), 0.5), 1)
+    assert torch.equal(still, images)
+    moved = random_shift(images, torch.tensor([[0.0, 0.5], [0.99, 0.99]]), 1)
+    assert torch.equal(moved[0, 0], torch.tensor([[0.0, 0, 0], [0, 1, 2], [3, 4, 5]]))
+    assert torch.equal(moved[1, 0], torch.tensor([[13.0, 14, 0], [16, 17, 0], [0, 0, 0]]))
+
+
+def test_examples_look_different_in_every_epoch_and_as_they_are_when_measured() -> None:
+    train = models.Augmented().data(None)["train"]
+    index = torch.arange(100)
+    plain = train.batch(index)
+    epochs = [train.batch(index, example_seeds(1, epoch * 100 + index))[0] for epoch in (0, 1)]
+    assert not torch.equal(epochs[0], epochs[1])
+    assert torch.equal(plain[0], models.MLP().data(None)["train"].batch(index)[0])
+
+
+def test_loaded_trains_like_resident_and_leaves_no_process() -> None:
+    before = multiprocessing.active_children()
+    resident, _ = run_trial(make_trial(models.name(models.Augmented), batch_size=13))
+    loaded, _ = run_trial(make_trial(models.name(models.FromFiles), batch_size=13))
+    assert [m.metrics for m in loaded] == [m.metrics for m in resident]
+    assert multiprocessing.active_children() == before
+
+
+def test_a_torch_data_set_can_be_loaded() -> None:
+    inputs, labels = torch.randn(10, 3), torch.arange(10)
+    dataset = torch.utils.data.TensorDataset(inputs, labels)
+    split = Loaded(examples_of(dataset), len(dataset), workers=0)
+    index = torch.tensor([7, 1])
+    for batch in (split.batch(index), next(split.batches([(index,)]))):
+        assert torch.equal(batch[0], inputs[index])
+        assert batch[1].tolist() == [7, 1]
+
+
+def test_tensors_of_different_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="equal length"):
+        Tensors(torch.zeros(2), torch.zeros(3))

@@ -1,0 +1,167 @@
+"""The examples of one split: in memory, from files, or generated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from orchestrator.workloads.augmentation import Augment, Batch
+
+Draw = tuple[Tensor, ...]
+"""Indices of examples (int64) and, for a split that is `seeded`, a seed for each."""
+
+EXAMPLES_AT_ONCE = 128
+"""The fewest that a worker process delivers at once."""
+
+MEMORY_SHARE = 0.5
+"""The share of a GPU's free memory that a split may fill."""
+
+
+class Split(ABC):
+    """What is drawn from it is a function of the arguments alone."""
+
+    size: int | None
+    """How many examples there are; None for an endless stream."""
+    seeded: bool = False
+    """Whether an example drawn for training depends on a seed, too."""
+
+    @abstractmethod
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        """The examples at `index`; as they are, without `seeds`."""
+
+    def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
+        """One batch for each of `draws`, in their order."""
+        return (self.batch(*draw) for draw in draws)
+
+    def to(self, device: torch.device) -> Split:
+        """The same split, its batches delivered on `device`."""
+        return self
+
+    draws_on: torch.device | None = None
+    """Where draws are wanted: the device, for one that gathers there."""
+
+
+class Tensors(Split):
+    """A split that fits in memory: tensors of equal length, kept on the device."""
+
+    def __init__(self, *tensors: Tensor, augment: Augment | None = None) -> None:
+        lengths = {len(tensor) for tensor in tensors}
+        if len(lengths) != 1:
+            raise ValueError(f"Tensors of one split must have equal length, but got {lengths}.")
+        self.tensors = tensors
+        self.size: int | None = lengths.pop()
+        self.augment = augment
+        self.seeded = augment is not None
+        self.draws_on = tensors[0].device
+
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        batch = tuple(tensor.index_select(0, index) for tensor in self.tensors)
+        return batch if seeds is None or self.augment is None else self.augment(batch, seeds)
+
+    def to(self, device: torch.device) -> Split:
+        if device.type == "cuda":
+            size = sum(tensor.nbytes for tensor in self.tensors)
+            if size > MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
+                assert self.size is not None
+                plain = Tensors(*self.tensors)
+                return Loaded(plain.batch, self.size, augment=self.augment).to(device)
+        return Tensors(*(tensor.to(device) for tensor in self.tensors), augment=self.augment)
+
+
+class Loaded(Split):
+    """A split too large for the device: worker processes fetch batches ahead of their use."""
+
+    def __init__(
+        self,
+        fetch: Callable[[Tensor], Batch],
+        size: int,
+        *,
+        augment: Augment | None = None,
+        workers: int = 2,
+        device: torch.device | None = None,
+    ) -> None:
+        """`fetch` gives the examples at some indices, in main memory: from a memory-mapped array
+        for example. A torch data set has `examples_of` for that."""
+        self.size = size
+        self.seeded = augment is not None
+        self._fetch, self._augment, self._workers = fetch, augment, workers
+        self._device = device or torch.device("cpu")
+
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        draw = (index.cpu(),) if seeds is None else (index.cpu(), seeds.cpu())
+        _, batch = _Fetched(self._fetch, self._augment)[[len(index)], draw]
+        return self._delivered(batch)
+
+    def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
+        loader: DataLoader[tuple[list[int], Batch]] = DataLoader(
+            _Fetched(self._fetch, self._augment),
+            batch_size=None,
+            sampler=_gathered(draws),
+            num_workers=self._workers,
+            prefetch_factor=4 if self._workers else None,
+            # A process that was spawned would spawn its workers, too: seconds, where forks take
+            # milliseconds, and nothing could be fetched that can't be pickled.
+            multiprocessing_context="fork" if self._workers else None,
+            pin_memory=self._device.type == "cuda",
+        )
+        arriving = iter(loader)
+        return (
+            batch
+            for sizes, several in arriving
+            for batch in zip(*(torch.split(t, sizes) for t in self._delivered(several)), strict=True)
+        )
+
+    def to(self, device: torch.device) -> Loaded:
+        assert self.size is not None
+        return Loaded(
+            self._fetch, self.size, augment=self._augment, workers=self._workers, device=device
+        )
+
+    def _delivered(self, batch: Batch) -> Batch:
+        return tuple(tensor.to(self._device, non_blocking=True) for tensor in batch)
+
+
+class _Fetched(Dataset[tuple[list[int], Batch]]):
+    """What a worker process runs."""
+
+    def __init__(self, fetch: Callable[[Tensor], Batch], augment: Augment | None) -> None:
+        self._fetch, self._augment = fetch, augment
+
+    def __getitem__(self, request: tuple[list[int], Draw]) -> tuple[list[int], Batch]:
+        sizes, draw = request
+        batch = self._fetch(draw[0])
+        if len(draw) > 1 and self._augment is not None:
+            batch = self._augment(batch, draw[1])
+        return sizes, batch
+
+
+def _gathered(draws: Iterable[Draw]) -> Iterator[tuple[list[int], Draw]]:
+    """Small draws, several at once: handing a batch from one process to another takes longer than
+    a small step. Their sizes come along."""
+    waiting: list[Draw] = []
+    for draw in draws:
+        waiting.append(draw)
+        # Each counts at least once: a rank may have nothing to draw, step after step.
+        if sum(max(1, len(part[0])) for part in waiting) >= EXAMPLES_AT_ONCE:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(draws: list[Draw]) -> tuple[list[int], Draw]:
+    return [len(draw[0]) for draw in draws], tuple(map(torch.cat, zip(*draws, strict=True)))
+
+
+def examples_of(dataset: Sequence[Any]) -> Callable[[Tensor], Batch]:
+    """For `Loaded`: the examples of anything that gives them one by one, as torch data sets do."""
+
+    def fetch(index: Tensor) -> Batch:
+        return tuple(default_collate([dataset[i] for i in index.tolist()]))
+
+    return fetch
