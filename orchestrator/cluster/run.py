@@ -41,7 +41,7 @@ def run_trials(
     cluster: Cluster,
     resources: Resources,
     progress: Progress,
-    checkpoint_seconds: float,
+    checkpoint_seconds: float = 60,
     data_dir: Path | None = None,
 ) -> bool:
     """Trains `trials` of `studies` and writes each to `run` as it ends.

@@ -113,13 +113,16 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str]:
     study = replace(trial.study, batch_size=min(2, size), goals=())
     trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
     evaluator = Evaluator(workload=workload, splits=few, extras=study.extras, ranks=ranks)
-    _check_shapes(workload, trainer, few)
+    batch = trainer.cast(few["train"].batch(torch.arange(size)))
     try:
+        _check_shape(workload, "loss", workload.loss(trainer.model, batch), size)
         trainer.advance(1)
     except BadInput:
         raise
     except Exception:  # noqa: S110
         pass  # Code that raises here may do so at this point only: trials tell, each for itself.
+    for name, value in workload.metrics(trainer.model, batch).items():
+        _check_shape(workload, f"metric {name!r}", value, size)
     measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     trainer.close()
     return ["batch/loss", *trainer.batch_metrics(), *measured]
@@ -187,22 +190,13 @@ class _Few(Split):
         return self._split.batch(index, seeds)
 
 
-def _check_shapes(workload: Workload, trainer: Trainer, splits: Mapping[str, _Few]) -> None:
+def _check_shape(workload: Workload, name: str, value: Tensor, size: int) -> None:
     """Refuses losses and metrics that aren't per example."""
-    batch = trainer.cast(splits["train"].batch(torch.arange(splits["train"].size)))
-    with torch.no_grad():
-        values = {"loss": workload.loss(trainer.model, batch)}
-        values |= {
-            f"metric {name!r}": value
-            for name, value in workload.metrics(trainer.model, batch).items()
-        }
-    expected = (splits["train"].size,)
-    for name, value in values.items():
-        if tuple(value.shape) != expected:
-            raise BadInput(
-                f"The {name} of {type(workload).__name__} must have one value per example, shape "
-                f"{expected} for a batch of {expected[0]}, but has shape {tuple(value.shape)}."
-            )
+    if tuple(value.shape) != (size,):
+        raise BadInput(
+            f"The {name} of {type(workload).__name__} must have one value per example, shape "
+            f"({size},) for a batch of {size}, but has shape {tuple(value.shape)}."
+        )
 
 
 @lru_cache(maxsize=4)
