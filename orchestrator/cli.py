@@ -369,7 +369,8 @@ def trial(
     )
     chosen = ", ".join(f"{name}={value}" for name, value in ours.params.items())
     say(f"{ours.study.key}: {chosen}")
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+    # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
+    torch.set_num_threads(1)
     training = train_on_ranks(
         ours,
         ranks,

@@ -39,6 +39,7 @@ from orchestrator.training import (
     SCHEDULE_SETTINGS,
     check_metaparameters,
     check_schedule,
+    one_thread,
     rehearse,
 )
 from orchestrator.workloads import Workload, load_workload
@@ -343,8 +344,9 @@ def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | No
     ]
     # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
     ends = studies[: len(spaces)] + studies[-len(spaces) :]
-    for study in {study.key: study for study in ends}.values():
-        _rehearse(study, data_dir)
+    with one_thread():
+        for study in {study.key: study for study in ends}.values():
+            _rehearse(study, data_dir)
     return studies
 
 

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -87,8 +88,10 @@ def test_every_optimizer_by_hand(optimizer: str) -> None:
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("decay", DECAYS)
-@pytest.mark.parametrize("warmup", ["warmup_steps=3", "warmup_epochs=2", "warmup_fraction=0.1"])
+WARMUPS = ["warmup_steps=3", "warmup_epochs=2", "warmup_fraction=0.1"]
+
+
+@pytest.mark.parametrize(("decay", "warmup"), list(zip(DECAYS, cycle(WARMUPS), strict=False)))
 def test_every_schedule_by_hand(decay: str, warmup: str) -> None:
     answer = train_by_hand("momentum", f"decay={decay}", warmup, "warmup_shape=cosine")
     assert answer["params"]["decay"] == decay

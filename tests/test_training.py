@@ -66,8 +66,8 @@ def test_a_warm_process_trains_like_a_fresh_one() -> None:
         make_trial(
             optimizer=optimizer,
             params={**params_of(optimizer), "noise_gradients": 1e-3, "ema_decay": 0.9},
-            budget_steps=30,
-            grid=EvaluationGrid(spacing=0, min_gap=10),
+            budget_steps=12,
+            grid=EvaluationGrid(spacing=0, min_gap=4),
         )
         for optimizer in [*OPTIMIZERS, *LIBRARY]
     ]

@@ -5,7 +5,7 @@ from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
 from orchestrator.training.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.training.metaparameters import GENERAL, check_metaparameters
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
-from orchestrator.training.ranks import Ranks, free_port, open_ranks
+from orchestrator.training.ranks import Ranks, free_port, one_thread, open_ranks
 
 __all__ = [
     "GENERAL",
@@ -18,6 +18,7 @@ __all__ = [
     "check_schedule",
     "follow",
     "free_port",
+    "one_thread",
     "open_ranks",
     "rehearse",
     "train",

@@ -121,8 +121,9 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str]:
         raise
     except Exception:  # noqa: S110
         pass  # Code that raises here may do so at this point only: trials tell, each for itself.
-    for name, value in workload.metrics(trainer.model, batch).items():
-        _check_shape(workload, f"metric {name!r}", value, size)
+    with trainer.evaluating(), torch.no_grad():
+        for name, value in workload.metrics(trainer.model, batch).items():
+            _check_shape(workload, f"metric {name!r}", value, size)
     measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     trainer.close()
     return ["batch/loss", *trainer.batch_metrics(), *measured]

@@ -111,6 +111,17 @@ def open_ranks(
         dist.destroy_process_group()
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within, torch computes on one core: two examples aren't worth waking others for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def free_port(host: str) -> int:
     """A port on which `host`, an address of this machine, has no listener."""
     with socket.socket() as probe:
