@@ -376,7 +376,7 @@ def trial(
         ranks,
         micro_batch=micro_batch,
         data_dir=data_dir,
-        checkpoint=Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, at_end=True)
+        checkpoint=Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, keep=True)
         if checkpoint
         else None,
     )

@@ -90,7 +90,7 @@ def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[...,
     trial = long_trial(dropout=0.3)
     whole, _ = train_on_pair(trial)
     again, _ = train_on_pair(
-        trial, checkpoint=Checkpoint(path=tmp_path / "x.pt", every_seconds=1e-9, at_end=True)
+        trial, checkpoint=Checkpoint(path=tmp_path / "x.pt", every_seconds=1e-9, keep=True)
     )
     assert [m.metrics for m in again] == [m.metrics for m in whole]
     state = torch.load(tmp_path / "x.pt", weights_only=True)
@@ -98,13 +98,21 @@ def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[...,
 
 
 def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, at_end=True)
+    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, keep=True)
     run_trial(long_trial(), checkpoint=checkpoint)
     with pytest.raises(BadInput, match="another trial"):
         run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
     (tmp_path / "trial.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(BadInput, match="no checkpoint of a trial"):
+    with pytest.raises(BadInput, match="not the checkpoint of a trial"):
         run_trial(long_trial(), checkpoint=checkpoint)
+
+
+def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "trial.pt"
+    path.write_bytes(b"not a checkpoint")
+    resumed, _ = run_trial(long_trial(), checkpoint=Checkpoint(path=path, every_seconds=60))
+    assert [m.metrics for m in resumed] == [m.metrics for m in run_trial(long_trial())[0]]
+    assert not path.exists()
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
@@ -113,8 +121,9 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
             return Path.touch, (tmp_path / "harmed",)
 
     torch.save({"trial": Evil()}, tmp_path / "trial.pt")
-    with pytest.raises(BadInput, match="no checkpoint"):
-        run_trial(long_trial(), checkpoint=Checkpoint(path=tmp_path / "trial.pt", every_seconds=60))
+    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, keep=True)
+    with pytest.raises(BadInput, match="not the checkpoint"):
+        run_trial(long_trial(), checkpoint=checkpoint)
     assert not (tmp_path / "harmed").exists()
 
 

@@ -26,8 +26,9 @@ class Checkpoint:
     path: Path
     every_seconds: float
     """Of training."""
-    at_end: bool = False
-    """Whether the last state is kept as well; without, the file is gone when the trial is done."""
+    keep: bool = False
+    """Whether the file is the user's: it stays when the trial is over, and if it can't be used it
+    is refused. Otherwise it is gone then, and what can't be used is as good as none."""
 
     def save(
         self, trial: Trial, trainer: Trainer, measurements: Sequence[Measurement], ranks: Ranks
@@ -54,25 +55,36 @@ class Checkpoint:
         if content is None:
             return []
         try:
+            document = self._document(content, trial)
+        except BadInput:
+            if self.keep:
+                raise
+            return []
+        trainer.load(document["training"])
+        return [Measurement(**measurement) for measurement in document["measurements"]]
+
+    def _document(self, content: bytes, trial: Trial) -> Mapping[str, Any]:
+        try:
             document: Mapping[str, Any] = torch.load(
-                io.BytesIO(content), map_location=ranks.device, weights_only=True
+                io.BytesIO(content), map_location="cpu", weights_only=True
             )
             identity = document["trial"]
-        except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError) as error:
-            raise BadInput(f"{self.path} is no checkpoint of a trial: {error}.") from None
+        except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError):
+            raise BadInput(
+                f"{self.path} is not the checkpoint of a trial. Remove it, or name another file."
+            ) from None
         if identity != _identity(trial):
             raise BadInput(
                 f"{self.path} is the checkpoint of another trial: of other metaparameters, another "
                 f"seed, goal or budget. Name another file."
             )
-        trainer.load(document["training"])
-        return [Measurement(**measurement) for measurement in document["measurements"]]
+        return document
 
     def finish(
         self, trial: Trial, trainer: Trainer, measurements: Sequence[Measurement], ranks: Ranks
     ) -> None:
         """What becomes of the file when the trial is over."""
-        if self.at_end:
+        if self.keep:
             self.save(trial, trainer, measurements, ranks)
         elif ranks.rank == 0:
             self.path.unlink(missing_ok=True)

@@ -172,7 +172,11 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that the steps to come depend on, and nothing else; called on every rank."""
-        own = {"stream": self._stream.state(), "losses": self._losses, "folded": self._folded}
+        own = {
+            "stream": self._stream.state(),
+            "losses": [losses.cpu() for losses in self._losses],
+            "folded": self._folded.cpu(),
+        }
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -301,11 +305,11 @@ class Trainer:
             seeded=self._split.seeded,
             device=self._split.draws_on,
         )
-        if len(self._pieces) == 1:
+        # Not `self._pieces` below: a trainer that its own iterator refers to is freed late.
+        pieces = self._pieces
+        if len(pieces) == 1:
             return rows
-        return (
-            tuple(part[start:stop] for part in row) for row in rows for start, stop in self._pieces
-        )
+        return (tuple(part[start:stop] for part in row) for row in rows for start, stop in pieces)
 
     def _make_room(self, step: int) -> None:
         """Halves the micro-batch; the step that didn't fit is taken anew."""
