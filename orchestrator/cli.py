@@ -129,8 +129,6 @@ def _run_plan(
             f"{len(planned.studies)} studies, {len(missing)} trials to train "
             f"({progress.done} are there already), into {run.path}"
         )
-        # From here on an interrupt is not the end: what was measured is still written up.
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         try:
             complete = _train(run, planned, missing, progress, address, data_dir)
         except SweepFailed as error:
@@ -176,6 +174,9 @@ def _train(
     from orchestrator.terminal import say, showing
 
     with connect(address, run.path / "log.txt") as cluster:
+        # From here on an interrupt is not the end: what was measured is still written up. Ray has
+        # put a handler of its own in place by now, which would abort.
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         if cluster.dashboard:
             say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
         with showing(progress):
@@ -339,7 +340,9 @@ def trial(
     micro_batch: Annotated[
         int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="As `orchestrate frontier` prints it.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="As `orchestrate frontier --json` prints it.")
+    ] = 0,
     checkpoint: Annotated[
         Path | None,
         typer.Option(help="Go on from this file if it exists; leave the trial's state there."),
@@ -367,23 +370,42 @@ def trial(
         seed=seed,
         data_dir=data_dir,
     )
-    chosen = ", ".join(f"{name}={value}" for name, value in ours.params.items())
-    say(f"{ours.study.key}: {chosen}")
+    chosen = ", ".join(
+        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in ours.params.items()
+    )
+    say(f"{ours.study.key}: {chosen or 'the defaults of its library'}")
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
+    kept = None
+    if checkpoint is not None:
+        kept = Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, keep=True)
+        kept.check_writable()
+        if checkpoint.exists():
+            say(f"Going on from {checkpoint}; what was measured before comes first.")
     training = train_on_ranks(
         ours,
         ranks,
         micro_batch=micro_batch,
         data_dir=data_dir,
-        checkpoint=Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, keep=True)
-        if checkpoint
-        else None,
+        checkpoint=kept,
     )
-    measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
+    try:
+        measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
+    except KeyboardInterrupt:
+        training.close()
+        say(
+            f"Interrupted. Go on from {checkpoint} with the same command."
+            if checkpoint and checkpoint.exists()
+            else "Interrupted."
+        )
+        return INTERRUPTED
     if as_json:
         _print_json(
             {
+                "workload": workload,
+                "optimizer": optimizer,
+                "batch_size": batch_size,
                 "status": outcome.status,
                 "steps": outcome.steps,
                 "seconds": outcome.seconds,
@@ -408,11 +430,13 @@ def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[
     """What was given as NAME=VALUE."""
     from orchestrator.yaml_files import parse_yaml
 
-    params = {}
+    params: dict[str, Any] = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
             raise BadInput(f"{option} takes NAME=VALUE, for example {example}, not {setting!r}.")
+        if key in params:
+            raise BadInput(f"{option} {key}=... is given twice.")
         params[key] = parse_yaml(text, f"{option} {setting}")
     return params
 

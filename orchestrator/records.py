@@ -127,6 +127,18 @@ class ScalingRule:
                 return float(self.base**ratio)
 
 
+def check_kind(name: str, value: Value, default: Value) -> None:
+    """Refuses a value that isn't of the default's kind: a finite number, text, or a bool."""
+    if isinstance(default, (bool, str)):
+        kind = "true or false" if isinstance(default, bool) else "text"
+        right = type(value) is type(default)
+    else:
+        kind = "a finite number"
+        right = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    if not right:
+        raise BadInput(f"{name!r} must be {kind}, but got {value!r}.")
+
+
 Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> where it is searched; a plain value is fixed."""
 
@@ -232,11 +244,12 @@ class Study:
     optimizer: str
     batch_size: int
     goals: tuple[Goal, ...]
-    """A trial stops once it has passed all of them; with none it runs to its budget."""
+    """A trial has reached them once it has passed all of them."""
     budget_steps: int
     grid: EvaluationGrid
     space: Space
     trials: int
+    stop_at_goal: bool = True
     extras: Extras = Extras()
     divergence: Divergence = Divergence()
 

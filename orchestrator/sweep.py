@@ -42,7 +42,7 @@ from orchestrator.training import (
     one_thread,
     rehearse,
 )
-from orchestrator.workloads import Workload, load_workload
+from orchestrator.workloads import Workload, load_workload, splits_of
 from orchestrator.yaml_files import parse_yaml, read_yaml
 
 SWEEPS = Path(__file__).parent / "sweeps"
@@ -115,13 +115,13 @@ class Budget(_Part):
     """The larger of what is given."""
 
     steps: int | None = Field(default=None, ge=1)
-    epochs: float | None = Field(default=None, gt=0)
+    epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     examples: int | None = Field(default=None, ge=1)
     at_least_steps: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _something(self) -> Budget:
-        if not self.model_fields_set:
+        if all(value is None for value in self.model_dump().values()):
             raise ValueError("give at least one of steps, epochs, examples, at_least_steps")
         return self
 
@@ -135,13 +135,13 @@ class Budget(_Part):
 class Diverged(_Part):
     """A loss so many times its first value, in so many evaluations in a row."""
 
-    above: float = Field(default=Divergence.above, gt=1)
+    above: float = Field(default=Divergence.above, gt=1, allow_inf_nan=True)
     evaluations: int = Field(default=Divergence.evaluations, ge=1)
 
 
 class Stop(_Part):
     at_goal: bool = True
-    """End a trial once it has passed every goal."""
+    """End a trial once it has passed every goal; else it goes on to its budget."""
     diverged: Diverged = Diverged()
     """Numbers that aren't finite end a trial in any case."""
 
@@ -175,7 +175,7 @@ class Resources(_Part):
 
 
 class Checkpoints(_Part):
-    every_seconds: float = Field(default=60, gt=0)
+    every_seconds: float = Field(default=60, gt=0, allow_inf_nan=False)
     """Of training: what a trial that is killed loses at most."""
 
 
@@ -314,7 +314,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> list[Study]:
-    train_size = workload.data(data_dir)["train"].size
+    train_size = splits_of(workload, data_dir)["train"].size
     goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
     evaluate = sweep.evaluate
     spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
@@ -332,6 +332,7 @@ def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | No
             grid=EvaluationGrid(spacing=spacing, min_gap=math.ceil(min_examples / batch_size)),
             space=_scaled(space, batch_size),
             trials=sweep.search.trials,
+            stop_at_goal=sweep.stop.at_goal,
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 gradient_norm=evaluate.gradient_norm,
@@ -351,6 +352,8 @@ def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | No
 
 
 def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
+    if twice := sorted(recipe.space.keys() & recipe.schedule.keys()):
+        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
     for setting in recipe.schedule:
         if setting not in SCHEDULE_SETTINGS:
             raise unknown(
@@ -379,15 +382,18 @@ def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
 
 
 def _rehearse(study: Study, data_dir: Path | None) -> None:
-    """Refuses what can't be trained or measured, before anything starts."""
-    for fraction in (0.0, 0.5, 1.0):
-        params = _point(study.space, fraction)
+    """Refuses what can't be trained or measured, before anything starts: at the ends and the
+    middle of each range, and with each option of a choice."""
+    choices = [len(entry.options) for entry in study.space.values() if isinstance(entry, Choice)]
+    points = max([3, *choices])
+    for number in range(points):
+        params = _point(study.space, number / (points - 1))
         try:
             metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
         except BadInput as error:
             raise BadInput(f"recipe {study.recipe!r}: {error}") from None
         for goal in study.goals:
-            if goal.metric not in metrics:
+            if metrics is not None and goal.metric not in metrics:
                 where = f"workload {study.workload!r} with recipe {study.recipe!r}"
                 raise unknown(f"metric of {where}:", goal.metric, metrics)
 
@@ -466,15 +472,21 @@ def _explain(path: Path, document: Mapping[str, Any], error: Mapping[str, Any]) 
 
 def _keys_at(location: list[Any]) -> list[str]:
     """The keys accepted at a place in the sweep file."""
-    parts: dict[str, type[BaseModel]] = {
-        "recipes": Recipe,
-        "batch_sizes": BatchLadder,
-        "search": Search,
-        "budget": Budget,
-        "stop": Stop,
-        "evaluate": Evaluate,
-        "resources": Resources,
-    }
-    part = parts[location[0]] if location else Sweep
+    part: type[BaseModel] = Sweep
+    for piece in location:
+        part = _PARTS.get(piece, part)
     prefix = "".join(f"{piece}." for piece in location)
     return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
+
+
+_PARTS: dict[Any, type[BaseModel]] = {
+    "recipes": Recipe,
+    "batch_sizes": BatchLadder,
+    "search": Search,
+    "budget": Budget,
+    "stop": Stop,
+    "diverged": Diverged,
+    "evaluate": Evaluate,
+    "checkpoint": Checkpoints,
+    "resources": Resources,
+}

@@ -124,8 +124,8 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
         table.add_column(heading)
     for heading in ("Batch size", "Steps", "±", "Examples", "Trial"):
         table.add_column(heading, justify="right")
-    table.add_column("Metaparameters")
-    table.add_column("Notes", style="yellow")
+    table.add_column("Metaparameters", overflow="fold")
+    table.add_column("Notes", style="yellow", overflow="fold")
     for row in rows:
         steps = "not reached" if row.steps is None else f"{row.steps:,}"
         table.add_row(

@@ -85,6 +85,28 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
         assert other.metrics == pytest.approx(one.metrics, rel=1e-5)
 
 
+def test_checkpoints_leave_no_trace_in_the_curve(
+    tmp_path: Path, train_on_pair: Callable[..., Any]
+) -> None:
+    """Nor do they when ranks share the statistics of batch norms between evaluations."""
+    trial = long_trial(workload=models.GhostCNN)
+    whole, _ = train_on_pair(trial)
+    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=1e-9)
+    chopped, _ = train_on_pair(trial, checkpoint=checkpoint)
+    assert [m.metrics for m in chopped] == [m.metrics for m in whole]
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "x.pt"):
+        unwritable = Checkpoint(path=path, every_seconds=1e-9, keep=True)
+        with pytest.raises(BadInput, match="can't be written"):
+            unwritable.check_writable()
+        # In a sweep, training goes on without.
+        lost = Checkpoint(path=path, every_seconds=1e-9)
+        assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
+
+
 def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
     """With dropout, of which each rank has its own; stopped at the end of a shorter trial."""
     trial = long_trial(dropout=0.3)
@@ -102,9 +124,11 @@ def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
     run_trial(long_trial(), checkpoint=checkpoint)
     with pytest.raises(BadInput, match="another trial"):
         run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
-    (tmp_path / "trial.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(BadInput, match="not the checkpoint of a trial"):
-        run_trial(long_trial(), checkpoint=checkpoint)
+    whole = (tmp_path / "trial.pt").read_bytes()
+    for damaged in (b"not a checkpoint", whole[: len(whole) // 2], b""):
+        (tmp_path / "trial.pt").write_bytes(damaged)
+        with pytest.raises(BadInput, match="not the checkpoint of a trial"):
+            run_trial(long_trial(), checkpoint=checkpoint)
 
 
 def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:

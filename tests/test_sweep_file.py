@@ -1,5 +1,6 @@
 """Bad input is refused before anything starts, naming the key, the value and what would do."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,46 @@ SweepFile = Callable[..., Path]
             {"recipes": [{"name": "sgd", "schedule": {"warmup_fraction": {"low": 0, "high": 2}}}]},
             "recipe 'sgd': 'warmup_fraction' must be at most 1",
         ),
+        (
+            {"recipes": [{"name": "sgd", "space": {"precision": {"options": ["float32", "f8"]}}}]},
+            "Unknown precision 'f8'",
+        ),
+        (
+            {"recipes": [{"name": "sgd", "space": {"learning_rate": "abc"}}]},
+            "'learning_rate' must be a finite number, but got 'abc'",
+        ),
+        (
+            {"recipes": [{"name": "sgd", "space": {"noise_labels": "abc"}}]},
+            "'noise_labels' must be a finite number",
+        ),
+        (
+            {"recipes": [{"name": "m", "optimizer": "momentum", "space": {"momentum": 2}}]},
+            "'momentum' must be from 0 to below 1",
+        ),
+        (
+            {
+                "recipes": [
+                    {"name": "sgd", "space": {"decay": "cosine"}, "schedule": {"decay": "linear"}}
+                ]
+            },
+            "in both space and schedule",
+        ),
+        ({"recipes": [{"name": "sgd", "space": {"dropout": {"options": 0.1}}}]}, "must be a list"),
+        ({"stop": {"diverged": {"abov": 3}}}, "Did you mean 'stop.diverged.above'"),
+        ({"checkpoint": {"evry_seconds": 3}}, "Did you mean 'checkpoint.every_seconds'"),
+        ({"checkpoint": {"every_seconds": math.inf}}, "finite number"),
+        ({"budget": {"steps": None}}, "at least one of steps, epochs"),
+        (
+            {
+                "workloads": ["noisy_quadratic?d=9"],
+                "goals": [],
+                "batch_sizes": [4],
+                "recipes": [{"name": "sgd", "schedule": {"warmup_epochs": 1}}],
+            },
+            "finite training set",
+        ),
+        ({"workloads": ["noisy_quadratic?d=0"]}, "from 1 up"),
+        ({"workloads": [":Blobs"]}, "MODULE:CLASS"),
         ({"workloads": ["noisy_quadratic"], "goals": [], "batch_sizes": ["full"]}, "no end of"),
         ({"workloads": ["noisy_quadratic?dd=3"]}, "Did you mean 'd'"),
         ({"workloads": ["no.such:Thing"]}, "can't be imported"),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import models
 import pytest
 import torch
 from conftest import make_trial, run_trial
@@ -13,6 +14,7 @@ from torch.nn import functional
 from orchestrator.records import BadInput, Divergence, EvaluationGrid, Extras
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
+from orchestrator.training.loop import _Verdict
 from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
 from orchestrator.workloads import load_workload
 
@@ -92,6 +94,16 @@ def test_stops_at_the_first_measurement_past_every_goal() -> None:
     assert outcome.steps == measurements[-1].step == max(crossings)
 
 
+def test_it_goes_on_past_its_goals_if_told_to() -> None:
+    goals = ["val/error < 0.3"]
+    trial = make_trial(goals=goals, budget_steps=300, stop_at_goal=False)
+    measurements, outcome = run_trial(trial)
+    assert (outcome.status, outcome.steps) == ("reached", 300)
+    _, missed = run_trial(make_trial(goals=goals, budget_steps=3, stop_at_goal=False))
+    assert missed.status == "exhausted"
+    assert sum(m.metrics["val/error"] < 0.3 for m in measurements) > 1
+
+
 def test_without_goals_it_spends_its_budget_exactly() -> None:
     measurements, outcome = run_trial(make_trial(budget_steps=77))
     assert (outcome.status, outcome.steps, measurements[-1].step) == ("exhausted", 77, 77)
@@ -136,6 +148,25 @@ def test_a_rehearsal_names_what_a_measurement_holds() -> None:
     measurements, _ = run_trial(trial)
     assert set(rehearse(trial)) == set(measurements[-1].metrics)
     assert {"val/ema_error", "train/loss", "weights/distance"} < set(measurements[-1].metrics)
+
+
+@pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles, models.LSTM])
+def test_a_rehearsal_lets_pass_what_can_be_trained(workload: type) -> None:
+    assert "val/top2_error" in (rehearse(make_trial(models.name(workload))) or [])
+
+
+def test_a_frozen_batch_norm_stays_frozen() -> None:
+    trial = make_trial(models.name(models.Frozen), batch_size=37)
+    whole, _ = run_trial(trial)
+    pieces, _ = run_trial(trial, micro_batch=5)
+    assert pieces[-1].metrics == pytest.approx(whole[-1].metrics, rel=1e-4)
+
+
+def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
+    verdict = _Verdict(make_trial(divergence=Divergence(above=2, evaluations=1)).study)
+    losses = {"val/loss": 0.0, "batch/loss": 1e-9}
+    assert verdict.on(losses, 0) is None
+    assert verdict.on({"val/loss": 1.0, "batch/loss": 1.0}, 1) is None
 
 
 def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:

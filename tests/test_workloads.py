@@ -7,6 +7,7 @@ import torch
 from conftest import make_trial, run_trial
 
 from orchestrator.records import BadInput
+from orchestrator.sweep import single_trial
 from orchestrator.workloads import REGISTRY, load_workload
 
 OWN = """
@@ -56,6 +57,30 @@ def test_one_step_lowers_the_loss_on_its_batch(name: str) -> None:
     optimizer.step()
     with torch.no_grad():
         assert float(workload.loss(model, batch).mean()) < float(before.detach().mean())
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("goal = 'val/error < 1'\n    def metrics(self, model, batch): return {}", "at least one"),
+        ("goal = 'val/e < 1'\n    def metrics(self, model, batch): return {'e': 1.0}", "is float"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b): return m(b[0]).mean()", r"is \(\)"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "another name"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, focus): pass", "as the default of"),
+        ("pass", "must have a goal"),
+        ("goal = 'val/error < 1'\n    def data(self, d): return {'train': (1, 2)}", "of splits"),
+        ("goal = 'val/error < 1'\n    def model(self): return BatchNorm1d(2)", "with_ghosts"),
+    ],
+)
+def test_half_written_workloads_are_refused(tmp_path: Path, body: str, message: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"{OWN}\nfrom torch.nn import BatchNorm1d\nclass Broken(Blobs):\n    {body}\n"
+        "if 'goal' not in vars(Broken): del Blobs.goal\n"
+    )
+    with pytest.raises(BadInput, match=message):
+        single_trial(
+            f"{tmp_path}/mine.py:Broken", "momentum", 8, params={"momentum": 0.9}, steps=1, seed=0
+        )
 
 
 def test_digits_are_split_as_stated() -> None:

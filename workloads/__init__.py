@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -58,6 +58,7 @@ __all__ = [
     "options_of",
     "random_flip",
     "random_shift",
+    "splits_of",
     "uniforms",
     "with_ghosts",
 ]
@@ -81,7 +82,29 @@ def load_workload(name: str) -> Workload:
         raise BadInput(f"The workload {base!r} can't be made: {error}.") from error
     if not isinstance(workload, Workload):
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
+    if not hasattr(workload, "goal"):
+        raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
+    for name, default in metaparameters_of(workload).items():
+        if not isinstance(default, (bool, int, float, str)):
+            raise BadInput(
+                f"The loss of {base!r} must have a number, text, true or false as the default of "
+                f"{name!r}."
+            )
     return workload
+
+
+def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
+    """The workload's data, which must be splits with something in them."""
+    splits = workload.data(data_dir)
+    kinds = {split: type(data).__name__ for split, data in dict(splits).items()}
+    if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):
+        raise BadInput(
+            f"The data of {type(workload).__name__} must be a dictionary of splits (Tensors or "
+            f"Loaded), 'train' among them, but is {kinds}."
+        )
+    if empty := [split for split, data in splits.items() if data.size == 0]:
+        raise BadInput(f"Split {empty[0]!r} of {type(workload).__name__} has no examples.")
+    return splits
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, Any]:
@@ -104,6 +127,11 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
         if key not in defaults:
             raise unknown(f"option of workload {base!r}:", key, defaults)
         kind = type(defaults[key])
+        if kind not in (bool, int, float, str):
+            raise BadInput(
+                f"Option {key!r} of workload {base!r} can't be written behind its name: its default "
+                f"must be a number, text, true or false, but is {defaults[key]!r}."
+            )
         try:
             options[key] = _parse_bool(text) if kind is bool else kind(text)
         except ValueError:
@@ -123,6 +151,8 @@ def _parse_bool(text: str) -> bool:
 def _import(place: str) -> Callable[..., Any]:
     """The object at `module:attribute` or `file.py:attribute`."""
     module_name, _, attribute = place.rpartition(":")
+    if not module_name or not attribute:
+        raise BadInput(f"A workload of one's own is written MODULE:CLASS or FILE.py:CLASS, not {place!r}.")
     try:
         if module_name.endswith(".py"):
             module = _import_file(Path(module_name).resolve())

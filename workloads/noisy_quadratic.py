@@ -16,6 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Batch, example_seeds
 from orchestrator.workloads.base import Workload
 from orchestrator.workloads.splits import Split, Tensors
@@ -35,6 +36,13 @@ class NoisyQuadratic(Workload):
     goal: ClassVar[str] = "val/loss < 0.01"
     budget: ClassVar[Mapping[str, float]] = {"steps": 20_000}
     evaluation_spacing: ClassVar[float] = 0.01
+
+    def __post_init__(self) -> None:
+        if self.d < 1 or self.replicas < 1 or not math.isfinite(self.precondition):
+            raise BadInput(
+                f"The noisy quadratic needs `d` and `replicas` from 1 up and a finite "
+                f"`precondition`, but got {self.d}, {self.replicas}, {self.precondition}."
+            )
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         return {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Augment, Batch
 
 Draw = tuple[Tensor, ...]
@@ -50,11 +51,14 @@ class Tensors(Split):
     """A split that fits in memory: tensors of equal length, kept on the device."""
 
     def __init__(self, *tensors: Tensor, augment: Augment | None = None) -> None:
-        lengths = {len(tensor) for tensor in tensors}
-        if len(lengths) != 1:
-            raise ValueError(f"Tensors of one split must have equal length, but got {lengths}.")
+        lengths = [len(tensor) for tensor in tensors]
+        if len(set(lengths)) != 1 or not all(isinstance(tensor, Tensor) for tensor in tensors):
+            kinds = sorted({type(tensor).__name__ for tensor in tensors})
+            raise BadInput(
+                f"The parts of a split must be tensors of equal length, but got {lengths} ({kinds})."
+            )
         self.tensors = tensors
-        self.size: int | None = lengths.pop()
+        self.size: int | None = lengths[0]
         self.augment = augment
         self.seeded = augment is not None
         self.draws_on = tensors[0].device
@@ -107,6 +111,8 @@ class Loaded(Split):
             # A process that was spawned would spawn its workers, too: seconds, where forks take
             # milliseconds, and nothing could be fetched that can't be pickled.
             multiprocessing_context="fork" if self._workers else None,
+            # Whatever workers draw does not depend on what the process drew before.
+            generator=torch.Generator().manual_seed(0),
             pin_memory=self._device.type == "cuda",
         )
         arriving = iter(loader)
@@ -159,9 +165,12 @@ def _joined(draws: list[Draw]) -> tuple[list[int], Draw]:
 
 
 def examples_of(dataset: Sequence[Any]) -> Callable[[Tensor], Batch]:
-    """For `Loaded`: the examples of anything that gives them one by one, as torch data sets do."""
+    """For `Loaded`: the examples of anything that gives them one by one, as torch data sets do.
+    Random transforms belong into `augment`, whose random numbers are the example's own."""
 
     def fetch(index: Tensor) -> Batch:
-        return tuple(default_collate([dataset[i] for i in index.tolist()]))
+        # Of nothing there is nothing to collate, but it has a shape.
+        examples = [dataset[i] for i in index.tolist() or [0]]
+        return tuple(part[: len(index)] for part in default_collate(examples))
 
     return fetch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -134,6 +135,10 @@ class Gang(tune.Trainable):
                 started=self._began,
             )
             return {"done": True, FINISHED: finished}
+        except Exception as error:
+            if (reason := self._ranks.reason()) is None:
+                raise
+            raise RuntimeError(reason) from error
         return {"done": False}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -165,7 +170,12 @@ class _Peer:
         )
 
     def follow(self, trial: Trial, options: dict[str, Any]) -> None:
-        follow(self._ranks, trial, options)
+        try:
+            follow(self._ranks, trial, options)
+        except BaseException:
+            # The others wait for this rank in a collective: only its end ends that.
+            self._ranks.say_why(traceback.format_exc())
+            os._exit(1)
 
 
 def _settle_in(folder: Path) -> None:

@@ -56,6 +56,8 @@ def _entry(entry: Any, place: str) -> Entry:
             if key not in known:
                 raise unknown("key", str(key), known)
         if kind is Choice:
+            if not isinstance(entry["options"], list):
+                raise BadInput(f"`options` must be a list, but got {entry['options']!r}.")
             return Choice(options=tuple(entry["options"]))
         return _rule(entry) if kind is ScalingRule else _range(entry)
     except BadInput as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ import torch
 from orchestrator.records import BadInput, Measurement, Trial
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,43 +44,65 @@ class Checkpoint:
             "training": training,
             "measurements": [asdict(measurement) for measurement in measurements],
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        torch.save(document, unfinished)
-        unfinished.replace(self.path)
+        try:
+            self._write(document)
+        except (OSError, RuntimeError) as error:
+            if self.keep:
+                raise BadInput(f"The checkpoint {self.path} can't be written: {error}.") from None
+            # A node without the run's storage, a full disk: no reason to lose the trial as well.
+            logger.warning("the checkpoint %s can't be written: %s", self.path, error)
 
-    def load(self, trial: Trial, trainer: Trainer, ranks: Ranks) -> list[Measurement]:
-        """Puts `trainer` where the file says, and returns what was measured until then."""
-        content = self.path.read_bytes() if ranks.rank == 0 and self.path.exists() else None
+    def check_writable(self) -> None:
+        """Refuses a place where nothing can be written, before anything is trained."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+            self._unfinished.touch()
+            self._unfinished.unlink()
+        except OSError as error:
+            raise BadInput(
+                f"The checkpoint {self.path} can't be written: {error.strerror}."
+            ) from None
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.unfinished")
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._unfinished.open("wb") as file:
+                torch.save(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            self._unfinished.replace(self.path)
+        finally:
+            self._unfinished.unlink(missing_ok=True)
+
+    def load(self, trial: Trial, trainer: Trainer, ranks: Ranks) -> list[Measurement] | None:
+        """Puts `trainer` where the file says, and returns what was measured until then. None: what
+        is there doesn't fit, and the trainer can't be used any more."""
+        content = self.path.read_bytes() if ranks.rank == 0 and self.path.is_file() else None
         # Only the first rank's machine needs to have the file.
         content = ranks.from_first(content)
         if content is None:
             return []
         try:
-            document = self._document(content, trial)
-        except BadInput:
-            if self.keep:
-                raise
-            return []
-        trainer.load(document["training"])
-        return [Measurement(**measurement) for measurement in document["measurements"]]
-
-    def _document(self, content: bytes, trial: Trial) -> Mapping[str, Any]:
-        try:
-            document: Mapping[str, Any] = torch.load(
-                io.BytesIO(content), map_location="cpu", weights_only=True
+            document = _document(content)
+            if document["trial"] == _identity(trial):
+                trainer.load(document["training"])
+                return [Measurement(**measurement) for measurement in document["measurements"]]
+            problem = (
+                "is the checkpoint of another trial: of other metaparameters, another seed, goal, "
+                "budget or evaluation"
             )
-            identity = document["trial"]
-        except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError):
-            raise BadInput(
-                f"{self.path} is not the checkpoint of a trial. Remove it, or name another file."
-            ) from None
-        if identity != _identity(trial):
-            raise BadInput(
-                f"{self.path} is the checkpoint of another trial: of other metaparameters, another "
-                f"seed, goal or budget. Name another file."
-            )
-        return document
+        # Damaged files make torch raise almost anything.
+        except Exception:
+            problem = "is not the checkpoint of a trial, or is damaged"
+        if self.keep:
+            raise BadInput(f"{self.path} {problem}. Remove it, or name another file.")
+        return None
 
     def finish(
         self, trial: Trial, trainer: Trainer, measurements: Sequence[Measurement], ranks: Ranks
@@ -86,8 +110,15 @@ class Checkpoint:
         """What becomes of the file when the trial is over."""
         if self.keep:
             self.save(trial, trainer, measurements, ranks)
-        elif ranks.rank == 0:
-            self.path.unlink(missing_ok=True)
+        elif ranks.rank == 0 and self.path.is_file():
+            self.path.unlink()
+
+
+def _document(content: bytes) -> Mapping[str, Any]:
+    document: Mapping[str, Any] = torch.load(
+        io.BytesIO(content), map_location="cpu", weights_only=True
+    )
+    return document
 
 
 def _identity(trial: Trial) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from orchestrator.records import Extras, derive_seed
+from orchestrator.records import BadInput, Extras, derive_seed
 from orchestrator.training.batches import cut
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer, out_of_memory
@@ -62,7 +62,7 @@ class Evaluator:
         while low < stop or not sums:
             high = min(low + self.at_once, stop)
             if isinstance(examples, int):
-                index = torch.arange(low, high, device=self.ranks.device)
+                index = torch.arange(low, high, device=self.splits[name].draws_on)
             else:
                 index = examples[low:high]
             try:
@@ -77,6 +77,8 @@ class Evaluator:
                 continue
             for metric, value in values.items():
                 sums[metric] = sums.get(metric, 0) + value.double().sum()
+            if not sums:
+                raise BadInput(f"{type(self.workload).__name__} must return at least one metric.")
             low = high
         means = self.ranks.sum(torch.stack(list(sums.values()))) / size
         return {
@@ -90,6 +92,6 @@ class Evaluator:
         if count == 0:
             return None
         if size is None:
-            return torch.arange(count, device=self.ranks.device)
+            return torch.arange(count)
         generator = torch.Generator().manual_seed(derive_seed("train subset"))
-        return torch.randperm(size, generator=generator)[:count].to(self.ranks.device)
+        return torch.randperm(size, generator=generator)[:count].to(self.splits["train"].draws_on)

@@ -53,6 +53,8 @@ class LayerWise:
     def _scale_gradients(self, optimizer: Optimizer, decays: list[float]) -> None:
         for group, decay in zip(optimizer.param_groups, decays, strict=True):
             for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
                 gradient, weight = parameter.grad, parameter.norm()
                 factor = self._factor(weight, gradient.norm() + decay * weight)
                 parameter.grad = (gradient + decay * parameter).mul_(factor)
@@ -64,6 +66,8 @@ class LayerWise:
         for group, decay, old in zip(optimizer.param_groups, decays, before, strict=True):
             rate = group["lr"]
             for parameter, start in zip(group["params"], old, strict=True):
+                if parameter.grad is None:
+                    continue
                 step = start - parameter + rate * decay * start
                 # The step is lr times the update: at lr 0 there is none.
                 factor = self._factor(start.norm(), step.norm() / rate if rate else step.norm())

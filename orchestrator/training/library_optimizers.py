@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Value, check_kind, unknown
 
 _OUR_WORDS = {"lr": "learning_rate", "eps": "epsilon"}
 """Theirs -> ours. `betas` are beta1, beta2, ... beside."""
@@ -67,6 +67,7 @@ class LibraryOptimizer:
         for name in params:
             if name not in self.settings:
                 raise unknown(f"metaparameter of {self.name!r}:", name, self.settings)
+            check_kind(name, params[name], self.settings[name])
         values = {**self.settings, **params}
         groups = _groups(model, values)
         try:
@@ -100,10 +101,18 @@ def find(name: str) -> LibraryOptimizer | None:
 
 def known() -> list[str]:
     """The names of all that `find` finds and doesn't refuse. Imports pytorch_optimizer."""
+    return [name for name, kind in _all().items() if _obstacle(kind) is None]
+
+
+def all_names() -> list[str]:
+    """Those that are refused as well."""
+    return list(_all())
+
+
+def _all() -> dict[str, type[Optimizer]]:
     import pytorch_optimizer
 
-    classes = _classes(pytorch_optimizer) | _classes(torch.optim)
-    return sorted(name for name, kind in classes.items() if _obstacle(kind) is None)
+    return dict(sorted((_classes(pytorch_optimizer) | _classes(torch.optim)).items()))
 
 
 def _classes(library: ModuleType) -> dict[str, type[Optimizer]]:

@@ -16,7 +16,7 @@ from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.trainer import OutOfMemory, Trainer
-from orchestrator.workloads import Batch, Split, Workload, load_workload
+from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
 
 
 def train(
@@ -38,6 +38,9 @@ def train(
     trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch)
     evaluator = Evaluator(workload=workload, splits=splits, extras=study.extras, ranks=ranks)
     measurements = checkpoint.load(trial, trainer, ranks) if checkpoint else []
+    if measurements is None:
+        # What was in the file did not fit: the trial begins anew, with nothing of it.
+        trainer, measurements = Trainer(trial, workload, splits["train"], ranks, micro_batch), []
     verdict = _Verdict(study)
     status, upcoming = None, 0
     for measurement in measurements:
@@ -50,6 +53,7 @@ def train(
             if trainer.step < upcoming:
                 trainer.advance(_no_longer_than(upcoming, trainer, checkpoint))
             if trainer.step == upcoming:
+                trainer.settle()
                 metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
                 if verdict.wants_test(metrics, trainer.step):
                     metrics |= evaluator.measure(trainer, test=True)
@@ -103,30 +107,36 @@ def follow(ranks: Ranks, trial: Trial, options: Mapping[str, object]) -> None:
         pass
 
 
-def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str]:
-    """Takes one step of the trial on two examples and measures two: mistakes in a workload or in
-    metaparameters come out before anything is paid for. Returns the metrics there are."""
-    ranks = Ranks()
+def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | None:
+    """Makes what the trial needs and shows it two examples, without training: mistakes in a
+    workload or in metaparameters come out before anything is paid for.
+
+    Returns the metrics there will be; None where code raised that may do so for two examples or
+    on this machine only. That is left to the trials to tell.
+    """
+    ranks, extras = Ranks(), trial.study.extras
     workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
-    few = {name: _Few(split) for name, split in splits.items()}
-    size = few["train"].size
-    study = replace(trial.study, batch_size=min(2, size), goals=())
+    few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
+    size = min(2, splits["train"].size or 2)
+    study = replace(trial.study, batch_size=size)
     trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
-    evaluator = Evaluator(workload=workload, splits=few, extras=study.extras, ranks=ranks)
-    batch = trainer.cast(few["train"].batch(torch.arange(size)))
+    evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
     try:
-        _check_shape(workload, "loss", workload.loss(trainer.model, batch), size)
-        trainer.advance(1)
+        with trainer.evaluating(), torch.no_grad():
+            batch = trainer.cast(few["train"].batch(torch.arange(size)))
+            losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
+            _check_shape(workload, "loss", losses, size)
+            for name, values in workload.metrics(trainer.model, batch).items():
+                _check_shape(workload, f"metric {name!r}", values, size)
+        measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     except BadInput:
         raise
-    except Exception:  # noqa: S110
-        pass  # Code that raises here may do so at this point only: trials tell, each for itself.
-    with trainer.evaluating(), torch.no_grad():
-        for name, value in workload.metrics(trainer.model, batch).items():
-            _check_shape(workload, f"metric {name!r}", value, size)
-    measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
-    trainer.close()
-    return ["batch/loss", *trainer.batch_metrics(), *measured]
+    except Exception:
+        return None
+    finally:
+        trainer.close()
+    by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
+    return [*by_training, *trainer.batch_metrics(), *measured]
 
 
 class _Verdict:
@@ -150,18 +160,22 @@ class _Verdict:
     def on(self, metrics: Mapping[str, float], step: int) -> Status | None:
         """How the trial ends with this measurement; None if it doesn't."""
         self._unmet = {goal for goal in self._unmet if not goal.passed(metrics.get(goal.metric))}
-        if self._study.goals and not self._unmet:
+        reached = bool(self._study.goals) and not self._unmet
+        if reached and self._study.stop_at_goal:
             return "reached"
         if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):
             return "diverged"
-        return "exhausted" if step >= self._study.budget_steps else None
+        if step < self._study.budget_steps:
+            return None
+        return "reached" if reached else "exhausted"
 
     def _far_above(self, metrics: Mapping[str, float]) -> bool:
         rule = self._study.divergence
         for name, value in metrics.items():
-            if name.endswith("/loss"):
-                first = self._first.setdefault(name, value)
-                above = value > rule.above * abs(first)
+            # The loss of a batch is no yardstick: its first value may be that of one example.
+            if name.endswith("loss") and not name.startswith("batch/"):
+                first = abs(self._first.setdefault(name, value))
+                above = value > rule.above * first > 0
                 self._high[name] = self._high.get(name, 0) + 1 if above else 0
         return max(self._high.values(), default=0) >= rule.evaluations
 
@@ -173,10 +187,9 @@ def _following(study: Study, step: int) -> int:
 def _no_longer_than(upcoming: int, trainer: Trainer, checkpoint: Checkpoint | None) -> int:
     """How far to train at once: to the next evaluation, or until a checkpoint is due. All ranks
     agree on the rate, so on this too."""
-    if checkpoint is None:
+    if checkpoint is None or trainer.rate * (upcoming - trainer.step) <= checkpoint.every_seconds:
         return upcoming
-    steps = max(1, int(checkpoint.every_seconds / trainer.rate)) if trainer.rate else upcoming
-    return min(upcoming, trainer.step + steps)
+    return trainer.step + max(1, int(checkpoint.every_seconds / trainer.rate))
 
 
 class _Few(Split):
@@ -184,19 +197,20 @@ class _Few(Split):
 
     def __init__(self, split: Split) -> None:
         self._split = split
-        self.size: int = min(2, split.size or 2)
+        self.size = None if split.size is None else min(2, split.size)
         self.seeded, self.draws_on = split.seeded, split.draws_on
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         return self._split.batch(index, seeds)
 
 
-def _check_shape(workload: Workload, name: str, value: Tensor, size: int) -> None:
+def _check_shape(workload: Workload, name: str, value: object, size: int) -> None:
     """Refuses losses and metrics that aren't per example."""
-    if tuple(value.shape) != (size,):
+    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    if shape != (size,):
         raise BadInput(
-            f"The {name} of {type(workload).__name__} must have one value per example, shape "
-            f"({size},) for a batch of {size}, but has shape {tuple(value.shape)}."
+            f"The {name} of {type(workload).__name__} must be a tensor with one value per example, "
+            f"of shape ({size},) for a batch of {size}, but is {shape}."
         )
 
 
@@ -206,5 +220,5 @@ def _prepare(
 ) -> tuple[Workload, dict[str, Split]]:
     """The workload and its splits on the device; kept, since a warm process trains many trials."""
     workload = load_workload(name)
-    splits = {split: data.to(device) for split, data in workload.data(data_dir).items()}
-    return workload, splits
+    splits = splits_of(workload, data_dir)
+    return workload, {split: data.to(device) for split, data in splits.items()}

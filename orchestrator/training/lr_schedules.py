@@ -92,6 +92,8 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
             used.update(_LENGTHS)
     if given & set(_WARMUPS):
         used.add("warmup_shape")
+    if "warmup_shape" in given - used:
+        raise BadInput(f"'warmup_shape' has no effect without one of {', '.join(_WARMUPS)}.")
     for name in sorted(given - used):
         shapes = ", ".join(map(str, decays))
         raise BadInput(f"{name!r} has no effect with decay {shapes!r}: leave it out.")
@@ -147,4 +149,6 @@ def _number(name: str, value: Value) -> float:
         raise BadInput(f"{name!r} must be a number from 0 up, but got {value!r}.")
     if name.endswith("_fraction") and value > 1:
         raise BadInput(f"{name!r} must be at most 1, but got {value!r}.")
+    if name in ("cycles", "drops") and (value < 1 or value % 1):
+        raise BadInput(f"{name!r} must be a whole number from 1 up, but got {value!r}.")
     return float(value)

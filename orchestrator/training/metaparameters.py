@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.training.lr_schedules import SCHEDULE_SETTINGS
 from orchestrator.training.modifiers import MODIFIERS, Modifiers, modifiers_from
 from orchestrator.training.optimizers import LAYERWISE, accepted_by
@@ -52,8 +52,10 @@ class Sorted:
 
 
 def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
-    loss = metaparameters_of(workload).keys()
-    elsewhere = SCHEDULE_SETTINGS | set(MODIFIERS) | loss
+    loss = metaparameters_of(workload)
+    elsewhere = SCHEDULE_SETTINGS | set(MODIFIERS) | loss.keys()
+    for name in loss.keys() & params.keys():
+        check_kind(name, params[name], loss[name])
     return Sorted(
         optimizer={name: value for name, value in params.items() if name not in elsewhere},
         schedule={name: value for name, value in params.items() if name in SCHEDULE_SETTINGS},
@@ -65,8 +67,14 @@ def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
 def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workload) -> None:
     """Refuses an unknown optimizer, and metaparameters that are missing or that nothing takes."""
     required, optional = accepted_by(optimizer)
-    given = set(names)
-    known = {*required, *optional, *GENERAL, *metaparameters_of(workload)}
+    given, of_loss = set(names), metaparameters_of(workload)
+    known = {*required, *optional, *GENERAL}
+    if taken_twice := sorted(known & of_loss.keys()):
+        raise BadInput(
+            f"{taken_twice[0]!r} is a metaparameter of every recipe with {optimizer!r}; the loss "
+            f"of {type(workload).__name__} must call its own by another name."
+        )
+    known |= of_loss.keys()
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)
     for name in sorted(given - known):

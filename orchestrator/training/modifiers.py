@@ -3,6 +3,7 @@ Gaussian noise, weight averaging, precision. All are metaparameters."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Modifiers:
         value = getattr(self, name)
         if value is None:
             return
-        if isinstance(value, (bool, str)) or not holds(value):
+        if isinstance(value, (bool, str)) or not math.isfinite(value) or not holds(value):
             raise BadInput(f"{name!r} must be a number {rule}, but got {value!r}.")
 
     def prepare(self, model: nn.Module) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LibraryOptimizer, find, known
+from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
@@ -107,7 +107,28 @@ _TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
 def _entry(name: str) -> OptimizerEntry | None:
-    return OPTIMIZERS.get(name.lower())
+    return OPTIMIZERS.get(name.replace("_", "").lower())
+
+
+_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "learning_rate": ("from 0 up", lambda value: value >= 0),
+    "weight_decay": ("from 0 up", lambda value: value >= 0),
+    "epsilon": ("from 0 up", lambda value: value >= 0),
+    "trust": ("above 0", lambda value: value > 0),
+    **{
+        name: ("from 0 to below 1", lambda value: 0 <= value < 1)
+        for name in ("momentum", "smoothing", "beta1", "beta2")
+    },
+}
+
+
+def _check_values(params: Mapping[str, Value]) -> None:
+    for name, value in params.items():
+        if name in _RULES:
+            check_kind(name, value, 0.0)
+            rule, holds = _RULES[name]
+            if not holds(float(value)):
+                raise BadInput(f"{name!r} must be {rule}, but got {value!r}.")
 
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -115,11 +136,12 @@ def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     entry = _entry(name)
     if entry is None:
         return (), tuple(_from_library(name).settings)
-    takes_layerwise = name.lower() in _TAKES_LAYERWISE
+    takes_layerwise = name.replace("_", "").lower() in _TAKES_LAYERWISE
     return entry.required, entry.optional + (LAYERWISE if takes_layerwise else ())
 
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
+    _check_values(params)
     entry = _entry(name)
     if entry is None:
         return _from_library(name).build(model, params)
@@ -147,7 +169,8 @@ def _from_library(name: str) -> LibraryOptimizer:
     found = find(name)
     if found is None:
         # There are more than a hundred: only those that might have been meant.
-        raise unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, known())])
+        meant = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
+        raise BadInput(f"{meant} And any of torch.optim or pytorch_optimizer.")
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,6 +27,19 @@ class Ranks:
     rank: int = 0
     count: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    store: Any = None
+    """What the ranks met at, and where one that fails says why; None for a single one."""
+
+    def say_why(self, reason: str) -> None:
+        """Called by a rank that is about to end with an error of its own."""
+        if self.store is not None:
+            self.store.set("reason", reason)
+
+    def reason(self) -> str | None:
+        """Why another rank has ended, as far as it said so."""
+        if self.store is None or not self.store.check(["reason"]):
+            return None
+        return str(self.store.get("reason").decode())
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` with gradients averaged over ranks as they are computed."""
@@ -106,7 +120,7 @@ def open_ranks(
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     try:
-        yield Ranks(rank=rank, count=count, device=device)
+        yield Ranks(rank=rank, count=count, device=device, store=store)
     finally:
         dist.destroy_process_group()
 
@@ -137,7 +151,7 @@ def launch_ranks(
     `follow(ranks, *arguments)`. Gives the ranks and the process ids in their order."""
     host = "127.0.0.1"
     port = free_port(host) if count > 1 else 0
-    devices = [_local_device(rank) for rank in range(count)]
+    devices = _local_devices(count)
     context = multiprocessing.get_context("spawn")
     others = [
         context.Process(
@@ -169,6 +183,8 @@ def _join_and_follow(
     arguments: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(1)
+    # An interrupt is for the first rank, which then ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
         follow(ranks, *arguments)
 
@@ -184,8 +200,8 @@ def _compute_alike() -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def _local_device(rank: int) -> torch.device:
-    """A GPU of its own for each rank as long as there are any, else the CPU."""
-    if torch.cuda.device_count() > rank:
-        return torch.device("cuda", rank)
-    return torch.device("cpu")
+def _local_devices(count: int) -> list[torch.device]:
+    """A GPU of its own for each rank, or the CPU for all."""
+    if torch.cuda.device_count() >= count:
+        return [torch.device("cuda", rank) for rank in range(count)]
+    return [torch.device("cpu")] * count

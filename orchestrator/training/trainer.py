@@ -48,13 +48,15 @@ class Trainer:
         self._ranks, self._split, self._modifiers = ranks, train_split, settings.modifiers
         self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
-        self._loss_settings = settings.loss
+        self.loss_settings = settings.loss
         self._batch_size, self._budget = study.batch_size, study.budget_steps
         self._noise_seed = derive_seed(trial.seed, "noise")
 
         self.model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
         self._modifiers.prepare(self.model)
         self.parameters = list(self.model.parameters())
+        # Layers that come frozen, such as the batch norms of a pretrained model, stay so.
+        self._frozen = [module for module in self.model.modules() if not module.training]
         self._norms = ghost_norms(self.model)
         self._ghost_size = self._norms[0].ghost_size if self._norms else 1
         for norm in self._norms:
@@ -101,6 +103,7 @@ class Trainer:
         """Spent in steps: the slowest rank's."""
         self.rate = math.inf
         """Seconds per step when last looked at."""
+        self._settled = True
         self._since = 0
         """Steps since the batch loss was last read."""
         self._guarded = GUARDED_STEPS
@@ -110,11 +113,14 @@ class Trainer:
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
         self.model.train()
-        if self._norms and self._ranks.rank > 0:
+        for module in self._frozen:
+            module.eval()
+        if self._settled and self._ranks.rank > 0:
             # Running statistics are linear in what they have seen, so that each rank may count
             # its own ghosts: their sum is the answer if only one of them holds the past.
-            for statistic in running_statistics(self._norms):
+            for statistic in self._statistics():
                 statistic.zero_()
+        self._settled = False
         self._ranks.synchronise()
         began = time.perf_counter()
         with self._stream.in_use():
@@ -123,12 +129,16 @@ class Trainer:
         self._ranks.synchronise()
         took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
         spent = float(self._ranks.maximum(took.to(self._ranks.device)))
-        if self._norms and self._ranks.count > 1:
-            for statistic in running_statistics(self._norms):
-                self._ranks.sum(statistic)
         self._since += until - self.step
         self.rate = spent / (until - self.step)
         self.step, self.seconds = until, self.seconds + spent
+
+    def settle(self) -> None:
+        """Brings the running statistics of all ranks together, for an evaluation."""
+        if not self._settled:
+            for statistic in self._statistics():
+                self._ranks.sum(statistic)
+        self._settled = True
 
     def batch_metrics(self) -> dict[str, float]:
         """What training itself tells since it was last asked; nothing before the first step."""
@@ -176,6 +186,7 @@ class Trainer:
             "stream": self._stream.state(),
             "losses": [losses.cpu() for losses in self._losses],
             "folded": self._folded.cpu(),
+            "statistics": [statistic.cpu() for statistic in self._statistics()],
         }
         return {
             "model": self.model.state_dict(),
@@ -186,6 +197,7 @@ class Trainer:
             "since": self._since,
             "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
+            "settled": self._settled,
             "ranks": self._ranks.gather(own),
         }
 
@@ -199,9 +211,18 @@ class Trainer:
         self.step, self.seconds = state["step"], state["seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
         self._guarded = GUARDED_STEPS
-        self._cut_slice(state["micro_batch"], from_step=self.step)
+        sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
+        self._cut_slice(min(sizes, default=None), from_step=self.step)
         device, owns = self._ranks.device, state["ranks"]
-        if len(owns) == self._ranks.count:
+        self._settled = state["settled"]
+        statistics = owns[self._ranks.rank % len(owns)]["statistics"]
+        if len(owns) != self._ranks.count and not self._settled and statistics:
+            parts = zip(*(own["statistics"] for own in owns), strict=True)
+            statistics = [torch.stack(shares).sum(dim=0) for shares in parts]
+            self._settled = True
+        for statistic, value in zip(self._statistics(), statistics, strict=True):
+            statistic.copy_(value)
+        if len(owns) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             own = owns[self._ranks.rank]
             self._losses = [losses.to(device) for losses in own["losses"]]
             self._folded = own["folded"].to(device)
@@ -271,7 +292,7 @@ class Trainer:
 
     def _backward_piece(self) -> Tensor:
         batch = self.cast(next(self._batches))
-        losses = self._loss(self._wrapped, batch, **self._loss_settings)
+        losses = self._loss(self._wrapped, batch, **self.loss_settings)
         losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
         return losses.detach()
 
@@ -327,6 +348,10 @@ class Trainer:
         folded = self._folded_losses()
         self._cut_slice(halved, from_step=step)
         self._folded = folded
+
+    def _statistics(self) -> list[Tensor]:
+        """Those of batch norms, if the ranks have to share them."""
+        return running_statistics(self._norms) if self._ranks.count > 1 else []
 
     def _forget_losses(self) -> None:
         # A vector per micro-batch: adding vectors costs less than summing each.
@@ -388,5 +413,6 @@ def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modu
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """On CUDA torch has an error of its own for it; on the CPU only a message."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """torch's allocator has an error of its own for it; others only have words."""
+    words = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
