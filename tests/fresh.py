@@ -10,11 +10,14 @@ import torch
 
 from orchestrator.training import Ranks, train
 from orchestrator.training.library_optimizers import find
+from orchestrator.workloads import load_workload
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    find("soap")  # Imports the library once, for all the forks.
+    # Imports what takes seconds once, for all the forks.
+    find("soap")
+    load_workload("digits/mlp").data(None)
     for trial in pickle.load(sys.stdin.buffer):
         sys.stdout.flush()
         if (child := os.fork()) == 0:

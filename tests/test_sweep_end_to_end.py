@@ -83,11 +83,18 @@ def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path)
 
 
 BROKEN = """
+import torch.distributed as dist
 from orchestrator.workloads.digits import DigitsMLP
 
 class Broken(DigitsMLP):
     def loss(self, model, batch):
         raise RuntimeError("no loss today")
+
+class OneRank(DigitsMLP):
+    def loss(self, model, batch):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            raise RuntimeError("rank 1 has had enough")
+        return super().loss(model, batch)
 
 class Fragile(DigitsMLP):
     def loss(self, model, batch):
@@ -103,6 +110,22 @@ def test_a_sweep_in_which_nothing_works_stops_and_says_why(
     (tmp_path / "mine.py").write_text(BROKEN)
     document = {**TINY, "workloads": [f"{tmp_path}/mine.py:Broken"]}
     with pytest.raises(SweepFailed, match="no loss today"):
+        sweep_into(tmp_path / "run", cluster, document)
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(BROKEN)
+    document = {
+        **TINY,
+        "workloads": [f"{tmp_path}/mine.py:OneRank"],
+        "batch_sizes": [64],
+        "search": {"trials": 1},
+        "resources": {"examples_per_device": 32, "max_devices": 2},
+    }
+    with pytest.raises(SweepFailed, match="rank 1 has had enough"):
         sweep_into(tmp_path / "run", cluster, document)
 
 
@@ -182,6 +205,25 @@ def test_an_interrupt_keeps_what_was_measured(
     undisturbed = orchestrate("sweep", path, "--out", tmp_path / "whole")
     assert undisturbed.returncode == 0
     assert (run / "frontier.csv").read_bytes() == (tmp_path / "whole/frontier.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_polite_kill_is_an_interrupt(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
+    """SIGTERM, as job schedulers send it; Ray would make it an abort."""
+    path = sweep_file(goals=["val/error < 0.001"], budget={"steps": 20_000})
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command("sweep", path, "--out", run), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), process)
+        process.terminate()
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert f"orchestrate resume {run}" in errors
+    assert (run / "report.html").exists()
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
