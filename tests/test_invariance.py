@@ -110,7 +110,7 @@ def test_out_of_memory_with_one_example_fails_the_trial_alone(
     run = run_trial if ranks == 1 else train_on_pair
     measurements, outcome = run(greedy_trial(models.Insatiable))
     assert outcome.status == "failed"
-    assert "out of memory with micro-batches of 1" in outcome.error
+    assert "out of memory with the smallest" in outcome.error
     assert len(measurements) == 1
     assert run(greedy_trial(models.MLP))[1].status == "exhausted"
 

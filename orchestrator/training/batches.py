@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import derive_seed
-from orchestrator.workloads import Draw, example_seeds, ghosts
+from orchestrator.workloads import Batch, Draw, Split, example_seeds, ghosts
 
 INDICES_AT_ONCE = 4096
 
@@ -81,6 +81,63 @@ class BatchOrder:
             self._order = torch.randperm(self._size, generator=generator)
             self._epoch = epoch
         return self._order
+
+
+class Share:
+    """This rank's share of each global batch, delivered in micro-batches."""
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        batch_size: int,
+        steps: int,
+        seed: int,
+        rank: int,
+        ranks: int,
+        ghost_size: int,
+    ) -> None:
+        slices = cut(batch_size, ranks, ghost_size)
+        assert sum(stop - start for start, stop in slices) == batch_size, (slices, batch_size)
+        self._slice = slices[rank]
+        self._largest_slice = max(stop - start for start, stop in slices)
+        self._split, self._steps, self._ghost_size = split, steps, ghost_size
+        self._order = BatchOrder(size=split.size, batch_size=batch_size, seed=seed)
+        self.micro_batch: int | None = None
+        self.pieces = 1
+        """Micro-batches in a step."""
+        self._batches: Iterator[Batch] = iter([])
+
+    def deliver(self, micro_batch: int | None, *, from_step: int) -> None:
+        """Starts over at `from_step`, with at most `micro_batch` examples at once."""
+        self.micro_batch = micro_batch
+        start, stop = self._slice
+        pieces = micro_batches(stop - start, micro_batch, self._ghost_size)
+        self.pieces = len(pieces)
+        draws: Iterator[Draw] = self._order.walk(
+            range(from_step, self._steps),
+            start,
+            stop,
+            seeded=self._split.seeded,
+            device=self._split.draws_on,
+        )
+        if self.pieces > 1:
+            draws = (tuple(part[a:b] for part in row) for row in draws for a, b in pieces)
+        self._batches = self._split.batches(draws)
+
+    def next(self) -> Batch:
+        """The next micro-batch."""
+        return next(self._batches)
+
+    def halved(self) -> int | None:
+        """Half the micro-batch that is in use, in whole ghosts; None if there is no smaller one.
+        The same on every rank."""
+        largest = min(self.micro_batch or self._largest_slice, self._largest_slice)
+        return ghosts(largest, self._ghost_size) // 2 * self._ghost_size or None
+
+    def close(self) -> None:
+        """Lets go of whoever fetches batches ahead."""
+        self._batches = iter([])
 
 
 def cut(size: int, pieces: int, ghost_size: int = 1) -> list[tuple[int, int]]:

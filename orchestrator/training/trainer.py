@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.records import BadInput, Trial, derive_seed
-from orchestrator.training.batches import BatchOrder, cut, micro_batches
+from orchestrator.training.batches import Share
 from orchestrator.training.lr_schedules import Factor, make_schedule
 from orchestrator.training.metaparameters import sort
 from orchestrator.training.modifiers import Average, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
-from orchestrator.workloads import Batch, Draw, Split, Workload, ghosts
+from orchestrator.training.streams import Stream
+from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import (
     commit,
     discard,
@@ -45,11 +46,11 @@ class Trainer:
         micro_batch: int | None = None,
     ) -> None:
         study, settings = trial.study, sort(trial.params, workload)
-        self._ranks, self._split, self._modifiers = ranks, train_split, settings.modifiers
+        self._ranks, self._modifiers = ranks, settings.modifiers
         self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
-        self._batch_size, self._budget = study.batch_size, study.budget_steps
+        self._batch_size = study.batch_size
         self._noise_seed = derive_seed(trial.seed, "noise")
 
         self.model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
@@ -58,9 +59,8 @@ class Trainer:
         # Layers that come frozen, such as the batch norms of a pretrained model, stay so.
         self._frozen = [module for module in self.model.modules() if not module.training]
         self._norms = ghost_norms(self.model)
-        self._ghost_size = self._norms[0].ghost_size if self._norms else 1
         for norm in self._norms:
-            norm.defer(ghosts(study.batch_size, self._ghost_size))
+            norm.defer(ghosts(study.batch_size, norm.ghost_size))
         self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
         self._average = (
             None
@@ -88,14 +88,17 @@ class Trainer:
                 steps_per_epoch=None if size is None else size / study.batch_size,
             )
 
-        slices = cut(study.batch_size, ranks.count, self._ghost_size)
-        assert sum(stop - start for start, stop in slices) == study.batch_size, (slices, study)
-        self._slice = slices[ranks.rank]
-        self._largest_slice = max(stop - start for start, stop in slices)
-        self._order = BatchOrder(
-            size=train_split.size, batch_size=study.batch_size, seed=trial.seed
+        self._share = Share(
+            train_split,
+            batch_size=study.batch_size,
+            steps=study.budget_steps,
+            seed=trial.seed,
+            rank=ranks.rank,
+            ranks=ranks.count,
+            ghost_size=self._norms[0].ghost_size if self._norms else 1,
         )
-        self._stream = _Stream(derive_seed(trial.seed, "dropout", ranks.rank), ranks.device)
+        self._share.deliver(micro_batch, from_step=0)
+        self._stream = Stream(derive_seed(trial.seed, "dropout", ranks.rank), ranks.device)
         self._weights: dict[int, Tensor] = {}
 
         self.step = 0
@@ -107,8 +110,7 @@ class Trainer:
         self._since = 0
         """Steps since the batch loss was last read."""
         self._guarded = GUARDED_STEPS
-        self._batches: Iterator[Batch]
-        self._cut_slice(micro_batch, from_step=0)
+        self._forget_losses()
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
@@ -174,7 +176,12 @@ class Trainer:
 
     def close(self) -> None:
         """Lets go of whoever fetches batches ahead."""
-        self._batches = iter([])
+        self._share.close()
+
+    @property
+    def micro_batch(self) -> int | None:
+        """Most examples that go through the model at once; None: a rank's whole slice."""
+        return self._share.micro_batch
 
     @property
     def has_average(self) -> bool:
@@ -186,7 +193,7 @@ class Trainer:
             "stream": self._stream.state(),
             "losses": [losses.cpu() for losses in self._losses],
             "folded": self._folded.cpu(),
-            "statistics": [statistic.cpu() for statistic in self._statistics()],
+            "statistics": [part.cpu() for part in running_statistics(self._norms)],
         }
         return {
             "model": self.model.state_dict(),
@@ -212,15 +219,19 @@ class Trainer:
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
         self._guarded = GUARDED_STEPS
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
-        self._cut_slice(min(sizes, default=None), from_step=self.step)
+        self._share.deliver(min(sizes, default=None), from_step=self.step)
+        self._forget_losses()
         device, owns = self._ranks.device, state["ranks"]
         self._settled = state["settled"]
-        statistics = owns[self._ranks.rank % len(owns)]["statistics"]
-        if len(owns) != self._ranks.count and not self._settled and statistics:
+        if len(owns) == self._ranks.count:
+            statistics = owns[self._ranks.rank]["statistics"]
+        elif self._settled:
+            statistics = owns[0]["statistics"]
+        else:
             parts = zip(*(own["statistics"] for own in owns), strict=True)
             statistics = [torch.stack(shares).sum(dim=0) for shares in parts]
             self._settled = True
-        for statistic, value in zip(self._statistics(), statistics, strict=True):
+        for statistic, value in zip(running_statistics(self._norms), statistics, strict=True):
             statistic.copy_(value)
         if len(owns) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             own = owns[self._ranks.rank]
@@ -282,8 +293,8 @@ class Trainer:
         for parameter in self.parameters:
             parameter.grad = None
         losses = []
-        for number in range(len(self._pieces)):
-            if average and number == len(self._pieces) - 1:
+        for number in range(self._share.pieces):
+            if average and number == self._share.pieces - 1:
                 losses.append(self._backward_piece())
             else:
                 with self._ranks.without_averaging(self._wrapped):
@@ -291,7 +302,7 @@ class Trainer:
         return losses
 
     def _backward_piece(self) -> Tensor:
-        batch = self.cast(next(self._batches))
+        batch = self.cast(self._share.next())
         losses = self._loss(self._wrapped, batch, **self.loss_settings)
         losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
         return losses.detach()
@@ -311,42 +322,19 @@ class Trainer:
             self._weights[len(losses)] = weights
         return weights
 
-    def _cut_slice(self, micro_batch: int | None, from_step: int) -> None:
-        """Has the batches from `from_step` on delivered in micro-batches of that size."""
-        self.micro_batch = micro_batch
-        start, stop = self._slice
-        self._pieces = micro_batches(stop - start, micro_batch, self._ghost_size)
-        self._batches = self._split.batches(self._draws(from_step))
-        self._forget_losses()
-
-    def _draws(self, from_step: int) -> Iterator[Draw]:
-        rows = self._order.walk(
-            range(from_step, self._budget),
-            *self._slice,
-            seeded=self._split.seeded,
-            device=self._split.draws_on,
-        )
-        # Not `self._pieces` below: a trainer that its own iterator refers to is freed late.
-        pieces = self._pieces
-        if len(pieces) == 1:
-            return rows
-        return (tuple(part[start:stop] for part in row) for row in rows for start, stop in pieces)
-
     def _make_room(self, step: int) -> None:
         """Halves the micro-batch; the step that didn't fit is taken anew."""
-        largest = min(self.micro_batch or self._largest_slice, self._largest_slice)
-        halved = ghosts(largest, self._ghost_size) // 2 * self._ghost_size
-        if halved == 0:
-            raise OutOfMemory(
-                f"out of memory with micro-batches of {largest}, the smallest there are"
-            )
+        halved = self._share.halved()
+        if halved is None:
+            raise OutOfMemory("out of memory with the smallest micro-batches there are")
         for parameter in self.parameters:
             parameter.grad = None
         discard(self._norms)
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
         folded = self._folded_losses()
-        self._cut_slice(halved, from_step=step)
+        self._share.deliver(halved, from_step=step)
+        self._forget_losses()
         self._folded = folded
 
     def _statistics(self) -> list[Tensor]:
@@ -355,53 +343,15 @@ class Trainer:
 
     def _forget_losses(self) -> None:
         # A vector per micro-batch: adding vectors costs less than summing each.
-        self._losses = [torch.zeros((), device=self._ranks.device) for _ in self._pieces]
+        self._losses = [
+            torch.zeros((), device=self._ranks.device) for _ in range(self._share.pieces)
+        ]
         self._folded = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
 
     def _folded_losses(self) -> Tensor:
         sums: Tensor = torch.stack([loss.double().sum() for loss in self._losses])
         folded: Tensor = self._folded + sums.sum()
         return folded
-
-
-class _Stream:
-    """The random numbers of one rank's dropout and noise, whatever else the process draws."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._device = device
-        before = self._current()
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-        self._states = self._current()
-        self._set(before)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        before = self._current()
-        self._set(self._states)
-        try:
-            yield
-        finally:
-            self._states = self._current()
-            self._set(before)
-
-    def state(self) -> list[Tensor]:
-        return self._states
-
-    def load(self, states: list[Tensor]) -> None:
-        self._states = states
-
-    def _current(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
-        if self._device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self._device))
-        return states
-
-    def _set(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], self._device)
 
 
 def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:

@@ -1,0 +1,49 @@
+"""Random numbers that belong to a trial, whatever else draws from torch's generators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+
+class Stream:
+    """The random numbers of one rank's dropout and noise, whatever else the process draws."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._device = device
+        before = self._current()
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+        self._states = self._current()
+        self._set(before)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        before = self._current()
+        self._set(self._states)
+        try:
+            yield
+        finally:
+            self._states = self._current()
+            self._set(before)
+
+    def state(self) -> list[Tensor]:
+        return self._states
+
+    def load(self, states: list[Tensor]) -> None:
+        self._states = states
+
+    def _current(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        if self._device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self._device))
+        return states
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self._device)
