@@ -41,7 +41,8 @@ def interrupted(
     checkpoint = Checkpoint(path=path, every_seconds=1e-9)
     first = train(trial, Ranks(), checkpoint=checkpoint)
     next(first)
-    saved, seconds_at_25 = [], 0.0
+    saved: list[int] = []
+    seconds: list[float] = []
     original = Checkpoint.save
 
     def save_and_die(self: Checkpoint, trial: Trial, trainer: Any, *rest: Any) -> None:
@@ -53,13 +54,12 @@ def interrupted(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "save", save_and_die)
         with pytest.raises(KeyboardInterrupt):
-            for measurement in first:
-                seconds_at_25 = measurement.seconds
+            seconds.extend(measurement.seconds for measurement in first)
     assert saved[-1] == 31
     resumed, outcome = run(trial, checkpoint=checkpoint)
     # Clocks don't repeat themselves: the measurements before the kill are the very same.
     assert resumed[1].step == 25
-    assert resumed[1].seconds == seconds_at_25
+    assert resumed[1].seconds == seconds[0]
     return resumed, outcome
 
 
