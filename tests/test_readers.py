@@ -1,0 +1,100 @@
+"""Readers, on small files in exactly the formats they are for, and on broken ones."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.data import read_cifar10, read_idx
+
+IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
+
+
+def idx(array: np.ndarray, kind: int = 8) -> bytes:
+    return (
+        struct.pack(f">BBBB{array.ndim}i", 0, 0, kind, array.ndim, *array.shape) + array.tobytes()
+    )
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_idx_plain_and_gzipped(tmp_path: Path, pack: type) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(pack(idx(IMAGES)))
+    assert np.array_equal(read_idx(path, shape=(None, 4, 3)), IMAGES)
+
+
+def test_idx_of_other_types(tmp_path: Path) -> None:
+    numbers = np.array([1.5, -2.25, 1e30], dtype=">f8")
+    (tmp_path / "numbers").write_bytes(idx(numbers, 0x0E))
+    assert np.array_equal(read_idx(tmp_path / "numbers", shape=(3,)), numbers)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "begins with nothing"),
+        (b"\x89PNG", "begins with 89 50 4e 47"),
+        (idx(IMAGES)[:-1], "announces 60 bytes, it has 59"),
+        (idx(IMAGES) + b"x", "announces 60 bytes, it has more"),
+        (idx(IMAGES)[:9], "announces 3 dimensions"),
+        (struct.pack(">BBBB3i", 0, 0, 8, 3, 2**31 - 1, 4, 3), "announces 25,769,803,764 bytes"),
+        (struct.pack(">BBBB3i", 0, 0, 8, 3, -1, 4, 3), "holds -1x4x3"),
+        (struct.pack(">BBBB", 0, 0, 8, 255), "announces 255 dimensions"),
+        (idx(IMAGES.reshape(5, 3, 4)), "holds 5x3x4 elements, not Nx4x3"),
+        (idx(IMAGES, 0x07), "is no IDX file"),
+        (gzip.compress(idx(IMAGES))[:-9], "can't be read"),
+        (gzip.compress(idx(IMAGES))[:20] + b"junk", "can't be read"),
+    ],
+)
+def test_broken_idx_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "train-images"
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=message) as refusal:
+        read_idx(path, shape=(None, 4, 3))
+    assert str(path) in str(refusal.value)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=80))
+def test_no_bytes_crash_the_reader(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(BadInput):
+        read_idx(tmp_path / "x", shape=(None, 28, 28))
+
+
+def test_cifar10(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(6, 3, 32, 32), dtype=np.uint8)
+    labels = rng.integers(10, size=6, dtype=np.uint8)
+    paths = [tmp_path / "data_batch_1.bin", tmp_path / "data_batch_2.bin"]
+    for path, part in zip(paths, (slice(4), slice(4, 6)), strict=True):
+        records = np.concatenate([labels[part, None], images[part].reshape(-1, 3072)], axis=1)
+        path.write_bytes(records.tobytes())
+    read_images, read_labels = read_cifar10(paths)
+    assert np.array_equal(read_images, images)
+    assert np.array_equal(read_labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "0 bytes"),
+        (bytes(3072), "3,072 bytes are not a whole number"),
+        (b"\x0a" + bytes(3072), "a label is 10"),
+        (None, "can't be read: No such file"),
+    ],
+)
+def test_broken_cifar10_is_refused_by_name(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "data_batch_1.bin"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=message) as refusal:
+        read_cifar10([path])
+    assert str(path) in str(refusal.value)

@@ -1,0 +1,44 @@
+"""CIFAR-10 as its authors give it out in binary: records of a label and 32x32 pixels of three
+colour planes, in files of 10,000 records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.records import BadInput
+
+CLASSES = 10
+PIXELS = 3 * 32 * 32
+RECORD = 1 + PIXELS
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.uint8]
+
+
+def read_cifar10(paths: Sequence[Path]) -> tuple[Images, Labels]:
+    """The images [N, 3, 32, 32] and labels of the files at `paths`, in their order."""
+    records = np.concatenate([_records(path) for path in paths])
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+
+
+def _records(path: Path) -> NDArray[np.uint8]:
+    try:
+        content = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise BadInput(f"{path} can't be read: {error.strerror}.") from None
+    if not len(content) or len(content) % RECORD:
+        raise BadInput(
+            f"{path} is corrupt: {len(content):,} bytes are not a whole number of records of "
+            f"{RECORD:,} bytes. Get it anew."
+        )
+    records = content.reshape(-1, RECORD)
+    if records[:, 0].max() >= CLASSES:
+        raise BadInput(
+            f"{path} is corrupt, or no CIFAR-10: a label is {records[:, 0].max()}, where 0 to "
+            f"{CLASSES - 1} are expected."
+        )
+    return records
