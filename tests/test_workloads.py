@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import make_data
 import pytest
 import torch
 from conftest import make_trial, run_trial
@@ -9,6 +10,7 @@ from conftest import make_trial, run_trial
 from orchestrator.records import BadInput
 from orchestrator.sweep import single_trial
 from orchestrator.workloads import REGISTRY, load_workload
+from orchestrator.workloads.data import data_set
 
 OWN = """
 import torch
@@ -29,13 +31,21 @@ class Blobs(Classification):
 """
 
 
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small copy of every data set, in its real format."""
+    folder = tmp_path_factory.mktemp("data")
+    make_data.main(folder)
+    return folder
+
+
 @pytest.mark.parametrize("name", REGISTRY)
-def test_data_and_models_are_deterministic(name: str) -> None:
+def test_data_and_models_are_deterministic(name: str, small_data: Path) -> None:
     first, second = load_workload(name), load_workload(name)
     index = torch.tensor([0, 5, 3])
     for one, other in zip(
-        first.data(None)["train"].batch(index),
-        second.data(None)["train"].batch(index),
+        first.data(small_data)["train"].batch(index),
+        second.data(small_data)["train"].batch(index),
         strict=True,
     ):
         assert torch.equal(one, other)
@@ -46,10 +56,10 @@ def test_data_and_models_are_deterministic(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_one_step_lowers_the_loss_on_its_batch(name: str) -> None:
+def test_one_step_lowers_the_loss_on_its_batch(name: str, small_data: Path) -> None:
     workload = load_workload(name)
     model = workload.model()
-    batch = workload.data(None)["train"].batch(torch.arange(64))
+    batch = workload.data(small_data)["train"].batch(torch.arange(64))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = workload.loss(model, batch)
     assert before.shape == (64,)
@@ -122,3 +132,47 @@ def test_options_are_typed() -> None:
     assert load_workload("noisy_quadratic?d=7&precondition=0.5").model().weight.shape == (1, 7)
     with pytest.raises(BadInput, match="type int"):
         load_workload("noisy_quadratic?d=seven")
+
+
+def test_mnist_is_split_as_published(small_data: Path) -> None:
+    def sizes(name: str) -> dict[str, int]:
+        return {k: v.size for k, v in load_workload(name).data(small_data).items()}
+
+    assert sizes("mnist/lenet") == {"train": 220, "val": 20, "test": 60}
+    assert sizes("mnist/lenet?split=60000") == {"train": 240, "test": 60}
+    assert sizes("mnist/lenet?train_examples=50") == {"train": 50, "val": 20, "test": 60}
+    assert sizes("mnist/lenet?classes=5") == {"train": 110, "val": 10, "test": 30}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("mnist/fc_64_32", 784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10),
+        ("mnist/simple_cnn", 832 + 51_264 + 3136 * 1024 + 1024 + 10_250),
+        ("fashion_mnist/lenet", 156 + 2416 + 48_120 + 10_164 + 850),
+    ],
+)
+def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
+    assert sum(p.numel() for p in load_workload(name).model().parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mnist/simple_cn", "Did you mean 'mnist/simple_cnn'"),
+        ("mnist/fc_0", "Unknown workload"),
+        ("mnist/fc_64?classes=1", "`classes` must be from 2 to 10"),
+        ("mnist/lenet?train_examples=60000", "from 0 to 55,000"),
+    ],
+)
+def test_impossible_workloads_are_refused(name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_workload(name)
+
+
+def test_missing_data_is_said_with_the_command_that_gets_it(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"(?s)data set mnist.*is in none of.*Get it: put the four"):
+        data_set("mnist").need(tmp_path)
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / "train-images-idx3-ubyte").touch()
+    assert data_set("mnist").find(tmp_path) is None

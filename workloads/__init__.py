@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from orchestrator.records import BadInput, unknown
+from orchestrator.workloads import mnist
 from orchestrator.workloads.augmentation import (
     Augment,
     Batch,
@@ -65,6 +66,7 @@ __all__ = [
 
 REGISTRY: dict[str, type[Workload]] = {
     "digits/mlp": DigitsMLP,
+    **mnist.REGISTERED,
     "noisy_quadratic": NoisyQuadratic,
 }
 
@@ -72,7 +74,7 @@ REGISTRY: dict[str, type[Workload]] = {
 def load_workload(name: str) -> Workload:
     """The workload that `name` stands for, with the options written behind it."""
     base, _, query = name.partition("?")
-    factory = _import(base) if ":" in base else REGISTRY.get(base)
+    factory = _import(base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     options = _options(base, factory, query)

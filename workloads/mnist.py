@@ -1,0 +1,133 @@
+"""MNIST and Fashion-MNIST: images of 28x28 pixels in 10 classes, with the models of the studies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.data import data_set, read_idx
+from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
+from orchestrator.workloads.splits import Split, Tensors
+
+TRAIN, TEST, CLASSES = 60_000, 10_000, 10
+
+GOALS = {
+    ("mnist", "simple_cnn"): "val/error < 0.01",
+    ("mnist", "lenet"): "val/error < 0.01",
+    ("mnist", "fc"): "val/error < 0.03",
+    ("fashion_mnist", "simple_cnn"): "val/error < 0.1",
+    ("fashion_mnist", "lenet"): "val/error < 0.1",
+    ("fashion_mnist", "fc"): "val/error < 0.12",
+}
+"""Those of Shallue et al. for Simple CNN and, on MNIST, for FC; the others are ours."""
+
+SIMPLE_CNNS = {
+    "simple_cnn": ((32, 64), 1024),
+    "simple_cnn_narrow": ((16, 32), 512),
+    "simple_cnn_wide": ((64, 128), 2048),
+}
+"""Channels of the convolutions and units of the hidden layer."""
+
+WIDTHS = (64, 128, 256, 512, 1024, 2048)
+
+
+@dataclass(frozen=True)
+class Images(Classification):
+    """Subclasses say which data set and which network: see `named`."""
+
+    split: int = 55_000
+    """How many of the 60,000 are trained on; the rest validates. With 60,000 there is no
+    validation, and goals are on test/error."""
+    train_examples: int = 0
+    """Train on so many of them only, drawn once and for all; 0: all."""
+    classes: int = CLASSES
+    """Only the first so many classes."""
+
+    dataset: ClassVar[str]
+    network: ClassVar[str]
+    evaluation_spacing: ClassVar[float] = 0.05
+    # Looking at 5,000 images costs what training 1,700 does, a fifth of this.
+    evaluation_min_examples: ClassVar[int] = 8192
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("split", 1, TRAIN),
+            ("train_examples", 0, self.split),
+            ("classes", 2, CLASSES),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise BadInput(
+                    f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
+                )
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        files = data_set(self.dataset).need(data_dir)
+        inputs, labels = _read(files, "train", None)
+        # Small copies for trying things out are cut in the same proportion.
+        cut = len(inputs) * self.split // TRAIN
+        order = np.random.default_rng(0).permutation(cut)[: self.train_examples or cut]
+        chosen = np.sort(order)
+        parts = {
+            "train": (inputs[chosen], labels[chosen]),
+            "val": (inputs[cut:], labels[cut:]),
+            "test": _read(files, "t10k", None),
+        }
+        if cut == len(inputs):
+            del parts["val"]
+        return {name: self._tensors(*part) for name, part in parts.items()}
+
+    def _tensors(self, images: np.ndarray, labels: np.ndarray) -> Tensors:
+        kept = labels < self.classes
+        inputs = torch.from_numpy(images[kept].astype(np.float32) / 255)
+        return Tensors(inputs[:, None], torch.from_numpy(labels[kept].astype(np.int64)))
+
+    def model(self) -> nn.Module:
+        if self.network in SIMPLE_CNNS:
+            return simple_cnn(*SIMPLE_CNNS[self.network], self.classes)
+        if self.network == "lenet":
+            return lenet(self.classes)
+        return fully_connected([int(w) for w in self.network.split("_")[1:]], self.classes)
+
+
+def _read(
+    files: Mapping[str, Path], part: str, count: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    images = read_idx(files[f"{part}-images-idx3-ubyte"], shape=(count, 28, 28))
+    labels = read_idx(files[f"{part}-labels-idx1-ubyte"], shape=(len(images),))
+    if labels.max() >= CLASSES:
+        raise BadInput(f"{files[f'{part}-labels-idx1-ubyte']} is corrupt: label {labels.max()}.")
+    return images, labels
+
+
+def named(name: str) -> type[Workload] | None:
+    """The workload `DATASET/NETWORK`, where FC networks may have any widths: `mnist/fc_64_32`."""
+    dataset, _, network = name.partition("/")
+    family = re.sub(r"_\d+", "", network) if network.startswith("fc_") else network
+    family = "simple_cnn" if family in SIMPLE_CNNS else family
+    if (dataset, family) not in GOALS or not re.fullmatch(r"fc(_[1-9]\d{0,4})+|[a-z_]+", network):
+        return None
+    settings = {
+        "dataset": dataset,
+        "network": network,
+        "goal": GOALS[dataset, family],
+        "__doc__": f"{network.upper() if family == 'fc' else network} on {dataset}.",
+    }
+    return type("Images", (Images,), settings)
+
+
+NETWORKS = [*SIMPLE_CNNS, "lenet", *(f"fc_{w}_{w}_{w}" for w in WIDTHS)]
+
+REGISTERED: dict[str, type[Workload]] = {
+    name: found
+    for name in (f"{data}/{net}" for data in ("mnist", "fashion_mnist") for net in NETWORKS)
+    if (found := named(name)) is not None
+}
