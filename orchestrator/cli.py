@@ -485,6 +485,65 @@ def workloads(as_json: JsonOption = False) -> int:
     return DONE
 
 
+data_app = typer.Typer(
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="The data sets: present or not, where they are looked for, how to get them.",
+)
+app.add_typer(data_app, name="data")
+
+
+@data_app.callback()
+def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
+    """The data sets: present or not, where they are looked for, how to get them."""
+    from orchestrator.terminal import describe, print_table
+    from orchestrator.workloads.data import CATALOGUE
+
+    if context.invoked_subcommand:
+        return DONE
+    found: list[dict[str, Any]] = []
+    for entry in CATALOGUE.values():
+        files = entry.find(data_dir)
+        found.append(
+            {
+                "name": entry.name,
+                "present": str(next(iter(files.values())).parent) if files else None,
+                "bytes": sum(path.stat().st_size for path in files.values()) if files else None,
+                "about": entry.about,
+                "licence": entry.licence,
+                "looked for in": [str(place) for place in entry.places(data_dir)],
+                "get": entry.get,
+            }
+        )
+    if as_json:
+        _print_json(found)
+        return DONE
+    for line in found:
+        line["present"] = line["present"] or "no"
+        line["bytes"] = f"{line['bytes']:,}" if line["bytes"] else ""
+        line["looked for in"] = "\n".join(line["looked for in"])
+    print_table(describe(found))
+    return DONE
+
+
+@data_app.command("get")
+def get_data(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The folder to put it in [$ORCHESTRATE_DATA].")
+    ] = None,
+) -> int:
+    """Fetch a data set from where a package has it, and check it."""
+    from orchestrator.workloads.data import FOLDER_VARIABLE, data_set, fetch
+
+    entry = data_set(name)
+    folder = data_dir or os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        raise BadInput(f"Say where to put it: --data-dir FOLDER, or set ${FOLDER_VARIABLE}.")
+    print(fetch(entry, Path(folder)))
+    return DONE
+
+
 @app.command()
 def spaces(as_json: JsonOption = False) -> int:
     """The optimizers, the ranges in which they are searched, and all that can be set besides."""

