@@ -109,3 +109,16 @@ def orchestrate(*arguments: object, **options: Any) -> subprocess.CompletedProce
 
 def command(*arguments: object) -> list[str]:
     return [os.path.join(os.path.dirname(sys.executable), "orchestrate"), *map(str, arguments)]
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
+    """Until it holds; looks again whenever the process might have moved on."""
+    for _ in range(6000):
+        if condition():
+            return
+        try:
+            process.wait(timeout=0.02)
+        except subprocess.TimeoutExpired:
+            continue
+        raise AssertionError(f"ended early: {process.communicate()}")
+    raise AssertionError("waited in vain")

@@ -1,8 +1,8 @@
 """A trial that is killed and goes on from its checkpoint is, to the bit, one that never was."""
 
+import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import models
 import pytest
 import torch
-from conftest import command, make_trial, orchestrate, run_trial
+from conftest import command, make_trial, orchestrate, run_trial, wait_for
 
 from orchestrator.records import BadInput, EvaluationGrid, Extras, Measurement, Outcome, Trial
 from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, train
@@ -163,9 +163,7 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         "--steps", 3000, "--checkpoint", path, "--checkpoint-seconds", 0.2, "--json",
     )  # fmt: skip
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
-    while not path.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_for(path.exists, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert torch.load(path, weights_only=True)["training"]["step"] > 0
@@ -174,8 +172,6 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert resumed.returncode == whole.returncode == 0
 
     def curve(result: Any) -> Any:
-        import json
-
         lines = json.loads(result.stdout)["measurements"]
         return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 

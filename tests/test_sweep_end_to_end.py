@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TINY, command, orchestrate
+from conftest import TINY, command, orchestrate, wait_for
 from quadratic import steps_to_goal
 
 from orchestrator.cluster import Cluster, connect, run_trials
@@ -224,19 +224,6 @@ def test_a_polite_kill_is_an_interrupt(sweep_file: Callable[..., Path], tmp_path
     assert process.returncode == 130, errors
     assert f"orchestrate resume {run}" in errors
     assert (run / "report.html").exists()
-
-
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    """Until it holds; looks again whenever the process might have moved on."""
-    for _ in range(6000):
-        if condition():
-            return
-        try:
-            process.wait(timeout=0.02)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(f"ended early: {process.communicate()}")
-    raise AssertionError("waited in vain")
 
 
 def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(

@@ -18,7 +18,7 @@ from orchestrator.workloads.data import data_set, read_idx
 from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
 from orchestrator.workloads.splits import Split, Tensors
 
-TRAIN, TEST, CLASSES = 60_000, 10_000, 10
+TRAIN, CLASSES = 60_000, 10
 
 GOALS = {
     ("mnist", "simple_cnn"): "val/error < 0.01",
@@ -71,7 +71,7 @@ class Images(Classification):
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set(self.dataset).need(data_dir)
-        inputs, labels = _read(files, "train", None)
+        inputs, labels = _read(files, "train")
         # Small copies for trying things out are cut in the same proportion.
         cut = len(inputs) * self.split // TRAIN
         order = np.random.default_rng(0).permutation(cut)[: self.train_examples or cut]
@@ -79,7 +79,7 @@ class Images(Classification):
         parts = {
             "train": (inputs[chosen], labels[chosen]),
             "val": (inputs[cut:], labels[cut:]),
-            "test": _read(files, "t10k", None),
+            "test": _read(files, "t10k"),
         }
         if cut == len(inputs):
             del parts["val"]
@@ -98,10 +98,8 @@ class Images(Classification):
         return fully_connected([int(w) for w in self.network.split("_")[1:]], self.classes)
 
 
-def _read(
-    files: Mapping[str, Path], part: str, count: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    images = read_idx(files[f"{part}-images-idx3-ubyte"], shape=(count, 28, 28))
+def _read(files: Mapping[str, Path], part: str) -> tuple[np.ndarray, np.ndarray]:
+    images = read_idx(files[f"{part}-images-idx3-ubyte"], shape=(None, 28, 28))
     labels = read_idx(files[f"{part}-labels-idx1-ubyte"], shape=(len(images),))
     if labels.max() >= CLASSES:
         raise BadInput(f"{files[f'{part}-labels-idx1-ubyte']} is corrupt: label {labels.max()}.")
