@@ -26,7 +26,6 @@ from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Measurement, Outcome, Study, Trial
 from orchestrator.training import open_ranks, train, train_on_ranks
-from orchestrator.training.ranks import free_port
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
 
 STEPS = 200
@@ -136,7 +135,6 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing was checked.")
         return 0
-    assert free_port("127.0.0.1")
     alone, _ = on_gpu(toy())
     figures: dict[str, Any] = {
         "device": torch.cuda.get_device_name(0),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.records import Measurement, Trial
     from orchestrator.results import FrontierRow, Run
     from orchestrator.sweep import Plan
+    from orchestrator.training import Checkpoint
 
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -358,7 +359,7 @@ def trial(
 
     from orchestrator.sweep import single_trial
     from orchestrator.terminal import say
-    from orchestrator.training import Checkpoint, train_on_ranks
+    from orchestrator.training import train_on_ranks
 
     ours = single_trial(
         workload,
@@ -377,12 +378,7 @@ def trial(
     say(f"{ours.study.key}: {chosen or 'the defaults of its library'}")
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
-    kept = None
-    if checkpoint is not None:
-        kept = Checkpoint(path=checkpoint, every_seconds=checkpoint_seconds, keep=True)
-        kept.check_writable()
-        if checkpoint.exists():
-            say(f"Going on from {checkpoint}; what was measured before comes first.")
+    kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     training = train_on_ranks(
         ours,
         ranks,
@@ -424,6 +420,18 @@ def trial(
         print(f"error: {outcome.error}", file=sys.stderr)
         return FAILED
     return DONE
+
+
+def _kept_checkpoint(path: Path, every_seconds: float) -> Checkpoint:
+    """A checkpoint that is the user's, in a place where it can be written."""
+    from orchestrator.terminal import say
+    from orchestrator.training import Checkpoint
+
+    checkpoint = Checkpoint(path=path, every_seconds=every_seconds, keep=True)
+    checkpoint.check_writable()
+    if path.exists():
+        say(f"Going on from {path}; what was measured before comes first.")
+    return checkpoint
 
 
 def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
