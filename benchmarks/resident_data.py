@@ -6,11 +6,11 @@ training, each over whole epochs:
     resident     ours: the data set is one tensor, batches are gathered there
     loaded       ours: worker processes fetch batches ahead, as for data that doesn't fit
     by hand      a loop as one would write it: TensorDataset, DataLoader(shuffle=True), SGD;
-                 with two workers started anew in each epoch (torch's default), with two that
-                 persist, and without any
+                 with two workers started anew in each epoch, with two that persist, and
+                 without any (torch's default; nothing is prefetched then)
 
 The ways take turns; figures are medians over rounds of the ratio within a round.
-Bound: resident is at least 10 times as fast as the DataLoader with workers, torch's default.
+Bound: resident is at least 10 times as fast as the DataLoader whose workers start in each epoch.
 """
 
 from __future__ import annotations
