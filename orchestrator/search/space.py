@@ -1,4 +1,5 @@
-"""Search spaces: one YAML file per optimizer, with overrides per workload."""
+"""Search spaces: one YAML file per optimizer, with overrides per family of workloads
+(`mnist`) and per workload (`mnist/lenet`)."""
 
 from __future__ import annotations
 
@@ -29,8 +30,10 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
         return {}
     path = SEARCH_SPACES / f"{stem}.yaml"
     document = read_yaml(path)
-    overrides = document.get("workloads", {}).get(workload.partition("?")[0], {})
-    return space_from({**document["space"], **overrides}, str(path))
+    name = workload.partition("?")[0]
+    overrides = document.get("workloads", {})
+    of_family, of_workload = overrides.get(name.partition("/")[0], {}), overrides.get(name, {})
+    return space_from({**document["space"], **of_family, **of_workload}, str(path))
 
 
 def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
