@@ -405,6 +405,7 @@ def trial(
                 "status": outcome.status,
                 "steps": outcome.steps,
                 "seconds": outcome.seconds,
+                "evaluation_seconds": outcome.evaluation_seconds,
                 "ranks": processes,
                 "micro_batch": outcome.micro_batch,
                 "params": dict(ours.params),
@@ -414,7 +415,8 @@ def trial(
         )
     else:
         print(
-            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of training"
+            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
+            f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
         )
     if outcome.status == "failed":
         print(f"error: {outcome.error}", file=sys.stderr)
@@ -516,7 +518,7 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
             {
                 "name": entry.name,
                 "present": str(next(iter(files.values())).parent) if files else None,
-                "bytes": sum(path.stat().st_size for path in files.values()) if files else None,
+                "size": entry.size,
                 "about": entry.about,
                 "licence": entry.licence,
                 "looked for in": [str(place) for place in entry.places(data_dir)],
@@ -528,7 +530,6 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
         return DONE
     for line in found:
         line["present"] = line["present"] or "no"
-        line["bytes"] = f"{line['bytes']:,}" if line["bytes"] else ""
         line["looked for in"] = "\n".join(line["looked for in"])
     print_table(describe(found))
     return DONE

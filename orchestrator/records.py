@@ -287,6 +287,8 @@ class Outcome:
     status: Status
     steps: int
     seconds: float
+    evaluation_seconds: float = 0.0
+    """Spent evaluating, beside the training."""
     error: str | None = None
     """The last lines of what went wrong, for a failed trial."""
     micro_batch: int | None = None

@@ -9,7 +9,7 @@ from conftest import make_trial, run_trial
 
 from orchestrator.records import BadInput
 from orchestrator.sweep import single_trial
-from orchestrator.workloads import REGISTRY, load_workload
+from orchestrator.workloads import REGISTRY, load_workload, splits_of
 from orchestrator.workloads.data import data_set
 
 OWN = """
@@ -136,7 +136,7 @@ def test_options_are_typed() -> None:
 
 def test_mnist_is_split_as_published(small_data: Path) -> None:
     def sizes(name: str) -> dict[str, int]:
-        return {k: v.size for k, v in load_workload(name).data(small_data).items()}
+        return {k: v.size for k, v in splits_of(load_workload(name), small_data).items()}
 
     assert sizes("mnist/lenet") == {"train": 220, "val": 20, "test": 60}
     assert sizes("mnist/lenet?split=60000") == {"train": 240, "test": 60}
@@ -162,12 +162,32 @@ def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
         ("mnist/simple_cn", "Did you mean 'mnist/simple_cnn'"),
         ("mnist/fc_0", "Unknown workload"),
         ("mnist/fc_64?classes=1", "`classes` must be from 2 to 10"),
-        ("mnist/lenet?train_examples=60000", "from 0 to 55,000"),
+        ("mnist/lenet?train_examples=1.5", "must be of type int"),
     ],
 )
 def test_impossible_workloads_are_refused(name: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load_workload(name)
+
+
+def test_any_training_set_may_be_cut_down(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    for name in ("digits/mlp", f"{tmp_path}/mine.py:Blobs"):
+        all_of = splits_of(load_workload(name), None)["train"]
+        some, again = (
+            splits_of(load_workload(f"{name}?train_examples=40"), None)["train"] for _ in range(2)
+        )
+        inputs, labels = some.batch(torch.arange(40))
+        assert torch.equal(inputs, again.batch(torch.arange(40))[0])
+        everything = all_of.batch(torch.arange(all_of.size or 0))
+        rows = [row.tolist() for row in torch.cat([everything[0], everything[1][:, None]], dim=1)]
+        taken = [rows.index(r.tolist()) for r in torch.cat([inputs, labels[:, None]], dim=1)]
+        assert taken == sorted(set(taken))
+        assert taken[-1] - taken[0] > 40
+        with pytest.raises(BadInput, match=r"from 0 \(all\) to"):
+            splits_of(load_workload(f"{name}?train_examples=9999"), None)
+    with pytest.raises(BadInput, match="without end"):
+        splits_of(load_workload("noisy_quadratic?train_examples=9"), None)
 
 
 def test_missing_data_is_said_with_the_command_that_gets_it(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import numpy as np
+import torch
+
 from orchestrator.records import BadInput, unknown
 from orchestrator.workloads import mnist
 from orchestrator.workloads.augmentation import (
@@ -37,7 +40,7 @@ from orchestrator.workloads.ghost_batch_norm import (
     with_ghosts,
 )
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
-from orchestrator.workloads.splits import Draw, Loaded, Split, Tensors, examples_of
+from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, examples_of
 
 __all__ = [
     "REGISTRY",
@@ -49,6 +52,7 @@ __all__ = [
     "GhostBatchNorm2d",
     "Loaded",
     "Split",
+    "Subset",
     "Tensors",
     "Workload",
     "example_seeds",
@@ -78,6 +82,7 @@ def load_workload(name: str) -> Workload:
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     options = _options(base, factory, query)
+    train_examples = options.pop("train_examples", 0)
     try:
         workload = factory(**options)
     except TypeError as error:
@@ -86,6 +91,7 @@ def load_workload(name: str) -> Workload:
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
     if not hasattr(workload, "goal"):
         raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
+    object.__setattr__(workload, "train_examples", train_examples)  # it may be frozen
     for name, default in metaparameters_of(workload).items():
         if not isinstance(default, (bool, int, float, str)):
             raise BadInput(
@@ -97,8 +103,8 @@ def load_workload(name: str) -> Workload:
 
 def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     """The workload's data, which must be splits with something in them."""
-    splits = workload.data(data_dir)
-    kinds = {split: type(data).__name__ for split, data in dict(splits).items()}
+    splits = dict(workload.data(data_dir))
+    kinds = {split: type(data).__name__ for split, data in splits.items()}
     if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):
         raise BadInput(
             f"The data of {type(workload).__name__} must be a dictionary of splits (Tensors or "
@@ -106,14 +112,29 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
         )
     if empty := [split for split, data in splits.items() if data.size == 0]:
         raise BadInput(f"Split {empty[0]!r} of {type(workload).__name__} has no examples.")
+    if workload.train_examples:
+        splits["train"] = _some_of(splits["train"], workload.train_examples)
     return splits
+
+
+def _some_of(train: Split, count: int) -> Split:
+    """The same ones for everyone who asks for so many."""
+    if not 1 <= count <= (train.size or 0):
+        raise BadInput(
+            f"`train_examples` must be from 0 (all) to {train.size:,}, but got {count}."
+            if train.size
+            else "`train_examples` can't be had of a training set without end."
+        )
+    chosen = np.random.default_rng(0).permutation(train.size or 0)[:count]
+    return Subset(train, torch.from_numpy(np.sort(chosen)))
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, Any]:
     """The options that may be written behind a workload's name, and their defaults."""
-    if not (isinstance(factory, type) and dataclasses.is_dataclass(factory)):
-        return {}
-    return {field.name: field.default for field in dataclasses.fields(factory)}
+    own: dict[str, Any] = {}
+    if isinstance(factory, type) and dataclasses.is_dataclass(factory):
+        own = {field.name: field.default for field in dataclasses.fields(factory)}
+    return {**own, "train_examples": Workload.train_examples}
 
 
 def metaparameters_of(workload: Workload | type[Workload]) -> dict[str, Any]:

@@ -32,6 +32,10 @@ class Workload(ABC):
     evaluation_min_examples: ClassVar[int] = 1
     """Fewest training examples between evaluations: keeps evaluating cheap beside training."""
 
+    train_examples: int = 0
+    """Train on so many examples only, drawn once and for all; 0: on all. Any workload's name takes
+    it: `digits/mlp?train_examples=700`."""
+
     @abstractmethod
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         """The splits: `train`, and those to evaluate on (`val`, `test`). Deterministic."""
@@ -47,7 +51,13 @@ class Workload(ABC):
 
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        """Metric -> its value for each example of the batch, as a vector."""
+        """Metric -> its value for each example of the batch, as a vector. For metrics that aren't
+        means over examples, such as mean IoU: several values per example, to be made one number
+        of in `summary`."""
+
+    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Metric -> one number for a split, from the means of `metrics` over its examples."""
+        return means
 
 
 class Classification(Workload):

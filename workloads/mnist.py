@@ -47,8 +47,6 @@ class Images(Classification):
     split: int = 55_000
     """How many of the 60,000 are trained on; the rest validates. With 60,000 there is no
     validation, and goals are on test/error."""
-    train_examples: int = 0
-    """Train on so many of them only, drawn once and for all; 0: all."""
     classes: int = CLASSES
     """Only the first so many classes."""
 
@@ -61,7 +59,6 @@ class Images(Classification):
     def __post_init__(self) -> None:
         for name, low, high in (
             ("split", 1, TRAIN),
-            ("train_examples", 0, self.split),
             ("classes", 2, CLASSES),
         ):
             if not low <= getattr(self, name) <= high:
@@ -74,10 +71,8 @@ class Images(Classification):
         inputs, labels = _read(files, "train")
         # Small copies for trying things out are cut in the same proportion.
         cut = len(inputs) * self.split // TRAIN
-        order = np.random.default_rng(0).permutation(cut)[: self.train_examples or cut]
-        chosen = np.sort(order)
         parts = {
-            "train": (inputs[chosen], labels[chosen]),
+            "train": (inputs[:cut], labels[:cut]),
             "val": (inputs[cut:], labels[cut:]),
             "test": _read(files, "t10k"),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -47,6 +48,24 @@ class Split(ABC):
     """Where draws are wanted: the device, for one that gathers there."""
 
 
+class Subset(Split):
+    """The examples of a split at some indices."""
+
+    def __init__(self, split: Split, index: Tensor) -> None:
+        self.split, self.index = split, index.to(split.draws_on)
+        self.size: int | None = len(index)
+        self.seeded, self.draws_on = split.seeded, split.draws_on
+
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        return self.split.batch(self.index[index], seeds)
+
+    def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
+        return self.split.batches((self.index[index], *seeds) for index, *seeds in draws)
+
+    def to(self, device: torch.device) -> Split:
+        return Subset(self.split.to(device), self.index)
+
+
 class Tensors(Split):
     """A split that fits in memory: tensors of equal length, kept on the device."""
 
@@ -86,24 +105,29 @@ class Loaded(Split):
         size: int,
         *,
         augment: Augment | None = None,
+        fetch_drawn: Callable[[Tensor, Tensor], Batch] | None = None,
         workers: int = 2,
         device: torch.device | None = None,
     ) -> None:
         """`fetch` gives the examples at some indices, in main memory: from a memory-mapped array
-        for example. A torch data set has `examples_of` for that."""
+        for example. A torch data set has `examples_of` for that. What is drawn for training is
+        put through `augment`, or fetched by `fetch_drawn`, which is given seeds as well: for
+        random crops of images whose sizes differ."""
+        assert augment is None or fetch_drawn is None
         self.size = size
-        self.seeded = augment is not None
-        self._fetch, self._augment, self._workers = fetch, augment, workers
+        self.seeded = augment is not None or fetch_drawn is not None
+        self._fetched = _Fetched(fetch, augment, fetch_drawn)
+        self._workers = workers
         self._device = device or torch.device("cpu")
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         draw = (index.cpu(),) if seeds is None else (index.cpu(), seeds.cpu())
-        _, batch = _Fetched(self._fetch, self._augment)[[len(index)], draw]
+        _, batch = self._fetched[[len(index)], draw]
         return self._delivered(batch)
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
         loader: DataLoader[tuple[list[int], Batch]] = DataLoader(
-            _Fetched(self._fetch, self._augment),
+            self._fetched,
             batch_size=None,
             sampler=_gathered(draws),
             num_workers=self._workers,
@@ -123,10 +147,9 @@ class Loaded(Split):
         )
 
     def to(self, device: torch.device) -> Loaded:
-        assert self.size is not None
-        return Loaded(
-            self._fetch, self.size, augment=self._augment, workers=self._workers, device=device
-        )
+        moved = copy(self)
+        moved._device = device
+        return moved
 
     def _delivered(self, batch: Batch) -> Batch:
         return tuple(tensor.to(self._device, non_blocking=True) for tensor in batch)
@@ -135,11 +158,18 @@ class Loaded(Split):
 class _Fetched(Dataset[tuple[list[int], Batch]]):
     """What a worker process runs."""
 
-    def __init__(self, fetch: Callable[[Tensor], Batch], augment: Augment | None) -> None:
-        self._fetch, self._augment = fetch, augment
+    def __init__(
+        self,
+        fetch: Callable[[Tensor], Batch],
+        augment: Augment | None,
+        fetch_drawn: Callable[[Tensor, Tensor], Batch] | None,
+    ) -> None:
+        self._fetch, self._augment, self._fetch_drawn = fetch, augment, fetch_drawn
 
     def __getitem__(self, request: tuple[list[int], Draw]) -> tuple[list[int], Batch]:
         sizes, draw = request
+        if len(draw) > 1 and self._fetch_drawn is not None:
+            return sizes, self._fetch_drawn(draw[0], draw[1])
         batch = self._fetch(draw[0])
         if len(draw) > 1 and self._augment is not None:
             batch = self._augment(batch, draw[1])

@@ -45,6 +45,7 @@ TRIALS = pa.schema(
         pa.field("params", pa.string(), nullable=False),  # JSON
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("evaluation_seconds", pa.float64(), nullable=False),
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("started", pa.float64()),  # seconds since the epoch
@@ -130,6 +131,7 @@ class Run:
             "params": json.dumps(dict(trial.params)),
             "seed": trial.seed,
             "seconds": finished.outcome.seconds,
+            "evaluation_seconds": finished.outcome.evaluation_seconds,
             "ranks": finished.ranks,
             "micro_batch": finished.outcome.micro_batch,
             "started": finished.started,

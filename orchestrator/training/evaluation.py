@@ -76,15 +76,23 @@ class Evaluator:
                 self.at_once //= 2
                 continue
             for metric, value in values.items():
-                sums[metric] = sums.get(metric, 0) + value.double().sum()
+                sums[metric] = sums.get(metric, 0) + value.double().sum(dim=0)
             if not sums:
                 raise BadInput(f"{type(self.workload).__name__} must return at least one metric.")
             low = high
-        means = self.ranks.sum(torch.stack(list(sums.values()))) / size
-        return {
-            f"{name}/{prefix}{metric}": mean
-            for metric, mean in zip(sums, means.tolist(), strict=True)
-        }
+        means = self.ranks.sum(torch.cat([total.flatten() for total in sums.values()])) / size
+        pieces = torch.split(means, [total.numel() for total in sums.values()])
+        shaped = zip(sums.items(), pieces, strict=True)
+        summary = self.workload.summary({m: mean.view_as(total) for (m, total), mean in shaped})
+        for metric, value in summary.items():
+            if value.dim():
+                raise BadInput(
+                    f"Metric {metric!r} of {type(self.workload).__name__} must have one value per "
+                    f"example, or one number must be made of its means in `summary`, but it has "
+                    f"means of shape {tuple(value.shape)}."
+                )
+        numbers = torch.stack(list(summary.values())).tolist()
+        return {f"{name}/{prefix}{metric}": n for metric, n in zip(summary, numbers, strict=True)}
 
     def _train_subset(self) -> Tensor | None:
         """The same for every trial of every sweep, so that curves can be compared."""

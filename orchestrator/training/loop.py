@@ -69,7 +69,11 @@ def train(
                 saved_at = trainer.seconds
     except OutOfMemory as error:
         return Outcome(
-            status="failed", steps=trainer.step, seconds=trainer.seconds, error=str(error)
+            status="failed",
+            steps=trainer.step,
+            seconds=trainer.seconds,
+            evaluation_seconds=trainer.evaluation_seconds,
+            error=str(error),
         )
     finally:
         trainer.close()
@@ -79,6 +83,7 @@ def train(
         status=status,
         steps=trainer.step,
         seconds=trainer.seconds,
+        evaluation_seconds=trainer.evaluation_seconds,
         micro_batch=trainer.micro_batch,
     )
 
@@ -127,7 +132,7 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | None:
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
-                _check_shape(workload, f"metric {name!r}", values, size)
+                _check_shape(workload, f"metric {name!r}", values, size, more=True)
         measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     except BadInput:
         raise
@@ -204,10 +209,12 @@ class _Few(Split):
         return self._split.batch(index, seeds)
 
 
-def _check_shape(workload: Workload, name: str, value: object, size: int) -> None:
-    """Refuses losses and metrics that aren't per example."""
+def _check_shape(
+    workload: Workload, name: str, value: object, size: int, *, more: bool = False
+) -> None:
+    """Refuses losses and metrics that aren't per example; `more` dimensions may follow."""
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    if shape != (size,):
+    if (shape[:1] if more else shape) != (size,):
         raise BadInput(
             f"The {name} of {type(workload).__name__} must be a tensor with one value per example, "
             f"of shape ({size},) for a batch of {size}, but is {shape}."

@@ -104,6 +104,8 @@ class Trainer:
         self.step = 0
         self.seconds = 0.0
         """Spent in steps: the slowest rank's."""
+        self.evaluation_seconds = 0.0
+        """Spent in `evaluating`: this rank's."""
         self.rate = math.inf
         """Seconds per step when last looked at."""
         self._settled = True
@@ -164,15 +166,17 @@ class Trainer:
         """Within, the model is as it is to be evaluated; afterwards it is what it was, to the
         bit. Schedule-free optimizers keep other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step else None
+        began = time.perf_counter()
         with self._average.in_place() if averaged and self._average else nullcontext():
             self.model.eval()
             if swap is None or averaged:
                 yield
-                return
-            with kept(self.parameters):
-                swap()
-                yield
-                self.optimizer.train()  # type: ignore[attr-defined]
+            else:
+                with kept(self.parameters):
+                    swap()
+                    yield
+                    self.optimizer.train()  # type: ignore[attr-defined]
+        self.evaluation_seconds += time.perf_counter() - began
 
     def close(self) -> None:
         """Lets go of whoever fetches batches ahead."""
@@ -201,6 +205,7 @@ class Trainer:
             "average": self._average and self._average.state(),
             "step": self.step,
             "seconds": self.seconds,
+            "evaluation_seconds": self.evaluation_seconds,
             "since": self._since,
             "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
@@ -216,6 +221,7 @@ class Trainer:
         if self._average is not None:
             self._average.load(state["average"])
         self.step, self.seconds = state["step"], state["seconds"]
+        self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
         self._guarded = GUARDED_STEPS
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,23 +17,29 @@ class DataSet:
     name: str
     """Also that of its folder."""
     about: str
+    size: str
     licence: str
     files: tuple[str, ...]
-    """All that a complete copy has; each may have `.gz` behind its name."""
+    """All that a complete copy has: files, each with or without `.gz` behind its name, or folders."""
     sha256: Mapping[str, str] = field(default_factory=dict)
     """File -> digest of what is in it, not packed, where one copy is as good as another."""
     installed_at: tuple[Path, ...] = ()
     """Where packages of operating systems put it."""
     debian_package: str | None = None
     """One that has it, to be fetched from where apt looks."""
+    make: Callable[[Path, Path], None] | None = None
+    """Writes `files` into the second folder from what is in the first: an unpacked package or, if
+    there is none, the data set's own folder. None: they are in the package."""
     by_hand: str
     """How to get it without that."""
 
     @property
     def get(self) -> str:
         """What to do for it, in one line."""
-        command = f"`orchestrate data get {self.name}`, or " if self.debian_package else ""
-        return command + self.by_hand
+        command = f"`orchestrate data get {self.name}`"
+        if self.debian_package:
+            return f"{command}, or {self.by_hand}"
+        return f"{self.by_hand}, then {command}" if self.make else self.by_hand
 
     def places(self, data_dir: Path | None) -> list[Path]:
         """Where it is looked for, in this order."""
@@ -64,9 +70,9 @@ class DataSet:
 
 
 def _either(path: Path) -> Path | None:
-    """The file, plain or gzipped."""
+    """The file, plain or gzipped, or the folder."""
     packed = path.with_name(f"{path.name}.gz")
-    return path if path.is_file() else packed if packed.is_file() else None
+    return path if path.exists() else packed if packed.is_file() else None
 
 
 _MNIST_FILES = (
@@ -82,6 +88,7 @@ CATALOGUE: dict[str, DataSet] = {
         DataSet(
             name="mnist",
             about="70,000 handwritten digits of 28x28 pixels, in IDX files",
+            size="12 MB",
             licence="CC BY-SA 3.0",
             files=_MNIST_FILES,
             by_hand="put its four IDX files, gzipped or not, into a folder `mnist`",
@@ -89,6 +96,7 @@ CATALOGUE: dict[str, DataSet] = {
         DataSet(
             name="fashion_mnist",
             about="70,000 garments of 28x28 pixels in 10 classes, in IDX files",
+            size="31 MB",
             licence="MIT",
             files=_MNIST_FILES,
             sha256={

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from orchestrator.records import BadInput
@@ -17,25 +18,37 @@ CHUNK = 2**20
 
 def fetch(entry: DataSet, data_dir: Path) -> Path:
     """Puts the data set into its folder below `data_dir`, and returns that."""
-    if entry.debian_package is None:
+    if entry.debian_package is None and entry.make is None:
         raise BadInput(f"{entry.name} is in no package that could be fetched: {entry.get}.")
     folder = data_dir / entry.name
     data_dir.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that moving it there is one step.
+    # Beside its place, so that files are moved there whole, and only if all of them are right.
     with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", dir=data_dir) as scratch:
-        unpacked = _unpack_debian(entry.debian_package, Path(scratch))
-        whole = Path(scratch) / "whole"
-        whole.mkdir()
+        source, made = folder, Path(scratch) / "made"
+        made.mkdir()
+        if entry.debian_package:
+            source = _unpack_debian(entry.debian_package, Path(scratch))
+        (entry.make or partial(_pick, entry))(source, made)
         for name in entry.files:
-            found = next(iter(sorted(unpacked.rglob(f"{name}*"))), None)
-            if found is None:
-                raise BadInput(f"The package {entry.debian_package} holds no {name}.")
-            check(entry, name, found)
-            shutil.copy2(found, whole / found.name)
-        if folder.exists():
-            shutil.rmtree(folder)
-        whole.replace(folder)
+            check(entry, name, found_in(made, name))
+        folder.mkdir(exist_ok=True)
+        for path in made.iterdir():
+            path.replace(folder / path.name)
     return folder
+
+
+def _pick(entry: DataSet, source: Path, target: Path) -> None:
+    for name in entry.files:
+        path = found_in(source, name)
+        shutil.copy2(path, target / path.name)
+
+
+def found_in(folder: Path, name: str) -> Path:
+    """The file of that name, packed or not, wherever it is below the folder."""
+    found = next(iter(sorted(folder.rglob(f"{name}*"))), None)
+    if found is None:
+        raise BadInput(f"There is no {name} in what was fetched.")
+    return found
 
 
 def check(entry: DataSet, name: str, path: Path) -> None:
