@@ -50,7 +50,10 @@ GoalOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be given again.")
 ]
-DataOption = Annotated[Path | None, typer.Option(help="Where data sets are looked for.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(envvar="ORCHESTRATE_DATA", help="The folder that has a folder per data set."),
+]
 AddressOption = Annotated[
     str | None,
     typer.Option(help="A running Ray cluster: `auto` or HOST:PORT. Default: RAY_ADDRESS, or none."),
@@ -538,18 +541,15 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
 @data_app.command("get")
 def get_data(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    data_dir: Annotated[
-        Path | None, typer.Option(help="The folder to put it in [$ORCHESTRATE_DATA].")
-    ] = None,
+    data_dir: DataOption = None,
 ) -> int:
     """Fetch a data set from where a package has it, and check it."""
-    from orchestrator.workloads.data import FOLDER_VARIABLE, data_set, fetch
+    from orchestrator.workloads.data import data_set, fetch
 
     entry = data_set(name)
-    folder = data_dir or os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        raise BadInput(f"Say where to put it: --data-dir FOLDER, or set ${FOLDER_VARIABLE}.")
-    print(fetch(entry, Path(folder)))
+    if data_dir is None:
+        raise BadInput("Say where to put it: --data-dir FOLDER, or set $ORCHESTRATE_DATA.")
+    print(fetch(entry, data_dir))
     return DONE
 
 

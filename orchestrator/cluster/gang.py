@@ -17,6 +17,7 @@ from ray import tune
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from orchestrator.cluster.folder import UserFolder
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
 from orchestrator.sweep import Resources
 from orchestrator.training import Checkpoint, Ranks, follow, free_port, open_ranks, train
@@ -35,8 +36,7 @@ class GangSettings:
     studies: Sequence[Study]
     resources: Resources
     data_dir: Path | None
-    folder: Path
-    """Where the command was given: what relative paths in the sweep file start from."""
+    folder: UserFolder
     checkpoints: Path
     """Where trials that are not over yet leave their state, if this place is shared."""
     checkpoint_seconds: float
@@ -162,7 +162,7 @@ class Gang(tune.Trainable):
 class _Peer:
     """A rank other than 0."""
 
-    def join(self, rank: int, count: int, host: str, port: int, folder: Path) -> None:
+    def join(self, rank: int, count: int, host: str, port: int, folder: UserFolder) -> None:
         _settle_in(folder)
         self._stack = ExitStack()
         self._ranks = self._stack.enter_context(
@@ -178,13 +178,12 @@ class _Peer:
             os._exit(1)
 
 
-def _settle_in(folder: Path) -> None:
+def _settle_in(folder: UserFolder) -> None:
     """Readies a worker process: one core each, and paths that mean what they mean to the user."""
     torch.set_num_threads(1)
     # Tune would move to a folder of the trial's, now and again before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    if folder.is_dir():
-        os.chdir(folder)
+    folder.enter()
 
 
 def _start_peer(rank: int) -> Any:

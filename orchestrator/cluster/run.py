@@ -16,6 +16,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from orchestrator.cluster.connect import Cluster, fit_resources
+from orchestrator.cluster.folder import UserFolder
 from orchestrator.cluster.gang import FINISHED, Gang, GangSettings
 from orchestrator.progress import Progress
 from orchestrator.records import FinishedTrial, Outcome, Study, SweepFailed, Trial
@@ -53,8 +54,8 @@ def run_trials(
     settings = GangSettings(
         studies=tuple(studies),
         resources=resources,
-        data_dir=data_dir,
-        folder=Path.cwd(),
+        data_dir=data_dir and data_dir.resolve(),
+        folder=UserFolder.here({study.workload for study in studies}),
         checkpoints=run.path.resolve() / "checkpoints",
         checkpoint_seconds=checkpoint_seconds,
     )

@@ -14,8 +14,8 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer, out_of_memory
 from orchestrator.workloads import Split, Workload
 
-EVALUATION_BATCH = 4096
-"""Examples put through the model at once."""
+EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 4096}
+"""How many are put through the model at once. On a CPU, what fits its caches is twice as fast."""
 
 
 @dataclass(kw_only=True)
@@ -24,9 +24,9 @@ class Evaluator:
     splits: Mapping[str, Split]
     extras: Extras
     ranks: Ranks
-    at_once: int = EVALUATION_BATCH
 
     def __post_init__(self) -> None:
+        self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
         self._subset = self._train_subset()
 
     def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:

@@ -1,0 +1,52 @@
+"""The folder where the command was given, and what workers on other machines need of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserFolder:
+    path: Path
+    """What relative paths in a sweep file start from."""
+    code: Mapping[str, bytes]
+    """The workloads of the user's own: paths below the folder, and what is in those files."""
+
+    @classmethod
+    def here(cls, workloads: Iterable[str]) -> UserFolder:
+        path = Path.cwd()
+        places = [name.partition("?")[0].rpartition(":")[0] for name in workloads]
+        files = {file for place in places if place for file in _files(path, place)}
+        code = {str(file.relative_to(path)): file.read_bytes() for file in sorted(files)}
+        return cls(path=path, code=code)
+
+    def enter(self) -> None:
+        """Makes it the current folder, or on a machine that has it not, or not as it is here, one
+        that holds a copy of the code."""
+        if self.path.is_dir() and all(_same(self.path / n, c) for n, c in self.code.items()):
+            os.chdir(self.path)
+        elif self.code:
+            copy = Path(tempfile.mkdtemp(prefix="orchestrate-code-"))
+            for name, content in self.code.items():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                (copy / name).write_bytes(content)
+            os.chdir(copy)
+
+
+def _files(folder: Path, place: str) -> list[Path]:
+    """The Python files below `folder` that belong to FILE.py or to the package of a module; none
+    for what is installed or lies elsewhere, which each machine must have."""
+    if place.endswith(".py"):
+        found = [(folder / place).resolve()]
+    else:
+        top = folder / place.partition(".")[0]
+        found = [*top.rglob("*.py")] if top.is_dir() else [top.with_suffix(".py")]
+    return [file for file in found if file.is_file() and file.is_relative_to(folder)]
+
+
+def _same(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
