@@ -9,7 +9,7 @@ import pytest
 from conftest import orchestrate
 
 from orchestrator.records import BadInput
-from orchestrator.sweep import differences, find_sweep_file, load_sweep, plan
+from orchestrator.sweep import SWEEPS, differences, find_sweep_file, load_sweep, plan
 
 SweepFile = Callable[..., Path]
 
@@ -181,8 +181,16 @@ def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None
     assert differences(one, other) == ["search.trials: 3 there, 9 here"]
 
 
-def test_the_sweeps_that_come_along_are_valid() -> None:
-    quickstart = plan(load_sweep(find_sweep_file(None)))
-    assert len(quickstart.studies) == 21
+@pytest.mark.parametrize("name", sorted(path.stem for path in SWEEPS.glob("*.yaml")))
+def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> None:
+    overrides = ["batch_sizes=[2]"]
+    sweep = load_sweep(find_sweep_file(name), overrides)
+    studies = plan(sweep, small_data).studies
+    assert sweep.name == name
+    assert len(studies) == len(sweep.workloads) * len(sweep.recipes)
+
+
+def test_without_a_name_it_is_the_quickstart() -> None:
+    assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
     with pytest.raises(BadInput, match="Did you mean 'quickstart'"):
         find_sweep_file("quickstrat")

@@ -1,0 +1,307 @@
+"""Photographs in folders and shards, broken ones too, and the workloads that train on them."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import make_data
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.metrics import average_precision_score
+from torch import nn
+
+from orchestrator.records import BadInput
+from orchestrator.workloads import load_workload
+from orchestrator.workloads.data.image_folders import (
+    Images,
+    class_folders,
+    read_classes,
+    read_multiple_classes,
+)
+
+SEEDS = torch.tensor([3, 1, 4, 1, 5])
+INDEX = torch.arange(5)
+
+
+def picture(seed: int, size: tuple[int, int] = (50, 40), kind: str = "JPEG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(256, size=(*size[::-1], 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def tar(members: dict[str, bytes], **options: object) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", **options) as shard:
+        for name, content in members.items():
+            header = tarfile.TarInfo(name)
+            header.size, header.mtime = len(content), 0.5  # which takes a header of its own
+            shard.addfile(header, io.BytesIO(content))
+    return file.getvalue()
+
+
+GOOD = {"a.jpg": picture(0), "a.cls": b"3\n", "b.png": picture(1, kind="PNG"), "b.cls": b"0"}
+
+
+def shards(folder: Path, *contents: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, content in enumerate(contents):
+        (folder / f"{number}.tar").write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def imagenet(tmp_path: Path) -> Path:
+    make_data.make_imagenet(tmp_path / "imagenet")
+    return tmp_path / "imagenet"
+
+
+def test_shards_and_folders_hold_the_same(imagenet: Path, tmp_path: Path) -> None:
+    names = class_folders(imagenet / "train")
+    files = sorted((imagenet / "train").glob("*/*"))
+    members: dict[str, bytes] = {}
+    for path in files:
+        members[f"{path.stem}.jpg"] = path.read_bytes()
+        members[f"{path.stem}.cls"] = str(names.index(path.parent.name)).encode()
+    packed = list(members.items())
+    folder = shards(tmp_path / "shards", tar(dict(packed[:40])), tar(dict(packed[40:])))
+    one = read_classes(imagenet / "train", names, 1000)
+    other = read_classes(folder, [], 1000)
+    assert len(one) == len(other) == 70
+    assert one.classes.tolist() == other.classes.tolist()
+    index = torch.tensor([0, 69, 19, 20, 33])
+    for seeds in (None, SEEDS):
+        assert torch.equal(*(images.pixels(index, 32, seeds, 2) for images in (one, other)))
+
+
+@pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
+    long = "é" * 120
+    names = {f"{long}{key}{end}": content for key in "xy" for end, content in (
+        (".jpg", picture(0)), (".cls", b"1"))}  # fmt: skip
+    images = read_classes(shards(tmp_path / "s", tar(names, format=kind)), [], 10)
+    assert images.classes.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no tar file, or is damaged at byte 0: empty header"),
+        (picture(0), "is no tar file, or is damaged at byte 0"),
+        (tar(GOOD)[:2600], "should have .* bytes from byte 1,536 on, but the file has 2,600"),
+        (tar(GOOD).rstrip(b"\0"), "damaged at byte"),
+        (tar(GOOD)[:1024], "is damaged"),
+        (tar(GOOD).replace(b"a.cls", b"b.cls", 1), "damaged at byte"),
+        (tar({"a.jpg": b"x"}), "a must have an image and a .cls, but has only one"),
+        (tar({"a.cls": b"1"}), "a must have an image and a .cls, but has only one"),
+        (tar({**GOOD, "a.png": b"x"}), "holds a.png twice"),
+        (tar({**GOOD, "a.cls": b"10"}), "a.cls: classes must be numbers from 0 to 9, not '10'"),
+        (tar({**GOOD, "a.cls": b"-1"}), "numbers from 0 to 9"),
+        (tar({**GOOD, "a.cls": b"9" * 5000}), "numbers from 0 to 9"),
+        (tar({**GOOD, "a.cls": b"\xff"}), "numbers from 0 to 9"),
+        (tar({**GOOD, "a.cls": b"1 2"}), "there must be one class, not '1 2'"),
+        (tar({**GOOD, "a.cls": b""}), "there must be one class, not ''"),
+        (tar({}), "holds no images"),
+    ],
+)
+def test_broken_shards_are_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as refusal:
+        read_classes(shards(tmp_path / "train", content), [], 10)
+    assert str(tmp_path / "train") in str(refusal.value)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 2**16), st.binary(min_size=1, max_size=600))
+def test_no_bytes_crash_the_reader(tmp_path: Path, place: int, junk: bytes) -> None:
+    content = bytearray(tar(GOOD))
+    place %= len(content)
+    content[place : place + len(junk)] = junk
+    refused = None
+    try:
+        images = read_classes(shards(tmp_path / "train", bytes(content)), [], 10)
+        images.pixels(torch.arange(len(images)), 8, None, 1)
+    except BadInput as refusal:
+        refused = str(refusal)
+    assert refused is None or str(tmp_path / "train") in refused
+
+
+def test_an_image_that_cannot_be_decoded_is_refused_by_name(imagenet: Path) -> None:
+    names = class_folders(imagenet / "train")
+    images = read_classes(imagenet / "train", names, 1000)
+    path = imagenet / "train" / names[0] / "train_0.JPEG"
+    for content in (path.read_bytes()[:-500], b"junk", b""):
+        path.write_bytes(content)
+        with pytest.raises(BadInput, match=f"{path} can't be decoded"):
+            images.pixels(INDEX, 32, None, 1)
+    path.unlink()
+    with pytest.raises(BadInput, match=r"can't be decoded: .*No such file"):
+        images.pixels(INDEX, 32, None, 1)
+
+
+def test_impossible_folders_are_refused(imagenet: Path, tmp_path: Path) -> None:
+    names = class_folders(imagenet / "train")
+    with pytest.raises(BadInput, match="at most 9 class folders, not 10"):
+        read_classes(imagenet / "train", names, 9)
+    with pytest.raises(BadInput, match="n00000009 is no class of those trained on"):
+        read_classes(imagenet / "val", names[:9], 1000)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="holds no images"):
+        read_classes(tmp_path / "empty", [], 1000)
+    with pytest.raises(BadInput, match="can't be read: Not a directory"):
+        class_folders(imagenet / "train" / names[0] / "train_0.JPEG")
+
+
+def test_several_classes_from_tables_and_shards(tmp_path: Path) -> None:
+    make_data.make_open_images(tmp_path)
+    images = read_multiple_classes(tmp_path / "val", 11)
+    assert [images.classes_of(i).tolist() for i in (0, 3, 15)] == [[0, 1], [3, 4], [5, 6]]
+    packed = shards(tmp_path / "s", tar({**GOOD, "a.cls": b"7, 2", "b.cls": b""}))
+    images = read_multiple_classes(packed, 11)
+    assert [images.classes_of(i).tolist() for i in range(2)] == [[7, 2], []]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (None, "val.csv can't be read: .*No such file"),
+        ("image\na.jpg\n", "must have the columns image and classes"),
+        ("image,classes\na.jpg\n", "must have the columns image and classes"),
+        ("image,classes\na.jpg,1,2\n", "must have the columns image and classes"),
+        ("image,classes\na.jpg,1 11\n", "val.csv, a.jpg: classes must be numbers from 0 to 10"),
+        ("image,classes\n", "holds no images"),
+        (b"image,classes\n\xff,1\n", "can't be read"),
+    ],
+)
+def test_broken_tables_are_refused(tmp_path: Path, table: str | bytes | None, message: str) -> None:
+    (tmp_path / "val").mkdir()
+    if table is not None:
+        content = table if isinstance(table, bytes) else table.encode()
+        (tmp_path / "val.csv").write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        read_multiple_classes(tmp_path / "val", 11)
+
+
+def pixels_of(
+    content: bytes, tmp_path: Path, seeds: torch.Tensor | None, side: int
+) -> torch.Tensor:
+    (tmp_path / "one.png").write_bytes(content)
+    images = Images.at(tmp_path, [("one.png", 0, -1)], [[0]])
+    index = torch.zeros(1 if seeds is None else len(seeds), dtype=torch.int64)
+    return images.pixels(index, side, seeds, 1)
+
+
+def test_random_parts_depend_on_seeds_alone(tmp_path: Path) -> None:
+    content = picture(0, kind="PNG")
+    pixels = pixels_of(content, tmp_path, SEEDS, 32)
+    torch.manual_seed(9)
+    assert torch.equal(pixels[[2, 0]], pixels_of(content, tmp_path, SEEDS[[2, 0]], 32))
+    assert torch.equal(pixels[1], pixels[3])
+    assert not torch.equal(pixels[0], pixels[1])
+
+
+def test_random_parts_cover_what_they_should(tmp_path: Path) -> None:
+    across, down = np.meshgrid(np.arange(200), np.arange(160))
+    file = io.BytesIO()
+    ramps = np.stack([across, down, 0 * down], axis=2).astype(np.uint8)
+    Image.fromarray(ramps).save(file, "PNG")
+    parts = pixels_of(file.getvalue(), tmp_path, torch.arange(500), 16).float()
+    rise = parts[:, 0, 0, -1] - parts[:, 0, 0, 0]
+    width, height = rise.abs() * 16 / 15, (parts[:, 1, -1, 0] - parts[:, 1, 0, 0]) * 16 / 15
+    area = width * height / (200 * 160)
+    assert float((rise < 0).float().mean()) == pytest.approx(0.5, abs=0.1)
+    assert 0.06 < float(area.min()) < 0.14
+    assert 0.8 < float(area.max()) < 1.05
+    assert 0.7 < float((width / height).min()) < float((width / height).max()) < 1.42
+    assert float(width.log().sub(height.log()).mean()) == pytest.approx(0, abs=0.05)
+
+
+def test_evaluation_looks_at_the_middle(tmp_path: Path) -> None:
+    pixels = pixels_of(picture(0, (512, 256), "PNG"), tmp_path, None, 224)
+    whole = np.array(Image.open(tmp_path / "one.png"))[16:240, 144:368]
+    assert torch.equal(pixels[0], torch.from_numpy(whole).permute(2, 0, 1))
+
+
+def test_images_are_split_as_published(tmp_path: Path) -> None:
+    make_data.make_cifar10(tmp_path / "cifar10")
+    make_data.make_imagenet(tmp_path / "imagenet")
+
+    def sizes(name: str) -> dict[str, int]:
+        return {k: v.size for k, v in load_workload(name).data(tmp_path).items()}
+
+    assert sizes("cifar10/resnet_8") == {"train": 270, "val": 30, "test": 60}
+    assert sizes("cifar10/resnet_8?split=50000&classes=5") == {"train": 150, "test": 30}
+    assert sizes("imagenet/vgg_11") == {"train": 67, "val": 3, "test": 16}
+    assert sizes("imagenet/vgg_11?classes=5") == {"train": 34, "val": 1, "test": 10}
+
+
+def test_no_image_is_trained_on_and_validated(tmp_path: Path) -> None:
+    make_data.make_imagenet(tmp_path / "imagenet")
+    splits = load_workload("imagenet/resnet_50?image_size=32").data(tmp_path)
+    seen = [
+        row.numpy().tobytes()
+        for name in ("train", "val")
+        for row in splits[name].batch(torch.arange(splits[name].size))[0]
+    ]
+    assert len(set(seen)) == len(seen) == 70
+
+
+def test_cifar10_is_standardised_and_augmented_if_asked_for(tmp_path: Path) -> None:
+    make_data.make_cifar10(tmp_path / "cifar10")
+    train = load_workload("cifar10/resnet_8").data(tmp_path)["train"]
+    inputs, _ = train.batch(torch.arange(270))
+    torch.testing.assert_close(inputs.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(inputs.std(dim=(0, 2, 3)), torch.ones(3))
+    assert not train.seeded
+    for name in ("resnet_32", "resnet_50", "resnet_8?augment=true"):
+        assert load_workload(f"cifar10/{name}").data(tmp_path)["train"].seeded
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("cifar10/resnet_8", 77_706),
+        ("cifar10/resnet_32", 466_906),
+        ("cifar10/resnet_50", 23_520_842),
+        ("imagenet/resnet_50", 25_557_032),
+        ("imagenet/vgg_11", 132_863_336),
+        ("open_images/resnet_50", 25_557_032 + (7186 - 1000) * 2049),
+    ],
+)
+def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = load_workload(name).model()
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar10/resnet_8?split=0", "`split` must be from 1 to 50,000"),
+        ("imagenet/resnet_50?classes=1001", "`classes` must be from 2 to 1,000"),
+        ("open_images/resnet_50?image_size=31", "`image_size` must be from 32"),
+        ("imagenet/vgg_11?workers=-1", "`workers` must be from 0"),
+    ],
+)
+def test_impossible_options_are_refused(name: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_workload(name)
+
+
+@pytest.mark.parametrize("bias", [-6.0, 0.0, 3.0])
+def test_average_precision_is_that_of_all_pairs(bias: float) -> None:
+    workload = load_workload("open_images/resnet_50?classes=50")
+    generator = torch.Generator().manual_seed(0)
+    present = torch.rand(200, 50, generator=generator) < 0.05
+    logits = torch.randn(200, 50, generator=generator) * 2 + 2 * present + bias
+    metrics = workload.metrics(nn.Identity(), (logits, present))
+    assert {len(values) for values in metrics.values()} == {200}
+    summary = workload.summary({name: values.mean(dim=0) for name, values in metrics.items()})
+    true = average_precision_score(present.flatten(), logits.flatten())
+    assert float(summary["average_precision"]) == pytest.approx(true, abs=1e-3)
+    assert float(summary["loss"]) == pytest.approx(
+        float(nn.BCEWithLogitsLoss()(logits, present.float())), rel=1e-5
+    )

@@ -1,0 +1,233 @@
+"""Images in files, or in tar shards laid out as WebDataset does: `KEY.jpg` and, for its classes,
+`KEY.cls`. Shards are gone through once; then an image is a place in a file, read when needed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.augmentation import uniforms
+
+SUFFIXES = (".jpeg", ".jpg", ".png")
+CENTRE = 224 / 256
+"""What is evaluated: the middle of an image, with this share of its shorter side."""
+AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
+"""What is trained on: a part of an image with this share of its area and this width for a height,
+if one of so many attempts lies within the image (Szegedy et al. 2014, arXiv:1409.4842)."""
+UNIFORMS = 4 * ATTEMPTS + 1
+
+Place = tuple[str, int, int]
+"""A file below the folder, where in it an image begins, and its bytes: -1 for all."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """Where the images of a split are, in arrays: worker processes share what isn't an object."""
+
+    folder: Path
+    files: NDArray[np.bytes_]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    """Those of the first image, of the second, and so on."""
+    ends: NDArray[np.int64]
+    """Where in `classes` those of an image end."""
+
+    @classmethod
+    def at(cls, folder: Path, places: Sequence[Place], classes: Sequence[Sequence[int]]) -> Images:
+        if not places:
+            raise BadInput(f"{folder} holds no images.")
+        files, starts, sizes = zip(*places, strict=True)
+        return cls(
+            folder,
+            np.array([os.fsencode(file) for file in files]),
+            np.array(starts),
+            np.array(sizes),
+            np.array([c for several in classes for c in several], dtype=np.int64),
+            np.cumsum([len(several) for several in classes]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def classes_of(self, example: int) -> NDArray[np.int64]:
+        return self.classes[self.ends[example - 1] if example else 0 : self.ends[example]]
+
+    def pixels(self, index: Tensor, side: int, seeds: Tensor | None, threads: int) -> Tensor:
+        """Bytes [N, 3, side, side]: of the middle of each image or, for a seed, of a random part,
+        mirrored half of the time."""
+        random = [None] * len(index) if seeds is None else uniforms(seeds, UNIFORMS).tolist()
+        pixels = torch.empty(len(index), side, side, 3, dtype=torch.uint8)
+
+        def decode(row: int) -> None:
+            pixels[row] = torch.from_numpy(self._decoded(int(index[row]), side, random[row]))
+
+        # A process that does nothing but this needs no threads; the one that evaluates does.
+        with ThreadPoolExecutor(1 if get_worker_info() else max(1, threads)) as pool:
+            list(pool.map(decode, range(len(index))))
+        return pixels.permute(0, 3, 1, 2).contiguous()
+
+    def _decoded(self, example: int, side: int, random: list[float] | None) -> NDArray[np.uint8]:
+        from PIL import Image
+
+        path = self.folder / os.fsdecode(self.files[example])
+        start, size = int(self.starts[example]), int(self.sizes[example])
+        try:
+            with path.open("rb") as file:
+                file.seek(start)
+                image = Image.open(io.BytesIO(file.read(size))).convert("RGB")
+        # Decoders raise whatever they come across in a broken file.
+        except Exception as error:
+            place = path if size < 0 else f"{path}, at byte {start:,},"
+            raise BadInput(f"The image {place} can't be decoded: {error}. Get it anew.") from None
+        box = _centre(*image.size) if random is None else _random_part(*image.size, random)
+        part = np.array(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
+        return part[:, ::-1].copy() if random is not None and random[-1] < 0.5 else part
+
+
+Box = tuple[float, float, float, float]
+
+
+def _centre(width: int, height: int) -> Box:
+    """Left, top, right and bottom of what evaluation looks at. Cutting first and resizing then
+    saves a step."""
+    side = CENTRE * min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side
+
+
+def _random_part(width: int, height: int, random: list[float]) -> Box:
+    for attempt in range(ATTEMPTS):
+        area, aspect, across, down = random[4 * attempt : 4 * attempt + 4]
+        area = width * height * (AREA[0] + area * (AREA[1] - AREA[0]))
+        aspect = ASPECT[0] * (ASPECT[1] / ASPECT[0]) ** aspect
+        wide, high = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < wide <= width and 0 < high <= height:
+            left, top = int(across * (width - wide + 1)), int(down * (height - high + 1))
+            return left, top, left + wide, top + high
+    return _centre(width, height)
+
+
+def class_folders(folder: Path) -> list[str]:
+    """The names of the folders in a folder, in the order in which classes are numbered."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError as error:
+        raise BadInput(f"{folder} can't be read: {error.strerror}.") from None
+
+
+def read_classes(folder: Path, names: Sequence[str], classes: int) -> Images:
+    """A split with one class per image: folders of these `names`, or shards."""
+    if shards := sorted(folder.glob("*.tar")):
+        return _from_shards(folder, shards, classes, single=True)
+    if unknown := sorted({*class_folders(folder)} - {*names}):
+        raise BadInput(f"{folder / unknown[0]} is no class of those trained on.")
+    if len(names) > classes:
+        raise BadInput(f"{folder} must have at most {classes:,} class folders, not {len(names):,}.")
+    places: list[Place] = []
+    labels: list[tuple[int]] = []
+    for number, name in enumerate(names):
+        if not (folder / name).is_dir():
+            continue
+        with os.scandir(folder / name) as entries:
+            files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
+        places += [(f"{name}/{file}", 0, -1) for file in files]
+        labels += [(number,)] * len(files)
+    return Images.at(folder, places, labels)
+
+
+def read_multiple_classes(folder: Path, classes: int) -> Images:
+    """A split with any number of classes per image: shards, or image files listed in a table
+    beside the folder (`train.csv`: `image,classes`, with classes such as `3 17`)."""
+    if shards := sorted(folder.glob("*.tar")):
+        return _from_shards(folder, shards, classes, single=False)
+    table = folder.with_suffix(".csv")
+    places: list[Place] = []
+    labels = []
+    try:
+        with table.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if None in row or None in row.values() or {"image", "classes"} - {*row}:
+                    raise BadInput(f"{table} must have the columns image and classes, not {row}.")
+                place = f"{table}, {row['image']}"
+                places.append((row["image"], 0, -1))
+                labels.append(_classes(row["classes"], classes, place, single=False))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{table} can't be read: {error}.") from None
+    return Images.at(folder, places, labels)
+
+
+def _classes(text: str, classes: int, place: str, *, single: bool) -> list[int]:
+    words = text.replace(",", " ").split()
+    if any(not re.fullmatch(r"[0-9]{1,9}", word) or int(word) >= classes for word in words):
+        raise BadInput(f"{place}: classes must be numbers from 0 to {classes - 1:,}, not {text!r}.")
+    if single and len(words) != 1:
+        raise BadInput(f"{place}: there must be one class, not {text!r}.")
+    return [int(word) for word in words]
+
+
+def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: bool) -> Images:
+    places: list[Place] = []
+    labels = []
+    for shard in shards:
+        images: dict[str, Place] = {}
+        texts: dict[str, str] = {}
+        with shard.open("rb") as file:
+            for name, start, size in _members(shard, file.fileno()):
+                key, suffix = os.path.splitext(name)
+                if key in (texts if suffix == ".cls" else images):
+                    raise BadInput(f"{shard} is corrupt: it holds {name} twice.")
+                if suffix == ".cls":
+                    texts[key] = os.pread(file.fileno(), size, start).decode("ascii", "replace")
+                elif suffix.lower() in SUFFIXES:
+                    images[key] = (shard.name, start, size)
+        if lonely := sorted({*images} ^ {*texts}):
+            raise BadInput(f"{shard}: {lonely[0]} must have an image and a .cls, but has only one.")
+        places += images.values()
+        labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
+    return Images.at(folder, places, labels)
+
+
+def _members(path: Path, file: int) -> Iterator[tuple[str, int, int]]:
+    """Name, first byte and size of each file in a tar that is open as `file`. The standard library
+    would take a shard that ends early, or is damaged in the middle, for a shorter one."""
+    length, at, long_name = os.fstat(file).st_size, 0, ""
+    while (header := os.pread(file, tarfile.BLOCKSIZE, at)) != bytes(tarfile.BLOCKSIZE):
+        try:
+            member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        except tarfile.HeaderError as error:
+            raise BadInput(
+                f"{path} is no tar file, or is damaged at byte {at:,}: {error}. Get it anew."
+            ) from None
+        start = at + tarfile.BLOCKSIZE
+        if not 0 <= member.size <= length - start:
+            raise BadInput(
+                f"{path} is damaged: {member.name} should have {member.size:,} bytes from byte "
+                f"{start:,} on, but the file has {length:,} in all. Get it anew."
+            )
+        if member.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+            content = os.pread(file, member.size, start).decode("utf-8", "surrogateescape")
+            found = re.search(
+                r"\d+ path=(.+)\n" if member.type == tarfile.XHDTYPE else r"[^\0]+", content
+            )
+            long_name = found[found.re.groups] if found else ""
+        elif member.isreg():
+            yield long_name or member.name, start, member.size
+            long_name = ""
+        at = start + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE

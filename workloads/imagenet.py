@@ -1,0 +1,218 @@
+"""ImageNet and Open Images: photographs in files or tar shards, decoded as they are needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.augmentation import Batch
+from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.image_folders import (
+    Images,
+    class_folders,
+    read_classes,
+    read_multiple_classes,
+)
+from orchestrator.workloads.models import resnet_50, vgg_11
+from orchestrator.workloads.splits import Loaded, Split, Subset
+
+CLASSES = 1000
+TRAIN, HELD_OUT = 1_281_167, 50_045
+"""ImageNet's training images, and those of them that validate (Shallue et al.)."""
+
+OPEN_CLASSES = 7186
+"""Open Images' "trainable" ones, as far as we recall."""
+
+SMALLEST = 32
+"""Pixels each way: both networks make images 32 times smaller."""
+
+BINS, LIMIT = 2048, 16.0
+"""Average precision is that of logits rounded to so many bins, from -LIMIT to LIMIT."""
+
+
+@dataclass(frozen=True)
+class Photographs(Workload):
+    """Batches are (bytes [N, 3, image_size, image_size], targets)."""
+
+    image_size: int = 224
+    workers: int = 8
+    """Processes per rank that decode images, at most as many as there are cores."""
+
+    evaluation_spacing: ClassVar[float] = 0.05
+    most_classes: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("classes", 2, self.most_classes),
+            ("image_size", SMALLEST, 4096),
+            ("workers", 0, 1024),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise BadInput(
+                    f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
+                )
+
+    def _split(self, images: Images, targets: Callable[[Tensor], Tensor]) -> Loaded:
+        workers = min(self.workers, os.cpu_count() or 1)
+
+        def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
+            return images.pixels(index, self.image_size, seeds, workers), targets(index)
+
+        return Loaded(fetch, len(images), fetch_drawn=fetch, workers=workers)
+
+
+class Standardised(nn.Module):
+    """Bytes to numbers around 0, with the usual means and deviations of ImageNet's colours. Images
+    travel as bytes, in a quarter of the memory of floats."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, colours in (
+            ("mean", (0.485, 0.456, 0.406)),
+            ("deviation", (0.229, 0.224, 0.225)),
+        ):
+            self.register_buffer(name, 255 * torch.tensor(colours).view(3, 1, 1), persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return (pixels - self.mean) / self.deviation
+
+
+@dataclass(frozen=True)
+class ImageNet(Photographs, Classification):
+    """Of the training images a seeded choice validates; the official validation images test."""
+
+    classes: int = CLASSES
+    """Only the first so many classes."""
+
+    most_classes: ClassVar[int] = CLASSES
+    # Looking at 50,045 images costs what training 16,700 does, a fifth of both.
+    evaluation_min_examples: ClassVar[int] = 66_700
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        files = data_set("imagenet").need(data_dir)
+        names = class_folders(files["train"])
+        images, test = (read_classes(files[part], names, CLASSES) for part in ("train", "val"))
+        # Small copies for trying things out are cut in the same proportion.
+        held_out = max(1, round(len(images) * HELD_OUT / TRAIN))
+        chosen = np.random.default_rng(0).permutation(len(images))
+        return {
+            "train": self._some_of(images, np.sort(chosen[held_out:])),
+            "val": self._some_of(images, np.sort(chosen[:held_out])),
+            "test": self._some_of(test, np.arange(len(test))),
+        }
+
+    def _some_of(self, images: Images, index: np.ndarray) -> Split:
+        labels = torch.from_numpy(images.classes)
+        kept = index[images.classes[index] < self.classes]
+        return Subset(self._split(images, lambda i: labels[i]), torch.from_numpy(kept))
+
+
+class ImageNetResNet50(ImageNet):
+    """ResNet-50 with ghost batch norm on ImageNet."""
+
+    goal: ClassVar[str] = "val/error < 0.25"
+    # A quarter more than the published runs took, at the smallest and at the largest batch size.
+    budget: ClassVar[Mapping[str, float]] = {"epochs": 90, "at_least_steps": 8000}
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(Standardised(), resnet_50(self.classes))
+
+
+class ImageNetVGG11(ImageNet):
+    """VGG-11 without batch norm on ImageNet."""
+
+    goal: ClassVar[str] = "val/error < 0.35"
+    budget: ClassVar[Mapping[str, float]] = {"epochs": 55, "at_least_steps": 17_000}
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(Standardised(), vgg_11(self.classes))
+
+
+@dataclass(frozen=True)
+class OpenImagesResNet50(Photographs):
+    """ResNet-50 with ghost batch norm on Open Images: each class is there or not, by sigmoid."""
+
+    classes: int = OPEN_CLASSES
+    """Only the first so many classes."""
+
+    goal: ClassVar[str] = "val/average_precision > 0.31"
+    budget: ClassVar[Mapping[str, float]] = {"epochs": 15, "at_least_steps": 9000}
+    # Looking at 41,620 images costs what training 13,900 does, a fifth of both.
+    evaluation_min_examples: ClassVar[int] = 55_500
+    most_classes: ClassVar[int] = OPEN_CLASSES
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        folders = data_set("open_images").need(data_dir)
+        return {
+            name: self._multiple(read_multiple_classes(folder, OPEN_CLASSES))
+            for name, folder in folders.items()
+        }
+
+    def _multiple(self, images: Images) -> Loaded:
+        def targets(index: Tensor) -> Tensor:
+            present = torch.zeros(len(index), OPEN_CLASSES, dtype=torch.bool)
+            for row, example in zip(present, index.tolist(), strict=True):
+                row[images.classes_of(example)] = True
+            return present[:, : self.classes]
+
+        return self._split(images, targets)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(Standardised(), resnet_50(self.classes))
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Sigmoid cross entropy, the mean over the classes."""
+        pixels, present = batch
+        return _cross_entropy(model(pixels), present)
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        pixels, present = batch
+        logits = model(pixels)
+        place = ((logits.nan_to_num() + LIMIT) * (BINS / (2 * LIMIT))).long().clamp(0, BINS - 1)
+        counts = logits.new_zeros(len(logits), BINS)
+        return {
+            "loss": _cross_entropy(logits, present),
+            "all": counts.scatter_add(1, place, torch.ones_like(logits)),
+            "present": counts.scatter_add(1, place, present.to(logits.dtype)),
+        }
+
+    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        return {
+            "loss": means["loss"],
+            "average_precision": average_precision(means["present"], means["all"]),
+        }
+
+
+def _cross_entropy(logits: Tensor, present: Tensor) -> Tensor:
+    losses = functional.binary_cross_entropy_with_logits(
+        logits, present.to(logits.dtype), reduction="none"
+    )
+    return losses.mean(dim=1)
+
+
+def average_precision(present: Tensor, all_of: Tensor) -> Tensor:
+    """Over all pairs of image and class together, from counts of those `present`, and of `all_of`
+    them, in bins of rising scores: the mean precision at which each present one is found."""
+    found, seen = present.flip(0).cumsum(0), all_of.flip(0).cumsum(0)
+    precision = found / seen.clamp(min=1e-9)
+    return (precision * present.flip(0)).sum() / present.sum()
+
+
+REGISTERED: dict[str, type[Workload]] = {
+    "imagenet/resnet_50": ImageNetResNet50,
+    "imagenet/vgg_11": ImageNetVGG11,
+    "open_images/resnet_50": OpenImagesResNet50,
+}
