@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import make_data
 import pytest
 import torch
 import yaml
@@ -85,6 +86,14 @@ def train_on_pair() -> Iterator[Callable[..., tuple[list[Measurement], Outcome]]
 
         yield run
         ranks.from_first(None)
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small copy of every data set, in its real format."""
+    folder = tmp_path_factory.mktemp("data")
+    make_data.main(folder)
+    return folder
 
 
 @pytest.fixture

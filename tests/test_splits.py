@@ -1,4 +1,6 @@
 import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
 
 import models
 import pytest
@@ -7,6 +9,8 @@ from conftest import make_trial, run_trial
 
 from orchestrator.workloads import (
     Loaded,
+    Split,
+    Subset,
     Tensors,
     example_seeds,
     examples_of,
@@ -57,6 +61,47 @@ def test_loaded_trains_like_resident_and_leaves_no_process() -> None:
     loaded, _ = run_trial(make_trial(models.name(models.FromFiles), batch_size=13))
     assert [m.metrics for m in loaded] == [m.metrics for m in resident]
     assert multiprocessing.active_children() == before
+
+
+class FetchedForTraining(models.Augmented):
+    """The same again, made by whoever fetches it."""
+
+    def data(self, data_dir: Path | None) -> dict[str, Split]:
+        splits = dict(super().data(data_dir))
+        plain = Tensors(*splits["train"].tensors)  # type: ignore[attr-defined]
+
+        def fetch_drawn(index: torch.Tensor, seeds: torch.Tensor) -> models.Batch:
+            return models.shift_and_flip(plain.batch(index), seeds)
+
+        return {**splits, "train": Loaded(plain.batch, 100, fetch_drawn=fetch_drawn)}
+
+
+@pytest.mark.parametrize("options", ["", "?train_examples=60"])
+def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
+    options: str, train_on_pair: Callable[..., tuple]
+) -> None:
+    def losses(run: Callable[..., tuple], workload: str) -> list[float]:
+        trial = make_trial(f"{workload}{options}", batch_size=13)
+        return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
+
+    resident = losses(run_trial, models.name(models.Augmented))
+    for workload in (models.name(models.FromFiles), f"{__file__}:FetchedForTraining"):
+        assert losses(run_trial, workload) == resident
+        assert losses(train_on_pair, workload) == pytest.approx(resident, rel=1e-4)
+
+
+@pytest.mark.parametrize("split", [models.Augmented, models.FromFiles, FetchedForTraining])
+def test_a_subset_draws_what_its_split_would(split: type[models.Small]) -> None:
+    whole = split().data(None)["train"]
+    some = Subset(Subset(whole, torch.tensor([90, 5, 70, 2])), torch.tensor([3, 1, 2]))
+    seeds = example_seeds(1, torch.arange(2))
+    assert (some.size, some.seeded) == (3, True)
+    for drawn in ((), (seeds,)):
+        expected = whole.batch(torch.tensor([70, 2]), *drawn)
+        draw = (torch.tensor([2, 0]), *drawn)
+        assert all(map(torch.equal, some.batch(*draw), expected))
+        (batch,) = some.to(torch.device("cpu")).batches([draw])
+        assert all(map(torch.equal, batch, expected))
 
 
 def test_a_torch_data_set_can_be_loaded() -> None:
