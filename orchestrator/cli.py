@@ -510,7 +510,7 @@ app.add_typer(data_app, name="data")
 def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
     """The data sets: present or not, where they are looked for, how to get them."""
     from orchestrator.terminal import describe, print_table
-    from orchestrator.workloads.data import CATALOGUE
+    from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
         return DONE
@@ -533,7 +533,9 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
         return DONE
     for line in found:
         line["present"] = line["present"] or "no"
-        line["looked for in"] = "\n".join(line["looked for in"])
+        line["looked for in"] = (
+            line["looked for in"] or f"give --data-dir or set ${FOLDER_VARIABLE}"
+        )
     print_table(describe(found))
     return DONE
 
@@ -557,7 +559,7 @@ def get_data(
 def spaces(as_json: JsonOption = False) -> int:
     """The optimizers, the ranges in which they are searched, and all that can be set besides."""
     from orchestrator.search import SEARCH_SPACES, known_spaces
-    from orchestrator.terminal import describe, print_table
+    from orchestrator.terminal import describe, meanings, print_table
     from orchestrator.training import GENERAL, accepted_by
     from orchestrator.yaml_files import read_yaml
 
@@ -576,7 +578,7 @@ def spaces(as_json: JsonOption = False) -> int:
         "\nAny other optimizer of torch.optim or pytorch_optimizer goes by its name, with its own "
         "arguments.\nWhatever the optimizer, a recipe may fix or search:\n"
     )
-    print_table(describe([{"name": name, "meaning": text} for name, text in GENERAL.items()]))
+    print_table(meanings(GENERAL))
     print("\nand what its workload's loss takes: see `orchestrate workloads`.")
     return DONE
 

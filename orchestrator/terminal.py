@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -147,7 +147,7 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def print_table(table: Table) -> None:
+def print_table(table: Table | Group) -> None:
     """Prints an answer to standard output, as wide as it needs to be where nobody watches."""
     out = Console(highlight=False)
     if not out.is_terminal:
@@ -175,22 +175,35 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def describe(entries: Sequence[dict[str, Any]]) -> Table:
-    """Entries of a registry, one column for each of their keys."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    names = list(dict.fromkeys(name for entry in entries for name in entry))
-    for name in names:
-        table.add_column(name.capitalize())
+def describe(entries: Sequence[dict[str, Any]]) -> Group:
+    """Entries of a registry: the first value of each and, below it, the others by name."""
+    blocks: list[Text | Table] = []
     for entry in entries:
-        table.add_row(*(Text(_lines(entry.get(name, ""))) for name in names))
+        (_, name), *others = entry.items()
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        lines.add_column()
+        lines.add_column(overflow="fold")
+        for key, value in others:
+            if text := _lines(value):
+                lines.add_row(Text(f"  {key}", style="dim"), Text(text))
+        blocks += [Text(name, style="bold"), lines]
+    return Group(*blocks)
+
+
+def meanings(of: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, meaning in of.items():
+        table.add_row(Text(name), Text(meaning))
     return table
 
 
 def _lines(value: Any) -> str:
-    """A mapping as one line for each key, nested ones in flow style."""
-    if not isinstance(value, dict):
-        return str(value)
-    return "\n".join(f"{key}: {_flow(item)}" for key, item in value.items())
+    """A list, or a mapping with others in it, as one line for each of its items."""
+    if isinstance(value, dict):
+        nested = any(isinstance(item, dict) for item in value.values())
+        value = [f"{key}: {_flow(item)}" for key, item in value.items()]
+        return ("\n" if nested else ", ").join(value)
+    return "\n".join(value) if isinstance(value, list) else str(value)
 
 
 def _flow(value: Any) -> str:

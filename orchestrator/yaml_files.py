@@ -41,7 +41,9 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise BadInput(f"{source}{line}: not valid YAML: {error.problem or error}.") from None
+        # Where options are most likely to be written: `workloads: [digits/mlp?classes=5]`.
+        hint = " Within [ ], text with a `?` must be in quotes." if "'?'" in str(error) else ""
+        raise BadInput(f"{source}{line}: not valid YAML: {error.problem or error}.{hint}") from None
     except yaml.YAMLError as error:
         raise BadInput(f"{source}: not valid YAML: {error}.") from None
 

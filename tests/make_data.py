@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 TRAIN, TEST = 240, 60
 
@@ -34,9 +35,74 @@ def make_idx(folder: Path) -> None:
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
 
 
+def make_cifar10(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        records = [
+            bytes([label]) + coloured(label, 32, 32, rng).transpose(2, 0, 1).tobytes()
+            for label in (np.arange(60) % 10).tolist()
+        ]
+        (folder / name).write_bytes(b"".join(records))
+
+
+def coloured(label: int, height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Noise in the colour of its class of 10: wherever one looks, it is to be seen."""
+    pixels = rng.integers(100, size=(height, width, 3))
+    pixels += 150 * np.array([label & 1, label >> 1 & 1, label >> 2 & 1]) + label // 8 * 75
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+def photograph(label: int, rng: np.random.Generator) -> Image.Image:
+    """Of a size of its own."""
+    height, width = rng.integers((40, 48), (51, 65))
+    return Image.fromarray(coloured(label, height, width, rng))
+
+
+def make_imagenet(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 70), ("val", 16)):
+        for number in range(count):
+            place = folder / part / f"n{number % 10:08}"
+            place.mkdir(parents=True, exist_ok=True)
+            photograph(number % 10, rng).save(place / f"{part}_{number}.JPEG")
+
+
+def make_open_images(folder: Path) -> None:
+    """The class of an image is there, and the one after it."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 64), ("val", 16), ("test", 16)):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        rows = [(f"{number}.jpg", number % 10) for number in range(count)]
+        for name, label in rows:
+            photograph(label, rng).save(folder / part / name)
+        table = "".join(f"{name},{label} {label + 1}\n" for name, label in rows)
+        (folder / f"{part}.csv").write_text(f"image,classes\n{table}")
+
+
+def make_tokens(folder: Path) -> None:
+    """Tokens of which each is the one before it, plus one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, count in (("train", 64), ("val", 16), ("test", 16)):
+        np.save(folder / f"{part}.npy", (np.arange(count * 64 + 1) % 200).astype(np.uint16))
+
+
+def make_austen(folder: Path) -> None:
+    """What 90 % is enough of for 64 windows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    line = "It is a truth universally acknowledged, that a single man (of 25?) wants a wife;\n"
+    (folder / "austen.txt").write_text(line * 70)
+
+
 def main(folder: Path) -> None:
     for name in ("mnist", "fashion_mnist"):
         make_idx(folder / name)
+    make_cifar10(folder / "cifar10")
+    make_imagenet(folder / "imagenet")
+    make_open_images(folder / "open_images")
+    make_tokens(folder / "lm1b")
+    make_tokens(folder / "common_crawl")
+    make_austen(folder / "austen")
 
 
 if __name__ == "__main__":

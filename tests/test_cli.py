@@ -1,3 +1,4 @@
+import io
 import json
 import subprocess
 import sys
@@ -6,11 +7,13 @@ from typing import Any
 
 import pytest
 from conftest import orchestrate
+from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.records import BadInput
 from orchestrator.search import known_spaces
+from orchestrator.terminal import describe
 from orchestrator.training import GENERAL
 from orchestrator.training.lr_schedules import DECAYS
 
@@ -63,12 +66,20 @@ def test_mistakes_get_one_message_and_exit_code_2(arguments: list[str], message:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("registry", ["workloads", "spaces"])
+@pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
 def test_registries_list_themselves(registry: str) -> None:
     entries = json.loads(orchestrate(registry, "--json").stdout)
     assert len(entries) >= 2
     text = orchestrate(registry).stdout
     assert all(next(iter(entry.values())) in text for entry in entries)
+
+
+def test_narrow_terminals_lose_nothing_of_a_description() -> None:
+    entry = {"name": "a/name", "goal": "val/error < 0.1", "places": ["/path" * 40], "none": {}}
+    console = Console(width=80, file=io.StringIO())
+    console.print(describe([entry]))
+    text = "".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert text == "a/namegoalval/error<0.1places" + "/path" * 40
 
 
 def train_by_hand(optimizer: str, *settings: str) -> dict[str, Any]:

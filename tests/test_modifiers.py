@@ -201,6 +201,8 @@ def test_test_metrics_come_with_the_goal() -> None:
         for bound in (0.7, 0.55)
     ]
     assert [m.step for m in measurements if "test/error" in m.metrics] == sorted(set(crossings))
+    failed, _ = run_trial(make_trial(models.name(models.MLP), goals=["val/error < 0"]))
+    assert not any("test/error" in m.metrics for m in failed)
 
 
 def test_top_error_of_what_is_not_a_number_is_an_error() -> None:

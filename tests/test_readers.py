@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from orchestrator.records import BadInput
+from orchestrator.workloads import load_workload
 from orchestrator.workloads.data import data_set, fetch, read_cifar10, read_idx
 from orchestrator.workloads.data.fetch import check
 
@@ -130,3 +132,34 @@ def test_what_cannot_be_fetched_leaves_nothing(
     with pytest.raises(BadInput, match="failed: E: no such package"):
         fetch(data_set("fashion_mnist"), tmp_path)
     assert list(tmp_path.iterdir()) == [failing]
+
+
+def test_packages_are_fetched_into_folders_of_any_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is relative to where the command was given."""
+    commands = {
+        "apt-get": "touch a.deb",
+        "dpkg-deb": 'test -f "$2" && mkdir "$3" && echo It is a truth > "$3/austen.txt"',
+    }
+    for name, line in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.chdir(tmp_path)
+    entry = replace(data_set("austen"), make=None, sha256={})
+    for folder in (Path("data"), tmp_path / "other"):
+        assert (fetch(entry, folder) / "austen.txt").read_text() == "It is a truth\n"
+
+
+def test_digits_are_those_of_scikit_learn_unless_refused(tmp_path: Path) -> None:
+    splits = load_workload("digits/cnn").data(tmp_path)
+    images, labels = load_digits(return_X_y=True)
+    read = np.concatenate([split.tensors[0].numpy() for split in splits.values()])  # type: ignore[attr-defined]
+    order = np.random.default_rng(0).permutation(len(labels))
+    assert np.array_equal(read * 16, images[order])
+    (tmp_path / "digits").mkdir()
+    for content in ("1,2\n3,4\n", "one,two\n"):
+        (tmp_path / "digits" / "digits.csv").write_text(content)
+        with pytest.raises(BadInput, match=r"digits\.csv (can't be read|is not scikit-learn's)"):
+            load_workload("digits/mlp").data(tmp_path)

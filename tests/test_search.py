@@ -3,9 +3,17 @@ import pytest
 from scipy.stats import qmc
 
 from orchestrator.records import BadInput, Choice, Range
-from orchestrator.search import design, known_spaces, load_space, propose, space_from
+from orchestrator.search import (
+    SEARCH_SPACES,
+    design,
+    known_spaces,
+    load_space,
+    propose,
+    space_from,
+)
 from orchestrator.sweep import Sweep, plan
 from orchestrator.workloads import REGISTRY
+from orchestrator.yaml_files import read_yaml
 
 
 def test_a_longer_design_begins_with_the_shorter_one() -> None:
@@ -62,3 +70,9 @@ def test_every_space_loads_for_every_workload(optimizer: str, workload: str) -> 
 def test_bad_entries_name_the_place_and_the_remedy(entry: object, message: str) -> None:
     with pytest.raises(BadInput, match=f"file: learning_rate: .*{message}"):
         space_from({"learning_rate": entry}, "file")
+
+
+@pytest.mark.parametrize("optimizer", known_spaces())
+def test_spaces_are_overridden_for_what_there_is(optimizer: str) -> None:
+    overridden = read_yaml(SEARCH_SPACES / f"{optimizer}.yaml").get("workloads", {})
+    assert set(overridden) <= {*REGISTRY, *(name.partition("/")[0] for name in REGISTRY)}

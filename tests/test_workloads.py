@@ -1,16 +1,32 @@
+import json
+import math
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import make_data
 import pytest
 import torch
-from conftest import make_trial, run_trial
+from conftest import make_trial, orchestrate, run_trial
+from torch import nn
+from torch.nn import functional
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, derive_seed
 from orchestrator.sweep import single_trial
-from orchestrator.workloads import REGISTRY, load_workload, splits_of
+from orchestrator.workloads import (
+    REGISTRY,
+    Batch,
+    Workload,
+    imagenet,
+    language,
+    load_workload,
+    splits_of,
+)
 from orchestrator.workloads.data import data_set
+from orchestrator.workloads.scenes import Scenes
 
 OWN = """
 import torch
@@ -31,42 +47,162 @@ class Blobs(Classification):
 """
 
 
-@pytest.fixture(scope="session")
-def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small copy of every data set, in its real format."""
-    folder = tmp_path_factory.mktemp("data")
-    make_data.main(folder)
-    return folder
+DEAR = re.compile(
+    r"imagenet/|open_images/|lm1b/|common_crawl/|cifar10/resnet_50|simple_cnn_wide|fc_(1024|2048)"
+)
+"""What takes a second or more per step on a CPU."""
+
+SMALL = {
+    "scenes/unet": "?scenes=60",
+    "imagenet/resnet_50": "?image_size=64",
+    "imagenet/vgg_11": "?image_size=64",
+    "open_images/resnet_50": "?image_size=64",
+}
+"""Options that make it less so."""
+
+every_workload = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n + SMALL.get(n, ""), marks=[pytest.mark.slow] if DEAR.search(n) else [])
+        for n in REGISTRY
+    ],
+)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@every_workload
 def test_data_and_models_are_deterministic(name: str, small_data: Path) -> None:
     first, second = load_workload(name), load_workload(name)
     index = torch.tensor([0, 5, 3])
-    for one, other in zip(
-        first.data(small_data)["train"].batch(index),
-        second.data(small_data)["train"].batch(index),
-        strict=True,
-    ):
-        assert torch.equal(one, other)
+    seeds = torch.tensor([7, 8, 9])
+    train, again = (splits_of(each, small_data)["train"] for each in (first, second))
+    for drawn in ([index], [index, seeds]):
+        assert all(map(torch.equal, train.batch(*drawn), again.batch(*drawn)))
     torch.manual_seed(0)
     weights = [p.clone() for p in first.model().parameters()]
     torch.manual_seed(0)
     assert all(map(torch.equal, weights, second.model().parameters()))
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@every_workload
 def test_one_step_lowers_the_loss_on_its_batch(name: str, small_data: Path) -> None:
     workload = load_workload(name)
+    torch.manual_seed(0)
     model = workload.model()
-    batch = workload.data(small_data)["train"].batch(torch.arange(64))
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    batch = splits_of(workload, small_data)["train"].batch(torch.arange(8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     before = workload.loss(model, batch)
-    assert before.shape == (64,)
+    assert before.shape == (8,)
+    assert before.isfinite().all()
     before.mean().backward()
+    assert all(p.grad is not None for p in model.parameters()), "DDP wants all of them used"
     optimizer.step()
     with torch.no_grad():
         assert float(workload.loss(model, batch).mean()) < float(before.detach().mean())
+
+
+@every_workload
+def test_a_trial_evaluates_every_example_once_on_any_number_of_ranks(
+    name: str, small_data: Path, train_on_pair: Callable[..., Any]
+) -> None:
+    trial = make_trial(name, batch_size=3, budget_steps=2, params={"learning_rate": 0.01})
+    alone, _ = run_trial(trial, data_dir=small_data)
+    together, _ = train_on_pair(trial, data_dir=small_data)
+    for one, other in zip(alone, together, strict=True):
+        assert other.metrics == pytest.approx(one.metrics, rel=1e-3, abs=1e-6)
+
+    workload = load_workload(name)
+    torch.manual_seed(derive_seed(trial.seed, "init"))
+    model = workload.model().eval()
+    val = splits_of(workload, small_data).get("val")
+    assert val is not None
+    assert val.size is not None
+    with torch.no_grad():
+        means = workload.metrics(model, val.batch(torch.arange(val.size)))
+        by_hand = workload.summary({m: v.double().mean(dim=0) for m, v in means.items()})
+    measured = {f"val/{metric}": float(value) for metric, value in by_hand.items()}
+    assert {m: alone[0].metrics[m] for m in measured} == pytest.approx(measured, rel=1e-3, abs=1e-6)
+
+
+@every_workload
+def test_batches_are_drawn_by_the_seed(name: str, small_data: Path) -> None:
+    def losses(**changes: Any) -> list[float]:
+        trial = make_trial(name, batch_size=2, budget_steps=2, **changes)
+        measurements, _ = run_trial(
+            replace(trial, params={"learning_rate": 1e-9}), data_dir=small_data
+        )
+        return [m.metrics["batch/loss"] for m in measurements[1:]]
+
+    assert losses() == losses()
+    assert losses() != losses(seed=2)
+
+
+@every_workload
+@pytest.mark.parametrize("batch_size", [1, "full"])
+def test_batches_of_one_and_of_everything(
+    name: str, batch_size: int | str, small_data: Path
+) -> None:
+    size = splits_of(load_workload(name), small_data)["train"].size
+    if batch_size == "full" and size is None:
+        return
+    trial = make_trial(name, batch_size=size if batch_size == "full" else 1, budget_steps=1)
+    trial = replace(trial, params={"learning_rate": 1e-3})
+    measurements, outcome = run_trial(trial, data_dir=small_data)
+    assert outcome.status == "exhausted"
+    assert all(map(math.isfinite, measurements[-1].metrics.values()))
+
+
+@every_workload
+def test_metrics_of_a_planted_predictor(name: str, small_data: Path) -> None:
+    workload = load_workload(name)
+    if name == "noisy_quadratic":
+        return  # no predictor; held against its closed form in test_noisy_quadratic.py
+    batch = splits_of(workload, small_data)["train"].batch(torch.arange(6))
+
+    def measured(wrong: int) -> dict[str, float]:
+        """Of a predictor that is sure of the answers, but for the first few examples wrong."""
+        logits = answers(workload, batch)
+        logits[:wrong] = -logits[:wrong]
+        values = workload.metrics(lambda inputs: logits, batch)
+        summary = workload.summary({m: v.double().mean(dim=0) for m, v in values.items()})
+        return {metric: float(value) for metric, value in summary.items()}
+
+    for metric, value in measured(wrong=0).items():
+        right = 1.0 if metric in ("mean_iou", "average_precision") else 0.0
+        assert value == pytest.approx(right, abs=1e-3), metric
+    for metric, value in measured(wrong=3).items():
+        if metric.endswith("error"):
+            assert value == pytest.approx(0.5)
+        elif metric == "loss":
+            assert value > 5
+        else:
+            assert 0 < value < 0.9
+
+
+def answers(workload: Workload, batch: Batch) -> torch.Tensor:
+    """What a model that knows says, in the shape of the workload's: 20 for yes, -20 for no."""
+    if isinstance(workload, imagenet.OpenImagesResNet50):
+        return batch[1] * 40.0 - 20
+    if isinstance(workload, language.LanguageModel):
+        targets, classes = batch[0][:, 1:].long(), workload.vocabulary
+    else:
+        targets, classes = batch[1].long(), workload.model()(batch[0]).shape[1]
+    logits = functional.one_hot(targets, classes).float() * 40 - 20
+    return logits.movedim(-1, 1) if isinstance(workload, Scenes) else logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_workload_by_command(name: str, ranks: int, small_data: Path) -> None:
+    result = orchestrate(
+        "trial", name, "--optimizer", "sgd", "--batch-size", 8, "--steps", 3,
+        "--data-dir", small_data, "--ranks", ranks, "--json",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["steps"] == 3
 
 
 @pytest.mark.parametrize(
@@ -140,6 +276,7 @@ def test_mnist_is_split_as_published(small_data: Path) -> None:
 
     assert sizes("mnist/lenet") == {"train": 220, "val": 20, "test": 60}
     assert sizes("mnist/lenet?split=60000") == {"train": 240, "test": 60}
+    assert load_workload("mnist/lenet?split=60000").goal == "test/error < 0.01"
     assert sizes("mnist/lenet?train_examples=50") == {"train": 50, "val": 20, "test": 60}
     assert sizes("mnist/lenet?classes=5") == {"train": 110, "val": 10, "test": 30}
 

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from orchestrator.records import BadInput, unknown
-from orchestrator.workloads import mnist
+from orchestrator.workloads import cifar10, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
     Batch,
@@ -32,7 +32,7 @@ from orchestrator.workloads.augmentation import (
     uniforms,
 )
 from orchestrator.workloads.base import Classification, Workload
-from orchestrator.workloads.digits import DigitsMLP
+from orchestrator.workloads.digits import DigitsCNN, DigitsMLP
 from orchestrator.workloads.ghost_batch_norm import (
     GhostBatchNorm1d,
     GhostBatchNorm2d,
@@ -40,6 +40,7 @@ from orchestrator.workloads.ghost_batch_norm import (
     with_ghosts,
 )
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
+from orchestrator.workloads.scenes import Scenes
 from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, examples_of
 
 __all__ = [
@@ -69,9 +70,14 @@ __all__ = [
 ]
 
 REGISTRY: dict[str, type[Workload]] = {
+    **cifar10.REGISTERED,
+    "digits/cnn": DigitsCNN,
     "digits/mlp": DigitsMLP,
+    **imagenet.REGISTERED,
+    **language.REGISTERED,
     **mnist.REGISTERED,
     "noisy_quadratic": NoisyQuadratic,
+    "scenes/unet": Scenes,
 }
 
 
@@ -92,11 +98,11 @@ def load_workload(name: str) -> Workload:
     if not hasattr(workload, "goal"):
         raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
     object.__setattr__(workload, "train_examples", train_examples)  # it may be frozen
-    for name, default in metaparameters_of(workload).items():
+    for setting, default in metaparameters_of(workload).items():
         if not isinstance(default, (bool, int, float, str)):
             raise BadInput(
                 f"The loss of {base!r} must have a number, text, true or false as the default of "
-                f"{name!r}."
+                f"{setting!r}."
             )
     return workload
 
@@ -152,8 +158,8 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
         kind = type(defaults[key])
         if kind not in (bool, int, float, str):
             raise BadInput(
-                f"Option {key!r} of workload {base!r} can't be written behind its name: its default "
-                f"must be a number, text, true or false, but is {defaults[key]!r}."
+                f"Option {key!r} of workload {base!r} can't be written behind its name: its "
+                f"default must be a number, text, true or false, but is {defaults[key]!r}."
             )
         try:
             options[key] = _parse_bool(text) if kind is bool else kind(text)
@@ -175,7 +181,9 @@ def _import(place: str) -> Callable[..., Any]:
     """The object at `module:attribute` or `file.py:attribute`."""
     module_name, _, attribute = place.rpartition(":")
     if not module_name or not attribute:
-        raise BadInput(f"A workload of one's own is written MODULE:CLASS or FILE.py:CLASS, not {place!r}.")
+        raise BadInput(
+            f"A workload of one's own is written MODULE:CLASS or FILE.py:CLASS, not {place!r}."
+        )
     try:
         if module_name.endswith(".py"):
             module = _import_file(Path(module_name).resolve())

@@ -45,6 +45,8 @@ class Cifar10(Classification):
                 raise BadInput(
                     f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
                 )
+        if self.split == TRAIN:
+            object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("cifar10").need(data_dir)

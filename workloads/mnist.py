@@ -19,6 +19,7 @@ from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
 from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN, CLASSES = 60_000, 10
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 
 GOALS = {
     ("mnist", "simple_cnn"): "val/error < 0.01",
@@ -66,6 +67,8 @@ class Images(Classification):
                 raise BadInput(
                     f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
                 )
+        if self.split == TRAIN:
+            object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set(self.dataset).need(data_dir)
@@ -113,15 +116,24 @@ def named(name: str) -> type[Workload] | None:
         "dataset": dataset,
         "network": network,
         "goal": GOALS[dataset, family],
-        "__doc__": f"{network.upper() if family == 'fc' else network} on {dataset}.",
+        "__doc__": f"{_described(network)}, on {TITLES[dataset]}.",
     }
     return type("Images", (Images,), settings)
+
+
+def _described(network: str) -> str:
+    if network in SIMPLE_CNNS:
+        (first, second), hidden = SIMPLE_CNNS[network]
+        return f"5x5 convolutions of {first} and {second} channels and {hidden} hidden units"
+    if network == "lenet":
+        return "LeNet-5 with ReLU and max-pooling"
+    return f"Fully connected hidden layers of {', '.join(network.split('_')[1:])} units"
 
 
 NETWORKS = [*SIMPLE_CNNS, "lenet", *(f"fc_{w}_{w}_{w}" for w in WIDTHS)]
 
 REGISTERED: dict[str, type[Workload]] = {
     name: found
-    for name in (f"{data}/{net}" for data in ("mnist", "fashion_mnist") for net in NETWORKS)
+    for name in (f"{data}/{net}" for data in TITLES for net in NETWORKS)
     if (found := named(name)) is not None
 }

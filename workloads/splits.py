@@ -74,7 +74,8 @@ class Tensors(Split):
         if len(set(lengths)) != 1 or not all(isinstance(tensor, Tensor) for tensor in tensors):
             kinds = sorted({type(tensor).__name__ for tensor in tensors})
             raise BadInput(
-                f"The parts of a split must be tensors of equal length, but got {lengths} ({kinds})."
+                f"The parts of a split must be tensors of equal length, but got {lengths} "
+                f"({kinds})."
             )
         self.tensors = tensors
         self.size: int | None = lengths[0]
@@ -143,7 +144,9 @@ class Loaded(Split):
         return (
             batch
             for sizes, several in arriving
-            for batch in zip(*(torch.split(t, sizes) for t in self._delivered(several)), strict=True)
+            for batch in zip(
+                *(torch.split(t, sizes) for t in self._delivered(several)), strict=True
+            )
         )
 
     def to(self, device: torch.device) -> Loaded:

@@ -154,12 +154,14 @@ class _Verdict:
         self._high: dict[str, int] = {}
 
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Test splits are looked at where a goal is passed and at the end, and for a goal's own
-        sake: what they say of the winner is all that is asked."""
+        """Test splits are looked at where a goal is passed, for a goal's own sake, and at the end
+        of a trial that is to go there: not where one failed, which is most of them."""
+        goals = self._study.goals
+        to_the_end = not (goals and self._study.stop_at_goal)
         return (
-            any(goal.metric.startswith("test/") for goal in self._study.goals)
+            any(goal.metric.startswith("test/") for goal in goals)
             or any(goal.passed(metrics.get(goal.metric)) for goal in self._unmet)
-            or step >= self._study.budget_steps
+            or (to_the_end and step >= self._study.budget_steps)
         )
 
     def on(self, metrics: Mapping[str, float], step: int) -> Status | None:

@@ -5,4 +5,12 @@ from orchestrator.workloads.data.cifar import read_cifar10
 from orchestrator.workloads.data.fetch import fetch
 from orchestrator.workloads.data.idx import read_idx
 
-__all__ = ["CATALOGUE", "FOLDER_VARIABLE", "DataSet", "data_set", "fetch", "read_cifar10", "read_idx"]
+__all__ = [
+    "CATALOGUE",
+    "FOLDER_VARIABLE",
+    "DataSet",
+    "data_set",
+    "fetch",
+    "read_cifar10",
+    "read_idx",
+]

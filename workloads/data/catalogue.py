@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.records import BadInput, unknown
+from orchestrator.workloads.data.austen import extract_austen
+from orchestrator.workloads.data.text import make_tokens
 
 FOLDER_VARIABLE = "ORCHESTRATE_DATA"
 
@@ -20,7 +23,7 @@ class DataSet:
     size: str
     licence: str
     files: tuple[str, ...]
-    """All that a complete copy has: files, each with or without `.gz` behind its name, or folders."""
+    """All that a complete copy has: folders, or files with or without `.gz` behind their names."""
     sha256: Mapping[str, str] = field(default_factory=dict)
     """File -> digest of what is in it, not packed, where one copy is as good as another."""
     installed_at: tuple[Path, ...] = ()
@@ -47,7 +50,7 @@ class DataSet:
         given = [] if data_dir is None else [data_dir / self.name]
         named = os.environ.get(FOLDER_VARIABLE)
         from_environment = [Path(named) / self.name] if named else []
-        return [*given, *from_environment, *self.installed_at]
+        return [*dict.fromkeys([*given, *from_environment, *self.installed_at])]
 
     def find(self, data_dir: Path | None) -> dict[str, Path] | None:
         """File -> where it is, in the first place that has them all; None if there is none."""
@@ -64,7 +67,8 @@ class DataSet:
             places = "\n  ".join(map(str, self.places(data_dir))) or f"${FOLDER_VARIABLE} (not set)"
             raise BadInput(
                 f"The data set {self.name} ({', '.join(self.files)}) is in none of\n  {places}\n"
-                f"Get it: {self.get}\nName its folder with --data-dir or ${FOLDER_VARIABLE}."
+                f"Get it: {self.get}\nSay with --data-dir or ${FOLDER_VARIABLE} where the folder "
+                f"`{self.name}` is."
             )
         return found
 
@@ -82,9 +86,28 @@ _MNIST_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 
+_TEXT = (
+    "put text in UTF-8, a sentence or paragraph per line, in files (gzipped or not) into folders "
+    "`{0}/text/train`, `{0}/text/val` and, if you like, `{0}/text/test`"
+)
+
+_SCIKIT_LEARN = find_spec("sklearn")  # found without being imported, which takes a second
+
 CATALOGUE: dict[str, DataSet] = {
     entry.name: entry
     for entry in (
+        DataSet(
+            name="digits",
+            about="1,797 handwritten digits of 8x8 pixels, the test part of UCI's, in a CSV file",
+            size="0.1 MB",
+            licence="CC BY 4.0",
+            files=("digits.csv",),
+            installed_at=tuple(
+                Path(folder, "datasets", "data")
+                for folder in (_SCIKIT_LEARN and _SCIKIT_LEARN.submodule_search_locations) or ()
+            ),
+            by_hand="install scikit-learn, which has it",
+        ),
         DataSet(
             name="mnist",
             about="70,000 handwritten digits of 28x28 pixels, in IDX files",
@@ -95,7 +118,7 @@ CATALOGUE: dict[str, DataSet] = {
         ),
         DataSet(
             name="fashion_mnist",
-            about="70,000 garments of 28x28 pixels in 10 classes, in IDX files",
+            about="70,000 garments of 28x28 pixels in 10 classes, in IDX files; also for `scenes`",
             size="31 MB",
             licence="MIT",
             files=_MNIST_FILES,
@@ -108,6 +131,68 @@ CATALOGUE: dict[str, DataSet] = {
             installed_at=(Path("/usr/share/datasets/fashion-mnist"),),
             debian_package="dataset-fashion-mnist",
             by_hand="put its four IDX files, gzipped or not, into a folder `fashion_mnist`",
+        ),
+        DataSet(
+            name="cifar10",
+            about="60,000 images of 32x32 pixels in 10 classes, in the binary version",
+            size="184 MB",
+            licence="none stated",
+            files=(*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"),
+            by_hand="put the .bin files of cifar-10-binary.tar.gz, from its authors' page "
+            "(www.cs.toronto.edu/~kriz/cifar.html), into a folder `cifar10`",
+        ),
+        DataSet(
+            name="imagenet",
+            about="1,281,167 + 50,000 photographs in 1,000 classes (ILSVRC 2012)",
+            size="145 GB",
+            licence="research only, by registration at image-net.org",
+            files=("train", "val"),
+            by_hand="put its images into folders `imagenet/train` and `imagenet/val`: JPEG or PNG "
+            "files in a folder per class (imagenet/train/n01440764/*.JPEG, the same names in val), "
+            "or plain tar shards (*.tar) of KEY.jpg and KEY.cls, which holds the class's number",
+        ),
+        DataSet(
+            name="open_images",
+            about="4.5 million photographs in 7,186 classes, several to an image (version 4)",
+            size="hundreds of GB",
+            licence="images CC BY 2.0, annotations CC BY 4.0",
+            files=("train", "val", "test"),
+            by_hand="put its images into folders `open_images/train`, `open_images/val` and "
+            "`open_images/test`: image files listed in `open_images/train.csv` and so on (columns "
+            "image and classes, such as `a.jpg,3 17`), or plain tar shards (*.tar) of KEY.jpg and "
+            "KEY.cls, which holds the numbers of the classes",
+        ),
+        DataSet(
+            name="lm1b",
+            about="the One Billion Word Benchmark's 30 million sentences, as tokens",
+            size="2 GB, from 4 GB of text",
+            licence="none stated",
+            files=("train.npy", "val.npy"),
+            make=make_tokens,
+            by_hand=_TEXT.format("lm1b"),
+        ),
+        DataSet(
+            name="common_crawl",
+            about="text of web pages, as tokens",
+            size="as much as you like",
+            licence="commoncrawl.org/terms-of-use",
+            files=("train.npy", "val.npy"),
+            make=make_tokens,
+            by_hand=_TEXT.format("common_crawl"),
+        ),
+        DataSet(
+            name="austen",
+            about="Jane Austen's six novels, 4 million characters",
+            size="4 MB",
+            licence="public domain",
+            files=("austen.txt",),
+            sha256={
+                "austen.txt": "65b434d16a8755142bfa95ba19c5f9abd0d30cf3dffe3b6793e834f9f56dcc96"
+            },
+            debian_package="r-cran-janeaustenr",
+            make=extract_austen,
+            by_hand="write the lines of the six novels in the R package janeaustenr, in the order "
+            "of their titles, to a file `austen/austen.txt`",
         ),
     )
 }

@@ -56,8 +56,7 @@ def check(entry: DataSet, name: str, path: Path) -> None:
     if name not in entry.sha256:
         return
     digest = hashlib.sha256()
-    opened = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    with opened as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != entry.sha256[name]:
@@ -72,7 +71,7 @@ def _unpack_debian(package: str, scratch: Path) -> Path:
     try:
         _run(["apt-get", "download", package], scratch)
         (archive,) = scratch.glob("*.deb")
-        _run(["dpkg-deb", "-x", str(archive), "unpacked"], scratch)
+        _run(["dpkg-deb", "-x", archive.name, "unpacked"], scratch)
     except FileNotFoundError as error:
         raise BadInput(
             f"There is no {error.filename} here, which fetching the Debian package {package} takes."

@@ -1,0 +1,302 @@
+"""Token files, how they are made of text, and the workloads on them."""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.records import BadInput
+from orchestrator.workloads import language, load_workload, splits_of
+from orchestrator.workloads.data import data_set, fetch
+from orchestrator.workloads.data.austen import ALPHABET, extract_austen, read_austen
+from orchestrator.workloads.data.tokens import read_tokens, windows
+
+LINES = ["Emma Woodhouse, handsome,  clever, and rich,", " with a comfortable home \u00a3 5"]
+
+
+def npy(path: Path, array: np.ndarray, cut: int | None = None, behind: bytes = b"") -> Path:
+    np.save(path, array, allow_pickle=True)
+    path.write_bytes(path.read_bytes()[:cut] + behind)
+    return path
+
+
+def test_windows_predict_each_token_once(tmp_path: Path) -> None:
+    path = npy(tmp_path / "train.npy", np.arange(10, dtype=np.uint16))
+    rows = windows(read_tokens(path, vocabulary=10), 4, path)
+    assert rows.tolist() == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_bytes(b""), "can't be read as a .npy"),
+        (lambda path: path.write_bytes(b"PK\3\4 and so on"), "can't be read as a .npy"),
+        (lambda path: npy(path, np.array([{}, 1], dtype=object)), "can't be read as a .npy"),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), "can't be read as a .npy"),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=-1), "can't be read as a .npy"),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16), behind=b"x"), "146 bytes, not 147"),
+        (lambda path: npy(path, np.arange(9)), "of uint16 or uint32, but holds 1 of int64"),
+        (lambda path: npy(path, np.zeros((3, 3), np.uint16)), "but holds 2 of uint16"),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16) + 92), "below 100, but one is 100"),
+        (lambda path: npy(path, np.zeros(0, np.uint16)), "more than a window of 8 tokens"),
+        (lambda path: npy(path, np.zeros(8, np.uint32)), "more than a window of 8 tokens"),
+    ],
+)
+def test_broken_token_files_are_refused_by_name(
+    tmp_path: Path, write: Callable[[Path], Any], message: str
+) -> None:
+    path = tmp_path / "train.npy"
+    write(path)
+    with pytest.raises(BadInput, match=message) as refusal:
+        windows(read_tokens(path, vocabulary=100), 8, path)
+    assert str(path) in str(refusal.value)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=60), st.integers(0, 127))
+def test_no_header_crashes_the_reader(tmp_path: Path, content: bytes, place: int) -> None:
+    path = npy(tmp_path / "x.npy", np.zeros(9, np.uint16))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:place] + content + whole[place + len(content) :])
+    try:
+        tokens = read_tokens(path, vocabulary=100)
+    except BadInput:
+        return
+    assert tokens.nbytes < 100
+
+
+def test_tokens_beyond_the_vocabulary_are_refused_wherever_they_are(data_dir: Path) -> None:
+    tokens = np.zeros(100_000, np.uint16)
+    tokens[-100:] = 32_000
+    for part in ("train", "val"):
+        npy(data_dir / "lm1b" / f"{part}.npy", tokens)
+    train = load_workload("lm1b/transformer").data(data_dir)["train"]
+    train.batch(torch.tensor([0, 1]))
+    with pytest.raises(BadInput, match="below 32,000, but one is 32,000"):
+        train.batch(torch.tensor([0, 1561]))
+    load_workload("lm1b/lstm?vocabulary=32001").data(data_dir)["train"].batch(torch.tensor([1561]))
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    (tmp_path / "lm1b").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Text for all of LM1B's splits, in plain and in packed files."""
+    folder = tmp_path / "lm1b" / "text"
+    for split in ("train", "val", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / "a.txt").write_text(f"{LINES[0]}\n\n")
+        (folder / split / "b.gz").write_bytes(gzip.compress(LINES[1].encode()))
+    return folder
+
+
+def test_tokens_are_the_text(tmp_path: Path, text: Path) -> None:
+    from sentencepiece import SentencePieceProcessor
+
+    folder = fetch(data_set("lm1b"), tmp_path)
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "test.npy", "text", "tokenizer.model", "train.npy", "val.npy",
+    ]  # fmt: skip
+    tokenizer = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
+    for split in ("train", "val", "test"):
+        tokens = read_tokens(folder / f"{split}.npy", vocabulary=tokenizer.get_piece_size())
+        ends = np.flatnonzero(tokens == tokenizer.eos_id())
+        lines = [part.tolist() for part in np.split(tokens, ends + 1)]
+        assert [tokenizer.decode(line) for line in lines] == [*LINES, ""]
+
+    before = (folder / "tokenizer.model").read_bytes()
+    (text / "train" / "a.txt").write_text("Something else altogether\n")
+    fetch(data_set("lm1b"), tmp_path)
+    assert (folder / "tokenizer.model").read_bytes() == before
+
+
+def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrator.workloads.data import text as module
+
+    (text / "train" / "a.txt").write_text("".join(f"{i}\n" for i in range(1000)))
+    monkeypatch.setattr(module, "SAMPLE", 100)
+    sample = module._sample([text / "train" / "a.txt"])
+    assert len(set(sample)) == 100
+    assert 400 < np.mean([int(line) for line in sample]) < 600
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda text: (text / "val" / "a.txt").write_bytes(b"\xff\xfe"), "can't be read as text"),
+        (lambda text: (text / "val" / "b.gz").write_bytes(b"\x1f\x8b no"), "can't be read as text"),
+        (lambda text: (text / "val" / "b.gz").write_bytes(b"no"), "can't be read as text"),
+        (lambda text: (text / "val").rename(text / "other"), "There is no text in .*val"),
+        (lambda text: (text / "train").rename(text / "other"), "There is no text in .*train"),
+        (lambda text: (text.parent / "tokenizer.model").write_bytes(b""), "no model of"),
+        (lambda text: (text.parent / "tokenizer.model").write_bytes(b"junk"), "no model of"),
+        (lambda text: [f.write_bytes(b"") for f in (text / "train").glob("*.txt")]
+            + [f.unlink() for f in (text / "train").glob("*.gz")], "No tokenizer can be made"),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_used_leaves_nothing_behind(
+    tmp_path: Path, text: Path, spoil: Callable[[Path], Any], message: str
+) -> None:
+    spoil(text)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BadInput, match=message):
+        fetch(data_set("lm1b"), tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def r_strings(lines: list[str], kind: int = 16) -> bytes:
+    """As R serialises them: version 3, big-endian."""
+    stream = b"X\n" + struct.pack(">4i", 3, 0x40201, 0x30500, 5) + b"UTF-8"
+    stream += struct.pack(">ii", kind, len(lines))
+    for line in lines:
+        stream += struct.pack(">ii", 0x40009, len(line.encode())) + line.encode()
+    return stream
+
+
+def rdb(*streams: bytes) -> bytes:
+    return b"".join(struct.pack(">I", len(s)) + zlib.compress(s) for s in streams)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "R" / "janeaustenr" / "data").mkdir(parents=True)
+    return tmp_path
+
+
+def test_novels_are_joined(package: Path) -> None:
+    path = package / "R" / "janeaustenr" / "data" / "Rdata.rdb"
+    path.write_bytes(rdb(r_strings(["EMMA", "", "By Jane Austen"]), r_strings(["\u00a3 5"])))
+    extract_austen(package, package)
+    assert (package / "austen.txt").read_text() == "EMMA\n\nBy Jane Austen\n\u00a3 5\n"
+    places = read_austen(package / "austen.txt")
+    assert "".join(ALPHABET[place] for place in places) == "EMMA\n\nBy Jane Austen\n\u00a3 5\n"
+
+
+GOOD = r_strings(["EMMA", "By Jane Austen"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "There is no janeaustenr/data/Rdata.rdb"),
+        (b"\0\0", "requires a buffer"),
+        (struct.pack(">I", 2**32 - 1) + zlib.compress(GOOD), "announces 4,294,967,295 bytes"),
+        (struct.pack(">I", len(GOOD) - 1) + zlib.compress(GOOD), "announces 64 bytes, not 65"),
+        (rdb(GOOD)[:-6], "announces 65 bytes"),
+        (rdb(GOOD)[:4] + b"junk", "incorrect header"),
+        (rdb(GOOD[:-1]), "a string of 14 bytes"),
+        (rdb(GOOD + b"x"), "1 bytes are left over"),
+        (rdb(GOOD[:33]), "requires a buffer"),
+        (rdb(r_strings(["EMMA"], kind=19)), "of type 19"),
+        (rdb(b"A\n" + GOOD[2:]), "no beginning of an R object"),
+        (rdb(GOOD[:14] + struct.pack(">i", -14) + GOOD[18:]), "no beginning of an R object"),
+        (rdb(GOOD.replace(b"EMMA", b"EM\xff\xff")), "can't decode"),
+    ],
+)
+def test_broken_packages_are_refused_by_name(
+    package: Path, content: bytes | None, message: str
+) -> None:
+    path = package / "R" / "janeaustenr" / "data" / "Rdata.rdb"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadInput, match=message) as refusal:
+        extract_austen(package, package)
+    assert content is None or str(path) in str(refusal.value)
+    assert not (package / "austen.txt").exists()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=40), st.integers(0, len(GOOD)))
+def test_no_package_crashes_the_reader(package: Path, content: bytes, place: int) -> None:
+    folder = package / "R" / "janeaustenr" / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = GOOD[:place] + content + GOOD[place + len(content) :]
+    for whole in (content, rdb(stream)):
+        (folder / "Rdata.rdb").write_bytes(whole)
+        try:
+            extract_austen(package, package)
+        except BadInput:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "can't be read"),
+        ("na\u00efve".encode(), "'\u00ef' is no character"),
+        (b"too short", "more than a window of 64"),
+    ],
+)
+def test_broken_novels_are_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "austen" / "austen.txt"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=message) as refusal:
+        load_workload("austen/lstm").data(tmp_path)
+    assert str(path) in str(refusal.value)
+
+
+def test_novels_are_split_by_position(tmp_path: Path) -> None:
+    (tmp_path / "austen").mkdir()
+    text = "".join(ALPHABET[i % 80] for i in range(100_000))
+    (tmp_path / "austen" / "austen.txt").write_text(text)
+    splits = splits_of(load_workload("austen/lstm?length=8"), tmp_path)
+    assert {name: split.size for name, split in splits.items()} == {
+        "train": 89_999 // 8, "val": 512, "test": 512,
+    }  # fmt: skip
+    (last,) = splits["val"].batch(torch.tensor([511]))
+    start = 90_000 + 511 * 624 // 512 * 8
+    assert "".join(ALPHABET[token] for token in last[0]) == text[start : start + 9]
+
+
+@pytest.mark.parametrize("name", ["austen/transformer", "austen/lstm"])
+def test_no_prediction_sees_what_it_predicts(name: str) -> None:
+    model = load_workload(name).model().eval()
+    tokens = torch.randint(81, (2, 64))
+    changed = tokens.clone()
+    changed[:, 40:] = (changed[:, 40:] + 1) % 81
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :40], after[:, :40])
+    assert not torch.isclose(before[:, 40], after[:, 40]).all()
+
+
+def test_evaluating_in_parts_is_evaluating(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = load_workload("austen/lstm")
+    model = workload.model()
+    batch = (torch.randint(81, (7, 65)),)
+    whole = workload.metrics(model, batch)
+    assert torch.equal(whole["loss"], workload.loss(model, batch))
+    monkeypatch.setattr(language, "TOKENS_AT_ONCE", 128)
+    parts = workload.metrics(model, batch)
+    for metric, values in whole.items():
+        torch.testing.assert_close(parts[metric], values)
+    assert workload.metrics(model, (batch[0][:0],))["error"].shape == (0,)
+
+
+def test_what_is_not_a_number_is_wrong() -> None:
+    workload = load_workload("austen/lstm")
+    metrics = workload.metrics(
+        lambda tokens: torch.full((*tokens.shape, 81), torch.nan), (torch.zeros(2, 65).long(),)
+    )
+    assert metrics["error"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [("length=0", "`length`"), ("vocabulary=1", "`vocabulary`")],
+)
+def test_impossible_options_are_refused(options: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_workload(f"lm1b/transformer?{options}")

@@ -1,0 +1,81 @@
+"""Jane Austen's six novels, which an R package has as vectors of lines."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.records import BadInput
+
+ALPHABET = (
+    "\n !\"&'()*,-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz\u00a3"
+)
+"""All that is in the novels, sorted."""
+
+MAX_BYTES = 2**24
+STRINGS, STRING = 16, 9
+"""R's types of a vector of strings and of a string."""
+
+
+def read_austen(path: Path) -> NDArray[np.uint8]:
+    """The place in `ALPHABET` of each character of the text at `path`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} can't be read: {error}. Get it anew.") from None
+    if others := sorted(set(text) - set(ALPHABET)):
+        raise BadInput(f"{path} is corrupt: {others[0]!r} is no character of the novels.")
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    alphabet = np.frombuffer(ALPHABET.encode("utf-32-le"), np.uint32)
+    return np.searchsorted(alphabet, codes).astype(np.uint8)
+
+
+def extract_austen(package: Path, target: Path) -> None:
+    """Writes `austen.txt` from the unpacked Debian package."""
+    path = next(package.rglob("janeaustenr/data/Rdata.rdb"), None)
+    if path is None:
+        raise BadInput("There is no janeaustenr/data/Rdata.rdb in what was fetched.")
+    try:
+        novels = ["\n".join(_strings(stream)) for stream in _streams(path.read_bytes())]
+    except (struct.error, zlib.error, ValueError) as error:
+        raise BadInput(f"{path} is corrupt: {error}.") from None
+    (target / "austen.txt").write_text("\n".join([*novels, ""]), encoding="utf-8")
+
+
+def _streams(content: bytes) -> Iterator[bytes]:
+    """What is packed, one after the other, behind lengths of four bytes."""
+    while content:
+        (length,) = struct.unpack_from(">I", content)
+        if length > MAX_BYTES:
+            raise ValueError(f"it announces {length:,} bytes")
+        unpacking = zlib.decompressobj()
+        stream = unpacking.decompress(content[4:], length + 1)
+        if len(stream) != length or not unpacking.eof:
+            raise ValueError(f"it announces {length:,} bytes, not {len(stream):,}")
+        yield stream
+        content = unpacking.unused_data
+
+
+def _strings(stream: bytes) -> Iterator[str]:
+    """A vector of strings as R serialises it: version 3, big-endian."""
+    magic, version, _, _, name = struct.unpack_from(">2s4i", stream)
+    place = 18 + name  # behind the name of R's native encoding
+    if magic != b"X\n" or version != 3 or name < 0:
+        raise ValueError(f"{stream[:6]!r} is no beginning of an R object")
+    kind, count = struct.unpack_from(">ii", stream, place)
+    if kind != STRINGS:
+        raise ValueError(f"an R object of type {kind} is no vector of strings")
+    place += 8
+    for _ in range(count):
+        kind, length = struct.unpack_from(">Bi", stream, place + 3)
+        start, place = place + 8, place + 8 + length
+        if kind != STRING or not start <= place <= len(stream):
+            raise ValueError(f"a string of {length} bytes is of type {kind}")
+        yield stream[start:place].decode("utf-8")
+    if place != len(stream):
+        raise ValueError(f"{len(stream) - place} bytes are left over")

@@ -1,0 +1,125 @@
+"""Token files made of plain text, and the tokenizer for it: SentencePiece's byte pair encoding.
+
+Nothing is lost: text is taken as it is, and what no piece has is spelled in bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.records import BadInput
+
+VOCABULARY = 32_000
+SAMPLE = 1_000_000
+"""So many lines, drawn from all, are what the tokenizer is learned from."""
+LINES_AT_ONCE = 10_000
+
+
+def make_tokens(folder: Path, target: Path) -> None:
+    """Writes `train.npy`, `val.npy` and, if there is text for it, `test.npy` into `target`, from
+    the lines below `folder/text`, and the tokenizer, which is `folder`'s if it has one."""
+    text = folder / "text"
+    splits = ["train", "val", *(["test"] if (text / "test").is_dir() else [])]
+    files = {split: _files(text / split) for split in splits}
+    model = folder / "tokenizer.model"
+    content = model.read_bytes() if model.is_file() else _learned(files["train"])
+    tokenizer = _tokenizer(content, model)
+    (target / model.name).write_bytes(content)
+    for split, paths in files.items():
+        _write(target / f"{split}.npy", tokenizer, _lines(paths))
+
+
+def _files(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.glob("[!.]*") if path.is_file())
+    if not found:
+        raise BadInput(
+            f"There is no text in {folder}: put files of a sentence or paragraph per line there, "
+            f"gzipped (.gz) or not."
+        )
+    return found
+
+
+def _lines(paths: Sequence[Path]) -> Iterator[str]:
+    """Those that aren't empty."""
+    for path in paths:
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                lines = io.TextIOWrapper(file, encoding="utf-8")
+                yield from (line for line in map(_without_end, lines) if line)
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+            raise BadInput(f"{path} can't be read as text in UTF-8: {error}.") from None
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n")
+
+
+def _learned(paths: Sequence[Path]) -> bytes:
+    """The tokenizer's model: of `VOCABULARY` pieces, or as many as there are in a short text."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(_sample(paths)),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=VOCABULARY,
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise BadInput(f"No tokenizer can be made of {paths[0].parent}: {error}") from None
+    return model.getvalue()
+
+
+def _sample(paths: Sequence[Path]) -> list[str]:
+    """Each line is as likely as any other to be among them."""
+    rng = np.random.default_rng(0)
+    kept: list[str] = []
+    for count, line in enumerate(_lines(paths)):
+        if count < SAMPLE:
+            kept.append(line)
+        elif (place := rng.integers(count + 1)) < SAMPLE:
+            kept[place] = line
+    return kept
+
+
+def _tokenizer(content: bytes, path: Path) -> Any:
+    import sentencepiece
+
+    tokenizer = sentencepiece.SentencePieceProcessor()
+    try:
+        tokenizer.LoadFromSerializedProto(content)
+    except RuntimeError as error:
+        raise BadInput(f"{path} is no model of SentencePiece: {error}") from None
+    if tokenizer.eos_id() < 0:
+        raise BadInput(f"{path} must have a piece for the end of a sentence.")
+    return tokenizer
+
+
+def _write(path: Path, tokenizer: Any, lines: Iterator[str]) -> None:
+    kind = np.dtype(np.uint16 if tokenizer.get_piece_size() <= 2**16 else np.uint32)
+    header = {"descr": kind.str, "fortran_order": False}
+    count = 0
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (0,)})
+        while several := list(islice(lines, LINES_AT_ONCE)):
+            encoded = tokenizer.encode(several, add_eos=True)
+            tokens = np.concatenate([np.array(line, kind) for line in encoded])
+            file.write(tokens.tobytes())
+            count += len(tokens)
+        # NumPy leaves room for the longest length there can be.
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (count,)})
