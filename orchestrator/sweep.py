@@ -261,11 +261,15 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     """The studies of `sweep`, in the order in which they are best run."""
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
-    studies = [
-        study
-        for name in sweep.workloads
-        for study in _studies_of(sweep, name, load_workload(name), data_dir)
-    ]
+    studies = []
+    for name in sweep.workloads:
+        of_workload = _studies_of(sweep, name, load_workload(name), data_dir)
+        # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
+        count = len(sweep.recipes)
+        ends = {study.key: study for study in of_workload[:count] + of_workload[-count:]}
+        for study in ends.values():
+            _rehearse(study, _points(study.space), data_dir)
+        studies += of_workload
     return Plan(sweep=sweep, studies=tuple(studies))
 
 
@@ -291,8 +295,9 @@ def single_trial(
         "evaluate": dict(evaluate or {}),
     }
     sweep = _validated(document, Path("orchestrate trial"))
-    (study,) = plan(sweep, data_dir).studies
+    (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
     chosen = _point(study.space, 0.5)
+    _rehearse(study, [chosen], data_dir)
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)
@@ -343,11 +348,6 @@ def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | No
         for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size)
         for recipe, space in zip(sweep.recipes, spaces, strict=True)
     ]
-    # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
-    ends = studies[: len(spaces)] + studies[-len(spaces) :]
-    with one_thread():
-        for study in {study.key: study for study in ends}.values():
-            _rehearse(study, data_dir)
     return studies
 
 
@@ -381,21 +381,26 @@ def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
     }
 
 
-def _rehearse(study: Study, data_dir: Path | None) -> None:
-    """Refuses what can't be trained or measured, before anything starts: at the ends and the
-    middle of each range, and with each option of a choice."""
-    choices = [len(entry.options) for entry in study.space.values() if isinstance(entry, Choice)]
-    points = max([3, *choices])
-    for number in range(points):
-        params = _point(study.space, number / (points - 1))
+def _rehearse(study: Study, points: Iterable[dict[str, Value]], data_dir: Path | None) -> None:
+    """Refuses what can't be trained or measured, before anything starts."""
+    for params in points:
         try:
-            metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
+            with one_thread():
+                metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
         except BadInput as error:
             raise BadInput(f"recipe {study.recipe!r}: {error}") from None
         for goal in study.goals:
             if metrics is not None and goal.metric not in metrics:
                 where = f"workload {study.workload!r} with recipe {study.recipe!r}"
                 raise unknown(f"metric of {where}:", goal.metric, metrics)
+
+
+def _points(space: Space) -> list[dict[str, Value]]:
+    """Those to rehearse: the ends and the middle of each range, each option of each choice."""
+    choices = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
+    last = max([3, *choices]) - 1
+    points = [_point(space, number / last) for number in range(last + 1)]
+    return [point for place, point in enumerate(points) if point not in points[:place]]
 
 
 def _point(space: Space, fraction: float) -> dict[str, Value]:

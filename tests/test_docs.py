@@ -5,9 +5,48 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import orchestrate
 
+from orchestrator.sweep import SWEEPS
+from orchestrator.workloads import REGISTRY, Workload, load_workload
+from orchestrator.workloads.data import CATALOGUE
+
 DOCS = Path(__file__).parent.parent / "docs"
+WORKLOADS = (DOCS / "workloads.md").read_text(encoding="utf-8")
+
+BUDGET = {
+    "steps": "{:,} steps",
+    "epochs": "{:,} epochs",
+    "at_least_steps": "at least {:,} steps",
+}
+
+
+def test_every_workload_has_its_row() -> None:
+    rows = re.findall(r"^\| `(\S+)` \| [^|]+ \| ([\d,]+) \| `(.+?)` \| (.+) \|$", WORKLOADS, re.M)
+    assert sorted(rows) == sorted(_row(name, load_workload(name)) for name in REGISTRY)
+
+
+def _row(name: str, workload: Workload) -> tuple[str, str, str, str]:
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in workload.model().parameters())
+    budget = ", ".join(BUDGET[key].format(value) for key, value in workload.budget.items())
+    return name, f"{parameters:,}", workload.goal, budget
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_family_has_its_evaluation_grid(name: str) -> None:
+    headings = re.split(r"^## ", WORKLOADS, flags=re.M)
+    (section,) = (text for text in headings if f"`{name.partition('/')[0]}`" in text.split("\n")[0])
+    grid = re.search(r"Evaluation grid\W+spacing ([\d.]+)[,;] min_examples (.*?)\.\n", section)
+    assert grid
+    assert float(grid[1]) == REGISTRY[name].evaluation_spacing
+    assert f"{REGISTRY[name].evaluation_min_examples:,}" in grid[2].split()
+
+
+def test_data_sets_and_sweeps_are_mentioned() -> None:
+    assert all(f"| `{name}` | " in WORKLOADS for name in CATALOGUE)
+    assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ import pytest
 import torch
 from conftest import make_trial, run_trial
 
+from orchestrator.records import BadInput
 from orchestrator.workloads import (
+    Batch,
     Loaded,
     Split,
     Subset,
@@ -117,3 +119,11 @@ def test_a_torch_data_set_can_be_loaded() -> None:
 def test_tensors_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="equal length"):
         Tensors(torch.zeros(2), torch.zeros(3))
+
+
+def test_what_is_wrong_with_data_is_said_without_a_workers_traceback() -> None:
+    def fetch(index: torch.Tensor) -> Batch:
+        raise BadInput("a.jpg is no image.")
+
+    with pytest.raises(BadInput, match=r"^a\.jpg is no image\.$"):
+        next(Loaded(fetch, 5, workers=1).batches([(torch.arange(2),)]))

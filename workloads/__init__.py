@@ -153,6 +153,8 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
     defaults = options_of(factory)
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
+        if key in options:
+            raise BadInput(f"Option {key!r} of workload {base!r} is given twice.")
         if key not in defaults:
             raise unknown(f"option of workload {base!r}:", key, defaults)
         kind = type(defaults[key])

@@ -123,11 +123,10 @@ class Loaded(Split):
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         draw = (index.cpu(),) if seeds is None else (index.cpu(), seeds.cpu())
-        _, batch = self._fetched[[len(index)], draw]
-        return self._delivered(batch)
+        return self._delivered(self._fetched.fetch(*draw))
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
-        loader: DataLoader[tuple[list[int], Batch]] = DataLoader(
+        loader: DataLoader[tuple[list[int], Batch | BadInput]] = DataLoader(
             self._fetched,
             batch_size=None,
             sampler=_gathered(draws),
@@ -141,25 +140,25 @@ class Loaded(Split):
             pin_memory=self._device.type == "cuda",
         )
         arriving = iter(loader)
-        return (
-            batch
-            for sizes, several in arriving
-            for batch in zip(
-                *(torch.split(t, sizes) for t in self._delivered(several)), strict=True
-            )
-        )
+        return (batch for sizes, several in arriving for batch in self._cut(sizes, several))
 
     def to(self, device: torch.device) -> Loaded:
         moved = copy(self)
         moved._device = device
         return moved
 
+    def _cut(self, sizes: list[int], several: Batch | BadInput) -> Iterator[Batch]:
+        if isinstance(several, BadInput):
+            raise several
+        return zip(*(torch.split(t, sizes) for t in self._delivered(several)), strict=True)
+
     def _delivered(self, batch: Batch) -> Batch:
         return tuple(tensor.to(self._device, non_blocking=True) for tensor in batch)
 
 
-class _Fetched(Dataset[tuple[list[int], Batch]]):
-    """What a worker process runs."""
+class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
+    """What a worker process runs. Mistakes in data come back as what was fetched: those a worker
+    raises arrive with its traceback around them."""
 
     def __init__(
         self,
@@ -169,14 +168,18 @@ class _Fetched(Dataset[tuple[list[int], Batch]]):
     ) -> None:
         self._fetch, self._augment, self._fetch_drawn = fetch, augment, fetch_drawn
 
-    def __getitem__(self, request: tuple[list[int], Draw]) -> tuple[list[int], Batch]:
+    def __getitem__(self, request: tuple[list[int], Draw]) -> tuple[list[int], Batch | BadInput]:
         sizes, draw = request
-        if len(draw) > 1 and self._fetch_drawn is not None:
-            return sizes, self._fetch_drawn(draw[0], draw[1])
-        batch = self._fetch(draw[0])
-        if len(draw) > 1 and self._augment is not None:
-            batch = self._augment(batch, draw[1])
-        return sizes, batch
+        try:
+            return sizes, self.fetch(*draw)
+        except BadInput as error:
+            return sizes, error
+
+    def fetch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        if seeds is not None and self._fetch_drawn is not None:
+            return self._fetch_drawn(index, seeds)
+        batch = self._fetch(index)
+        return batch if seeds is None or self._augment is None else self._augment(batch, seeds)
 
 
 def _gathered(draws: Iterable[Draw]) -> Iterator[tuple[list[int], Draw]]:
