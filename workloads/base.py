@@ -103,6 +103,14 @@ class Classification(Workload):
         return metrics
 
 
+def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
+    """Refuses options outside of their ranges: option=(lowest, highest)."""
+    for name, (low, high) in ranges.items():
+        value = getattr(workload, name)
+        if not low <= value <= high:
+            raise BadInput(f"`{name}` must be from {low} to {high:,}, but got {value}.")
+
+
 def share_of_all(smoothing: float, over: str, classes: int) -> float:
     """Label smoothing as torch has it: the share of a target that is spread evenly over all
     classes, the true one included. Shallue et al. spread it over the others only, which is the

@@ -10,9 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Batch, random_flip, random_shift, uniforms
-from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set, read_cifar10
 from orchestrator.workloads.data.cifar import CLASSES
 from orchestrator.workloads.models import cifar_resnet, resnet_50
@@ -40,11 +39,7 @@ class Cifar10(Classification):
     evaluation_min_examples: ClassVar[int] = 6700
 
     def __post_init__(self) -> None:
-        for name, low, high in (("split", 1, TRAIN), ("classes", 2, CLASSES)):
-            if not low <= getattr(self, name) <= high:
-                raise BadInput(
-                    f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
-                )
+        check_range(self, split=(1, TRAIN), classes=(2, CLASSES))
         if self.split == TRAIN:
             object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.base import Classification
+from orchestrator.workloads.base import Classification, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.splits import Split, Tensors
 
@@ -31,8 +31,7 @@ class Digits(Classification):
     evaluation_spacing: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
-        if not 2 <= self.classes <= CLASSES:
-            raise BadInput(f"`classes` must be from 2 to {CLASSES}, but got {self.classes}.")
+        check_range(self, classes=(2, CLASSES))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         table = _read(data_set("digits").need(data_dir)["digits.csv"])

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Batch
-from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.image_folders import (
     Images,
@@ -52,15 +51,9 @@ class Photographs(Workload):
     most_classes: ClassVar[int]
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("classes", 2, self.most_classes),
-            ("image_size", SMALLEST, 4096),
-            ("workers", 0, 1024),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise BadInput(
-                    f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
-                )
+        check_range(
+            self, classes=(2, self.most_classes), image_size=(SMALLEST, 4096), workers=(0, 1024)
+        )
 
     def _split(self, images: Images, targets: Callable[[Tensor], Tensor]) -> Loaded:
         workers = min(self.workers, os.cpu_count() or 1)

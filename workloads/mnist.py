@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set, read_idx
 from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
 from orchestrator.workloads.splits import Split, Tensors
@@ -59,14 +59,7 @@ class Images(Classification):
     evaluation_min_examples: ClassVar[int] = 12_000
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("split", 1, TRAIN),
-            ("classes", 2, CLASSES),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise BadInput(
-                    f"`{name}` must be from {low} to {high:,}, but got {getattr(self, name)}."
-                )
+        check_range(self, split=(1, TRAIN), classes=(2, CLASSES))
         if self.split == TRAIN:
             object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Batch
-from orchestrator.workloads.base import Workload
+from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.mnist import CLASSES, TRAIN, read_images
 from orchestrator.workloads.models import UNet
@@ -61,11 +61,7 @@ class Scenes(Workload):
             raise BadInput(
                 f"`canvas` must be a multiple of {PATCH} from {low}, but got {self.canvas}."
             )
-        for name, least, most in (("classes", 1, CLASSES), ("scenes", 20, 10**6)):
-            if not least <= getattr(self, name) <= most:
-                raise BadInput(
-                    f"`{name}` must be from {least} to {most:,}, but got {getattr(self, name)}."
-                )
+        check_range(self, classes=(1, CLASSES), scenes=(20, 10**6))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("fashion_mnist").need(data_dir)
