@@ -74,7 +74,12 @@ class Evaluator:
         means = self.ranks.sum(torch.cat([total.flatten() for total in sums.values()])) / size
         pieces = torch.split(means, [total.numel() for total in sums.values()])
         shaped = zip(sums.items(), pieces, strict=True)
-        summary = self.workload.summary({m: mean.view_as(total) for (m, total), mean in shaped})
+        numbers = self._numbers({m: mean.view_as(total) for (m, total), mean in shaped})
+        return {f"{name}/{prefix}{metric}": number for metric, number in numbers.items()}
+
+    def _numbers(self, means: Mapping[str, Tensor]) -> dict[str, float]:
+        """What the workload makes of them, read from the device at once."""
+        summary = self.workload.summary(means)
         for metric, value in summary.items():
             if value.dim():
                 raise BadInput(
@@ -82,8 +87,7 @@ class Evaluator:
                     f"example, or one number must be made of its means in `summary`, but it has "
                     f"means of shape {tuple(value.shape)}."
                 )
-        numbers = torch.stack(list(summary.values())).tolist()
-        return {f"{name}/{prefix}{metric}": n for metric, n in zip(summary, numbers, strict=True)}
+        return dict(zip(summary, torch.stack(list(summary.values())).tolist(), strict=True))
 
     def _sums(self, trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
         """Each metric's sum over a batch, put through the model in as many parts as it takes."""
