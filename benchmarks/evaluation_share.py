@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from orchestrator.records import BadInput
-from orchestrator.sweep import single_trial
+from orchestrator.studies import single_trial
 from orchestrator.training import Ranks, train
 from orchestrator.workloads import REGISTRY, load_workload, splits_of
 

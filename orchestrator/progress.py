@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from orchestrator.records import Status, Study, StudyKey
+from orchestrator.records import Status, Study, StudyKey, Trial
 
 
 @dataclass(kw_only=True)
 class StudyProgress:
     study: Study
+    planned: int
+    """Trials known to be needed."""
     statuses: Counter[Status] = field(default_factory=Counter)
     running: int = 0
     best_steps: int | None = None
@@ -28,7 +30,7 @@ class StudyProgress:
 
     @property
     def left(self) -> int:
-        return self.study.trials - self.done
+        return max(0, self.planned - self.done)
 
     def add(self, status: Status, steps: int) -> None:
         self.statuses[status] += 1
@@ -40,19 +42,23 @@ class Progress:
     """The studies of a sweep; `slots` trials can run at once."""
 
     def __init__(self, studies: Iterable[Study]) -> None:
-        self.studies = {study.key: StudyProgress(study=study) for study in studies}
+        self.studies = {
+            study.key: StudyProgress(study=study, planned=study.trials) for study in studies
+        }
         self.slots = 1
         self.began = time.monotonic()
-        self._started: dict[tuple[StudyKey, int], float] = {}
+        self._started: dict[tuple[StudyKey, int, int], float] = {}
 
-    def start(self, key: StudyKey, index: int) -> None:
-        if (key, index) not in self._started:
+    def start(self, trial: Trial) -> None:
+        key = trial.study.key
+        if (key, trial.index, trial.repeat) not in self._started:
             self.studies[key].running += 1
-        self._started[key, index] = time.monotonic()
+        self._started[key, trial.index, trial.repeat] = time.monotonic()
 
-    def stop(self, key: StudyKey, index: int) -> None:
+    def stop(self, trial: Trial) -> None:
         """A trial is off its worker, whether it ended or will be tried again."""
-        began = self._started.pop((key, index), None)
+        key = trial.study.key
+        began = self._started.pop((key, trial.index, trial.repeat), None)
         if began is not None:
             self.studies[key].running -= 1
             self.studies[key].busy_seconds += time.monotonic() - began
@@ -64,7 +70,7 @@ class Progress:
 
     @property
     def planned(self) -> int:
-        return sum(study.study.trials for study in self.studies.values())
+        return sum(study.planned for study in self.studies.values())
 
     def seconds_left(self, progress: StudyProgress | None = None) -> float:
         """An estimate from the trials timed so far, for one study or all; NaN before any.

@@ -7,13 +7,18 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 Value = float | int | str | bool
 """A setting of one metaparameter."""
 
 Scale = Literal["linear", "log", "reverse_log"]
+
+Side = Literal["low", "high"]
+
+When = Mapping[str, tuple[Value, ...]]
+"""Other metaparameters, and the values of theirs with which one is there at all."""
 
 Status = Literal["reached", "exhausted", "dominated", "diverged", "failed"]
 """How a trial ended: passed every goal; spent its budget; could no longer win; its loss or a metric
@@ -54,6 +59,9 @@ class Range:
     scale: Scale = "linear"
     """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is, which suits momentum near one."""
     integer: bool = False
+    limits: tuple[float | None, float | None] = (None, None)
+    """How far a search may widen it; below 0 never what begins at 0 or above."""
+    when: When | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
@@ -79,12 +87,46 @@ class Range:
         value = min(max(value, self.low), self.high)
         return round(value) if self.integer else value
 
+    def fraction(self, value: float) -> float:
+        """What `at` makes `value` of; below 0 or above 1 outside of the range."""
+        low, high, at = (self._position(number) for number in (self.low, self.high, value))
+        return (at - low) / (high - low) if high > low else 0.5
+
+    def _position(self, value: float) -> float:
+        if self.scale == "log":
+            return math.log(value)
+        return -math.log(1 - value) if self.scale == "reverse_log" else value
+
+    def widened(self, side: Side) -> Range | None:
+        """The range with a decade more on one side, on a linear scale its own width more, as far
+        as the limits let it; None if they don't."""
+        lowest, highest = self.limits
+        if side == "low":
+            if self.scale == "log":
+                low = self.low / 10
+            elif self.scale == "reverse_log":
+                low = 1 - (1 - self.low) * 10
+            else:
+                low = self.low - (self.high - self.low)
+            floors = [lowest] if lowest is not None else [0.0] if self.low >= 0 else []
+            low = max([low, *floors])
+            return replace(self, low=low) if low < self.low else None
+        if self.scale == "log":
+            high = self.high * 10
+        elif self.scale == "reverse_log":
+            high = 1 - (1 - self.high) / 10
+        else:
+            high = self.high + (self.high - self.low)
+        high = high if highest is None else min(high, highest)
+        return replace(self, high=high) if high > self.high else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     """A metaparameter that takes one of a few values."""
 
     options: tuple[Value, ...]
+    when: When | None = None
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -223,6 +265,22 @@ class Divergence:
     evaluations: int = 10
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchPlan:
+    """How the points of a study are chosen."""
+
+    algorithm: str = "halton"
+    """halton, sobol, random; points: those listed, no others; tpe, gp, cmaes or the import path of
+    a sampler: Optuna's."""
+    launches: int | None = None
+    """At most so many trials, divergent ones included; None: three times `Study.trials`."""
+    generation: int = 8
+    """Trials between two times that Optuna is told how they ended."""
+    extend: bool = False
+    """Widen a range near whose end the best trial lies."""
+    points: tuple[Mapping[str, Value], ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class StudyKey:
     """What tells one study of a run from another."""
@@ -249,13 +307,32 @@ class Study:
     grid: EvaluationGrid
     space: Space
     trials: int
+    """Points that do not diverge."""
+    search: SearchPlan = SearchPlan()
+    repeats: int = 0
+    """How often the best trial is run again, with other seeds."""
+    inherit: float | None = None
+    """The budget is at first so many times the steps that the next smaller batch size needed."""
     stop_at_goal: bool = True
+    stop_dominated: bool = True
+    """End a trial once nothing it may still do can change the frontier."""
     extras: Extras = Extras()
     divergence: Divergence = Divergence()
 
     @property
     def key(self) -> StudyKey:
         return StudyKey(workload=self.workload, recipe=self.recipe, batch_size=self.batch_size)
+
+    @property
+    def launches(self) -> int:
+        """The most trials that its search may launch, repeats and widening aside."""
+        if self.search.algorithm == "points":
+            return len(self.search.points)
+        return self.search.launches or 3 * self.trials
+
+    def following(self, step: int) -> int:
+        """The step of the measurement after the one at `step`."""
+        return min(self.grid.after(step), self.budget_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +344,8 @@ class Trial:
     """Counts from 0 within the study."""
     seed: int
     params: Mapping[str, Value]
+    repeat: int = 0
+    """0: the search's own; from 1 up: the same point again with another seed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,11 @@
-"""A sweep file becomes a validated `Sweep`, and a sweep becomes studies."""
+"""A sweep file, and the validated `Sweep` it becomes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -19,30 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.records import (
-    BadInput,
-    Choice,
-    Divergence,
-    EvaluationGrid,
-    Extras,
-    Goal,
-    Range,
-    ScalingRule,
-    Space,
-    Study,
-    Trial,
-    Value,
-    unknown,
-)
-from orchestrator.search import Entry, load_space, space_from
-from orchestrator.training import (
-    SCHEDULE_SETTINGS,
-    check_metaparameters,
-    check_schedule,
-    one_thread,
-    rehearse,
-)
-from orchestrator.workloads import Workload, load_workload, splits_of
+from orchestrator.records import BadInput, Divergence, Goal, unknown
+from orchestrator.search import DESIGNS, check_algorithm
 from orchestrator.yaml_files import parse_yaml, read_yaml
 
 SWEEPS = Path(__file__).parent / "sweeps"
@@ -60,26 +37,6 @@ def _size(size: int | str) -> int | str:
 
 Size = Annotated[int | str, AfterValidator(_size)]
 """A batch size; `full` stands for the whole training set."""
-
-
-class Recipe(_Part):
-    """A named way to train. A bare optimizer name is the recipe of that name."""
-
-    name: str = Field(min_length=1)
-    optimizer: str
-    space: dict[str, Any] = {}
-    """Replaces entries of the optimizer's search space; a plain value fixes a metaparameter."""
-    schedule: dict[str, Any] = {}
-    """How the learning rate changes: warmup and decay, which may be searched as well."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"name": value, "optimizer": value}
-        if isinstance(value, dict) and "optimizer" not in value:
-            return {**value, "optimizer": value.get("name")}
-        return value
 
 
 class BatchLadder(_Part):
@@ -106,9 +63,38 @@ BatchSizes = Annotated[
 ]
 
 
+def _algorithm(name: str) -> str:
+    check_algorithm(name)
+    return name
+
+
 class Search(_Part):
-    algorithm: Literal["halton"] = "halton"
+    algorithm: Annotated[str, AfterValidator(_algorithm)] = "halton"
+    """halton, sobol, random, grid, points; tpe, gp, cmaes, or the import path of a sampler."""
     trials: int = Field(default=20, ge=1)
+    """Points that do not diverge; a grid has at most so many, unless its axes are given."""
+    max_launches: int | None = Field(default=None, ge=1)
+    """Divergent ones included; None: three times `trials`."""
+    generation: int = Field(default=8, ge=1)
+    """How many trials tpe, gp and cmaes choose before they are told how these ended."""
+    extend: bool = False
+    """Widen a range near whose end the best trial lies, twice at most."""
+    grid: dict[str, Annotated[int, Field(ge=1)]] = {}
+    """Values on each axis of a grid; what is not named stays in the middle of its range."""
+    points: list[dict[str, Any]] = []
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Search:
+        for name in ("grid", "points"):
+            if getattr(self, name) and self.algorithm != name:
+                raise ValueError(f"`{name}` is for algorithm: {name}, not {self.algorithm}")
+        if self.algorithm == "points" and not self.points:
+            raise ValueError("algorithm: points needs `points`, a list of {name: value}")
+        if self.extend and self.algorithm not in DESIGNS:
+            raise ValueError(f"`extend` goes with {', '.join(DESIGNS)} only")
+        if self.max_launches is not None and self.max_launches < self.trials:
+            raise ValueError(f"`max_launches` must be at least `trials`, which is {self.trials}")
+        return self
 
 
 class Budget(_Part):
@@ -118,6 +104,9 @@ class Budget(_Part):
     epochs: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     examples: int | None = Field(default=None, ge=1)
     at_least_steps: int | None = Field(default=None, ge=1)
+    inherit: float | None = Field(default=None, ge=1, allow_inf_nan=False)
+    """At first no more than so many times the steps of the next smaller batch size; if no trial
+    reaches the goal with that, the rest."""
 
     @model_validator(mode="after")
     def _something(self) -> Budget:
@@ -125,11 +114,41 @@ class Budget(_Part):
             raise ValueError("give at least one of steps, epochs, examples, at_least_steps")
         return self
 
+    def or_else(self, other: Budget) -> Budget:
+        """This one; the size of `other` where it says only what to inherit."""
+        if set(self.model_dump(exclude_none=True)) == {"inherit"}:
+            return other.model_copy(update={"inherit": self.inherit})
+        return self
+
     def in_steps(self, batch_size: int, train_size: int | None) -> int:
         if self.epochs is not None and train_size is None:
             raise BadInput("a budget in epochs needs a finite training set; use `examples`.")
         examples = max(self.examples or 0, (self.epochs or 0) * (train_size or 0))
         return max(self.steps or 1, self.at_least_steps or 1, math.ceil(examples / batch_size))
+
+
+class Recipe(_Part):
+    """A named way to train. A bare optimizer name is the recipe of that name."""
+
+    name: str = Field(min_length=1)
+    optimizer: str
+    space: dict[str, Any] = {}
+    """Replaces entries of the optimizer's search space; a plain value fixes a metaparameter."""
+    schedule: dict[str, Any] = {}
+    """How the learning rate changes: warmup and decay, which may be searched as well."""
+    search: Search | None = None
+    """In place of the sweep's."""
+    budget: Budget | None = None
+    """In place of the sweep's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value, "optimizer": value}
+        if isinstance(value, dict) and "optimizer" not in value:
+            return {**value, "optimizer": value.get("name")}
+        return value
 
 
 class Diverged(_Part):
@@ -142,8 +161,18 @@ class Diverged(_Part):
 class Stop(_Part):
     at_goal: bool = True
     """End a trial once it has passed every goal; else it goes on to its budget."""
+    dominated: bool | None = None
+    """End a trial once it can't change the frontier any more. None: as `at_goal`."""
     diverged: Diverged = Diverged()
     """Numbers that aren't finite end a trial in any case."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> Stop:
+        if self.dominated and not self.at_goal:
+            raise ValueError(
+                "a trial that trains to its budget can't be cut: leave out `dominated`"
+            )
+        return self
 
 
 class Evaluate(_Part):
@@ -165,13 +194,30 @@ class Resources(_Part):
     examples_per_device: int | None = Field(default=None, ge=1)
     """A rank is added for each so many examples of the batch; None: always one rank."""
     max_devices: int = Field(default=1, ge=1)
-    gpus_per_device: Literal[0, 1] | None = None
-    """None: one where the cluster has GPUs, else none."""
+    gpus_per_device: float | None = Field(default=None, ge=0, le=1)
+    """Below 1, several trials of one rank share a GPU. None: 1 where there are GPUs, else 0."""
+    cpus_per_rank: int = Field(default=1, ge=1)
+    """Cores of each rank, and threads that torch computes with there."""
+
+    @model_validator(mode="after")
+    def _shared(self) -> Resources:
+        if 0 < (self.gpus_per_device or 0) < 1 and self.max_devices > 1:
+            raise ValueError(
+                "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1"
+            )
+        return self
 
     def ranks(self, batch_size: int) -> int:
         if self.examples_per_device is None:
             return 1
         return min(self.max_devices, math.ceil(batch_size / self.examples_per_device))
+
+
+class Faults(_Part):
+    max_failures: int = Field(default=2, ge=0)
+    """How often a trial is tried again before it counts as failed. Lost machines don't count."""
+    hang_seconds: float | None = Field(default=600, gt=0, allow_inf_nan=False)
+    """A trial that takes no step for so long is ended and tried again; null: never."""
 
 
 class Checkpoints(_Part):
@@ -196,9 +242,12 @@ class Sweep(_Part):
     search: Search = Search()
     budget: Budget | None = None
     """None: each workload's own."""
+    repeats: int = Field(default=0, ge=0)
+    """How often each study's best trial is run again, with other seeds."""
     stop: Stop = Stop()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoints = Checkpoints()
+    faults: Faults = Faults()
     resources: Resources = Resources()
 
     @model_validator(mode="before")
@@ -216,14 +265,6 @@ class Sweep(_Part):
     def resolved(self) -> dict[str, Any]:
         """The document that describes this sweep in full: what a run keeps."""
         return self.model_dump(mode="json", by_alias=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """A sweep and the studies it comes to."""
-
-    sweep: Sweep
-    studies: tuple[Study, ...]
 
 
 def find_sweep_file(name: str | None) -> Path:
@@ -245,10 +286,11 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     document = read_yaml(path)
     for override in overrides:
         _override(document, override)
-    return _validated(document, path)
+    return validated(document, path)
 
 
-def _validated(document: Mapping[str, Any], place: Path) -> Sweep:
+def validated(document: Mapping[str, Any], place: Path) -> Sweep:
+    """The sweep that `document` describes; `place` is where a mistake in it is said to be."""
     try:
         return Sweep.model_validate(document)
     except ValidationError as error:
@@ -257,194 +299,45 @@ def _validated(document: Mapping[str, Any], place: Path) -> Sweep:
         ) from None
 
 
-def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
-    """The studies of `sweep`, in the order in which they are best run."""
-    _refuse_repeats("workload", sweep.workloads)
-    _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
-    studies = []
-    for name in sweep.workloads:
-        of_workload = _studies_of(sweep, name, load_workload(name), data_dir)
-        # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
-        count = len(sweep.recipes)
-        ends = {study.key: study for study in of_workload[:count] + of_workload[-count:]}
-        for study in ends.values():
-            _rehearse(study, _points(study.space), data_dir)
-        studies += of_workload
-    return Plan(sweep=sweep, studies=tuple(studies))
+GROWS = ("workloads", "batch_sizes", "repeats", "resources", "checkpoint", "faults", "goals")
+"""What a run may get more of, or be run on, without making its trials incomparable."""
 
-
-def single_trial(
-    workload: str,
-    optimizer: str,
-    batch_size: int,
-    *,
-    params: Mapping[str, Any],
-    steps: int | None,
-    seed: int,
-    evaluate: Mapping[str, Any] | None = None,
-    data_dir: Path | None = None,
-) -> Trial:
-    """A trial by hand. It trains exactly `steps`, or else until the workload's goal or budget.
-    A metaparameter that isn't given takes the middle of its range."""
-    document = {
-        "name": "trial",
-        "workloads": [workload],
-        "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
-        "batch_sizes": [batch_size],
-        "budget": None if steps is None else {"steps": steps},
-        "evaluate": dict(evaluate or {}),
-    }
-    sweep = _validated(document, Path("orchestrate trial"))
-    (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
-    chosen = _point(study.space, 0.5)
-    _rehearse(study, [chosen], data_dir)
-    if steps is not None:
-        study = replace(study, goals=())
-    return Trial(study=study, index=0, seed=seed, params=chosen)
+GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Where two resolved sweeps differ in what they measure, one line for each key. What they are
-    run on doesn't count."""
-    lines = []
-    for key in dict.fromkeys([*old, *new]):
-        before, after = old.get(key), new.get(key)
-        if before == after or key in ("resources", "checkpoint"):
-            continue
-        if isinstance(before, dict) and isinstance(after, dict):
-            lines += [f"{key}.{line}" for line in differences(before, after)]
-        else:
-            lines.append(f"{key}: {before!r} there, {after!r} here")
+    """Where two resolved sweeps differ so that their trials can't be compared, one line each."""
+    before, after = (
+        {
+            **{key: value for key, value in document.items() if key not in (*GROWS, "recipes")},
+            "search": _without_growth(document.get("search") or {}),
+        }
+        for document in (old, new)
+    )
+    lines = _differences(before, after)
+    of_old, of_new = ({recipe["name"]: recipe for recipe in d["recipes"]} for d in (old, new))
+    for name in of_old.keys() & of_new.keys():
+        pair = (
+            {**r, "search": _without_growth(r.get("search") or {})}
+            for r in (of_old[name], of_new[name])
+        )
+        lines += [f"recipe {name!r}: {line}" for line in _differences(*pair)]
     return lines
 
 
-def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> list[Study]:
-    train_size = splits_of(workload, data_dir)["train"].size
-    goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
-    evaluate = sweep.evaluate
-    spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
-    min_examples = evaluate.min_examples or workload.evaluation_min_examples
-    budget = sweep.budget or Budget.model_validate(dict(workload.budget))
-    spaces = [_space(recipe, name, workload) for recipe in sweep.recipes]
-    studies = [
-        Study(
-            workload=name,
-            recipe=recipe.name,
-            optimizer=recipe.optimizer,
-            batch_size=batch_size,
-            goals=goals,
-            budget_steps=budget.in_steps(batch_size, train_size),
-            grid=EvaluationGrid(spacing=spacing, min_gap=math.ceil(min_examples / batch_size)),
-            space=_scaled(space, batch_size),
-            trials=sweep.search.trials,
-            stop_at_goal=sweep.stop.at_goal,
-            extras=Extras(
-                train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
-                gradient_norm=evaluate.gradient_norm,
-                distance=evaluate.distance,
-            ),
-            divergence=Divergence(**sweep.stop.diverged.model_dump()),
-        )
-        for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size)
-        for recipe, space in zip(sweep.recipes, spaces, strict=True)
-    ]
-    return studies
+def _without_growth(search: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH}
 
 
-def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
-    if twice := sorted(recipe.space.keys() & recipe.schedule.keys()):
-        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
-    for setting in recipe.schedule:
-        if setting not in SCHEDULE_SETTINGS:
-            raise unknown(
-                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
-            )
-    space = {
-        **load_space(recipe.optimizer, name),
-        **space_from(recipe.space, f"recipe {recipe.name!r}: space"),
-        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
-    }
-    try:
-        check_metaparameters(recipe.optimizer, space, workload)
-        decay = space.get("decay", "constant")
-        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
-    except BadInput as error:
-        raise BadInput(f"recipe {recipe.name!r}: {error}") from None
-    return space
-
-
-def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
-    """The space with every scaling rule replaced by what it comes to."""
-    return {
-        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
-        for name, entry in space.items()
-    }
-
-
-def _rehearse(study: Study, points: Iterable[dict[str, Value]], data_dir: Path | None) -> None:
-    """Refuses what can't be trained or measured, before anything starts."""
-    for params in points:
-        try:
-            with one_thread():
-                metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
-        except BadInput as error:
-            raise BadInput(f"recipe {study.recipe!r}: {error}") from None
-        for goal in study.goals:
-            if metrics is not None and goal.metric not in metrics:
-                where = f"workload {study.workload!r} with recipe {study.recipe!r}"
-                raise unknown(f"metric of {where}:", goal.metric, metrics)
-
-
-def _points(space: Space) -> list[dict[str, Value]]:
-    """Those to rehearse: the ends and the middle of each range, each option of each choice."""
-    choices = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
-    last = max([3, *choices]) - 1
-    points = [_point(space, number / last) for number in range(last + 1)]
-    return [point for place, point in enumerate(points) if point not in points[:place]]
-
-
-def _point(space: Space, fraction: float) -> dict[str, Value]:
-    """The point that lies `fraction` of the way through every range, on its scale."""
-    return {
-        name: entry.at(fraction) if isinstance(entry, (Range, Choice)) else entry
-        for name, entry in space.items()
-    }
-
-
-def _batch_sizes(
-    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
-) -> list[int]:
-    if isinstance(given, BatchLadder):
-        high = _resolve_full(given.high, workload, train_size)
-        if given.low > high:
-            raise BadInput(f"batch_sizes: `from <= to` must hold, but got {given.low} and {high}.")
-        rungs = math.ceil(round(math.log(high / given.low, given.factor), 9))
-        sizes = [round(given.low * given.factor**rung) for rung in range(rungs)] + [high]
-    else:
-        sizes = [_resolve_full(size, workload, train_size) for size in given]
-    if not sizes:
-        raise BadInput("batch_sizes: at least one is needed, but the list is empty.")
-    for size in sizes:
-        if train_size is not None and size > train_size:
-            raise BadInput(
-                f"batch_sizes: {size} is more than the {train_size} training examples of "
-                f"{workload}. Write `full` for the whole training set."
-            )
-    return sorted(set(sizes))
-
-
-def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int:
-    if isinstance(size, int):
-        return size
-    if train_size is None:
-        raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
-    return train_size
-
-
-def _refuse_repeats(kind: str, names: list[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise BadInput(f"Each {kind} must be named once, but got {', '.join(repeated)} again.")
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for key in dict.fromkeys([*old, *new]):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            lines += [f"{key}.{line}" for line in _differences(before, after)]
+        elif before != after:
+            lines.append(f"{key}: {before!r} there, {after!r} here")
+    return lines
 
 
 def _override(document: dict[str, Any], override: str) -> None:
@@ -493,5 +386,6 @@ _PARTS: dict[Any, type[BaseModel]] = {
     "diverged": Diverged,
     "evaluate": Evaluate,
     "checkpoint": Checkpoints,
+    "faults": Faults,
     "resources": Resources,
 }

@@ -99,7 +99,7 @@ def _cells(study: StudyProgress, progress: Progress, with_workload: bool) -> lis
     cells = [
         study.study.recipe,
         f"{study.study.batch_size:,}",
-        f"{study.done} / {study.study.trials}",
+        f"{study.done} / {study.planned}",
         str(study.running or ""),
         "" if study.best_steps is None else f"{study.best_steps:,}",
         _duration(progress.seconds_left(study)) if study.left else "done",

@@ -11,7 +11,8 @@ from orchestrator.search import (
     propose,
     space_from,
 )
-from orchestrator.sweep import Sweep, plan
+from orchestrator.studies import plan
+from orchestrator.sweep import Sweep
 from orchestrator.workloads import REGISTRY
 from orchestrator.yaml_files import read_yaml
 

@@ -18,7 +18,8 @@ from orchestrator.progress import Progress
 from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, Run, frontier_of
 from orchestrator.search import propose
-from orchestrator.sweep import Sweep, plan
+from orchestrator.studies import plan
+from orchestrator.sweep import Sweep
 
 
 @pytest.fixture(scope="module")

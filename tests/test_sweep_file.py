@@ -10,7 +10,8 @@ import pytest
 from conftest import orchestrate
 
 from orchestrator.records import BadInput
-from orchestrator.sweep import SWEEPS, differences, find_sweep_file, load_sweep, plan
+from orchestrator.studies import plan
+from orchestrator.sweep import SWEEPS, differences, find_sweep_file, load_sweep
 
 SweepFile = Callable[..., Path]
 

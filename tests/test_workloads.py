@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from orchestrator.cli import app
 from orchestrator.records import BadInput, derive_seed
-from orchestrator.sweep import single_trial
+from orchestrator.studies import single_trial
 from orchestrator.workloads import (
     REGISTRY,
     Batch,

@@ -9,10 +9,7 @@ path/to/my_file.py:MyWorkload      one's own, by file
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 import torch
 
+from orchestrator.imports import import_own
 from orchestrator.records import BadInput, unknown
 from orchestrator.workloads import cifar10, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
@@ -84,7 +82,9 @@ REGISTRY: dict[str, type[Workload]] = {
 def load_workload(name: str) -> Workload:
     """The workload that `name` stands for, with the options written behind it."""
     base, _, query = name.partition("?")
-    factory = _import(base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
+    factory = (
+        import_own("workload", base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
+    )
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     options = _options(base, factory, query)
@@ -177,47 +177,3 @@ def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(text)
     return text.lower() == "true"
-
-
-def _import(place: str) -> Callable[..., Any]:
-    """The object at `module:attribute` or `file.py:attribute`."""
-    module_name, _, attribute = place.rpartition(":")
-    if not module_name or not attribute:
-        raise BadInput(
-            f"A workload of one's own is written MODULE:CLASS or FILE.py:CLASS, not {place!r}."
-        )
-    try:
-        if module_name.endswith(".py"):
-            module = _import_file(Path(module_name).resolve())
-        else:
-            if "" not in sys.path and str(Path.cwd()) not in sys.path:
-                sys.path.append(str(Path.cwd()))
-            module = importlib.import_module(module_name)
-    except (ImportError, OSError) as error:
-        raise BadInput(
-            f"The workload {place!r} can't be imported: {error}. Write package.module:Class "
-            f"(importable from {Path.cwd()}) or path/to/file.py:Class."
-        ) from error
-    try:
-        found: Callable[..., Any] = getattr(module, attribute)
-    except AttributeError:
-        names = [n for n, v in vars(module).items() if isinstance(v, type)]
-        raise unknown(f"attribute of {module_name}:", attribute, names) from None
-    return found
-
-
-def _import_file(path: Path) -> Any:
-    # The name holds the whole path: two files of one name must not share a module.
-    name = f"orchestrator_user_workload_{path}"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None or not path.is_file():
-            raise OSError(f"there is no Python file {path}")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name]

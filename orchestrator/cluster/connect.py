@@ -179,18 +179,32 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
         gpus = 1 if cluster.gpus else 0
     if gpus and not cluster.gpus:
         raise BadInput(
-            "resources.gpus_per_device: 1 was asked for, but the cluster has no GPU. "
-            "Leave it out to train on whatever there is, or write 0 for CPUs."
+            f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
+            f"Leave it out to train on whatever there is, or write 0 for CPUs."
         )
-    devices = cluster.gpus if gpus else cluster.cpus
+    if not gpus and resources.cpus_per_rank > cluster.cpus:
+        raise BadInput(
+            f"resources.cpus_per_rank: {resources.cpus_per_rank} were asked for, but the cluster "
+            f"has {cluster.cpus} CPUs."
+        )
+    fitted = resources.model_copy(update={"gpus_per_device": gpus})
+    devices = places(fitted, cluster)
     if resources.examples_per_device is not None and resources.max_devices > devices:
         raise BadInput(
             f"resources.max_devices: {resources.max_devices} were asked for, but the cluster has "
-            f"{devices} {'GPUs' if gpus else 'CPUs'}."
+            f"{'GPUs' if gpus else 'CPUs'} for {devices}."
         )
     logger.info(
-        "each trial takes up to %d ranks, each with 1 CPU and %d GPU",
+        "each trial takes up to %d ranks, each with %d CPU and %g GPU",
         resources.max_devices if resources.examples_per_device else 1,
+        resources.cpus_per_rank,
         gpus,
     )
-    return resources.model_copy(update={"gpus_per_device": gpus})
+    return fitted
+
+
+def places(resources: Resources, cluster: Cluster) -> int:
+    """How many ranks can train at once, of whatever trials."""
+    if resources.gpus_per_device:
+        return int(cluster.gpus / resources.gpus_per_device)
+    return cluster.cpus // resources.cpus_per_rank

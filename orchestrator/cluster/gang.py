@@ -5,25 +5,43 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import ray
 import torch
 from ray import tune
+from ray.exceptions import RayActorError
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from orchestrator.cluster.board import Listener, Watchdog, numbered
 from orchestrator.cluster.folder import UserFolder
-from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.records import (
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Status,
+    Study,
+    StudyKey,
+    Trial,
+)
+from orchestrator.search import Proposal, ending, tighter
 from orchestrator.sweep import Resources
 from orchestrator.training import Checkpoint, Ranks, follow, free_port, open_ranks, train
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
+
+RANK_LOST = "a rank was lost"
+
+LOST_SECONDS = 10
+"""How long it may take until Ray knows that a process is gone."""
 
 FINISHED = "finished"
 """The key of a trial's last result that holds its `FinishedTrial`."""
@@ -40,10 +58,14 @@ class GangSettings:
     checkpoints: Path
     """Where trials that are not over yet leave their state, if this place is shared."""
     checkpoint_seconds: float
+    hang_seconds: float | None
+    board: Any
+    """An actor that tells running trials what others have reached."""
 
     def options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `train` is told beside the trial."""
-        path = self.checkpoints / f"study-{config['study']:04d}-trial-{config['index']:05d}.pt"
+        name = "study-{study:04d}-trial-{index:05d}-{repeat}.pt".format(**config)
+        path = self.checkpoints / name
         return {
             "data_dir": self.data_dir,
             "micro_batch": config.get("micro_batch"),
@@ -56,23 +78,30 @@ class GangSettings:
     def bundles(self, config: Mapping[str, Any]) -> list[dict[str, float]]:
         """The resources of each rank: a function of the study, so that studies of one shape share
         warm gangs."""
-        bundle: dict[str, float] = {"CPU": 1}
+        bundle: dict[str, float] = {"CPU": self.resources.cpus_per_rank}
         if self.resources.gpus_per_device:
             bundle["GPU"] = self.resources.gpus_per_device
         return [bundle] * self.ranks(config)
 
-    def configs(self, trials: Sequence[Trial]) -> list[dict[str, Any]]:
-        """Trials as Tune carries them: small, plain, readable in the dashboard."""
-        numbers = {study.key: number for number, study in enumerate(self.studies)}
-        return [
-            {
-                "study": numbers[trial.study.key],
-                "index": trial.index,
-                "seed": trial.seed,
-                "params": dict(trial.params),
-            }
-            for trial in trials
-        ]
+    def config(self, proposal: Proposal) -> dict[str, Any]:
+        """A trial as Tune carries it: small, plain, readable in the dashboard."""
+        trial = proposal.trial
+        return {
+            "study": self.number(trial.study),
+            "index": trial.index,
+            "repeat": trial.repeat,
+            "seed": trial.seed,
+            "params": dict(trial.params),
+            "bounds": proposal.bounds,
+            "limit": proposal.limit,
+        }
+
+    def number(self, study: Study) -> int:
+        return self._numbers[study.key]
+
+    @cached_property
+    def _numbers(self) -> dict[StudyKey, int]:
+        return {study.key: number for number, study in enumerate(self.studies)}
 
     def trial(self, config: Mapping[str, Any]) -> Trial:
         return Trial(
@@ -80,6 +109,7 @@ class GangSettings:
             index=config["index"],
             seed=config["seed"],
             params=config["params"],
+            repeat=config["repeat"],
         )
 
 
@@ -89,8 +119,10 @@ class Gang(tune.Trainable):
 
     def setup(self, config: dict[str, Any], settings: GangSettings | None = None) -> None:
         assert settings is not None, "comes from tune.with_parameters"
-        _settle_in(settings.folder)
+        _settle_in(settings)
         self._settings = settings
+        self._listener = Listener(settings.board)
+        self._watchdog = Watchdog(settings.board, settings.hang_seconds)
         self._count = settings.ranks(config)
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, self._count)]
@@ -101,7 +133,7 @@ class Gang(tune.Trainable):
         host = ray.util.get_node_ip_address()
         port = free_port(host)
         joining = [
-            peer.join.remote(rank, self._count, host, port, self._settings.folder)
+            peer.join.remote(rank, self._count, host, port, self._settings)
             for rank, peer in enumerate(self._peers, start=1)
         ]
         ranks = self._stack.enter_context(
@@ -111,20 +143,40 @@ class Gang(tune.Trainable):
         return ranks
 
     def _begin(self, config: dict[str, Any]) -> None:
+        self._config = config
         self._trial = self._settings.trial(config)
         self._measurements: list[Measurement] = []
         self._began = time.time()
         options = self._settings.options(config)
         self._following = [peer.follow.remote(self._trial, options) for peer in self._peers]
         self._training: Generator[Measurement, None, Outcome] = train(
-            self._trial, self._ranks, **options
+            self._trial,
+            self._ranks,
+            **options,
+            ending=self._ending,
+            pulse=self._watchdog.pulse,
+        )
+
+    def _ending(self, unmet: Collection[Goal], upcoming: int) -> Status | None:
+        """How the trial ends if it can't change anything any more, as far as is known by now."""
+        study, bounds = self._trial.study, self._config["bounds"]
+        if study.stop_dominated and not self._trial.repeat:
+            bounds = tighter(bounds, self._listener.bounds(self._config["study"]))
+        return ending(
+            study,
+            bounds,
+            self._config["limit"],
+            unmet=unmet,
+            upcoming=upcoming,
+            index=self._trial.index,
         )
 
     def step(self) -> dict[str, Any]:
         deadline = time.monotonic() + PROGRESS_SECONDS
         try:
-            while time.monotonic() < deadline:
-                self._measurements.append(next(self._training))
+            with self._watchdog.over(numbered(self._config)):
+                while time.monotonic() < deadline:
+                    self._measurements.append(next(self._training))
         except StopIteration as end:
             ray.get(self._following)
             finished = FinishedTrial(
@@ -136,9 +188,11 @@ class Gang(tune.Trainable):
             )
             return {"done": True, FINISHED: finished}
         except Exception as error:
-            if (reason := self._ranks.reason()) is None:
-                raise
-            raise RuntimeError(reason) from error
+            if (reason := self._ranks.reason()) is not None:
+                raise RuntimeError(reason) from error
+            if (lost := _lost(self._following)) is not None:
+                raise RuntimeError(f"{RANK_LOST}: {lost}") from error
+            raise
         return {"done": False}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -162,8 +216,8 @@ class Gang(tune.Trainable):
 class _Peer:
     """A rank other than 0."""
 
-    def join(self, rank: int, count: int, host: str, port: int, folder: UserFolder) -> None:
-        _settle_in(folder)
+    def join(self, rank: int, count: int, host: str, port: int, settings: GangSettings) -> None:
+        _settle_in(settings)
         self._stack = ExitStack()
         self._ranks = self._stack.enter_context(
             open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
@@ -178,12 +232,24 @@ class _Peer:
             os._exit(1)
 
 
-def _settle_in(folder: UserFolder) -> None:
-    """Readies a worker process: one core each, and paths that mean what they mean to the user."""
-    torch.set_num_threads(1)
+def _lost(following: Sequence[Any]) -> RayActorError | None:
+    """Why another rank is gone, if one is; one that is there ends with the collective it is in."""
+    for other in following:
+        try:
+            ray.get(other, timeout=LOST_SECONDS)
+        except RayActorError as error:
+            return error
+        except Exception:  # noqa: S112 - its own error was ours to raise
+            continue
+    return None
+
+
+def _settle_in(settings: GangSettings) -> None:
+    """Readies a worker process: its cores, and paths that mean what they mean to the user."""
+    torch.set_num_threads(settings.resources.cpus_per_rank)
     # Tune would move to a folder of the trial's, now and again before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
-    folder.enter()
+    settings.folder.enter()
 
 
 def _start_peer(rank: int) -> Any:

@@ -2,67 +2,81 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import shutil
 import tempfile
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ray import tune
 from ray.tune.search import Searcher
 
-from orchestrator.cluster.connect import Cluster, fit_resources
+from orchestrator.cluster.board import last_words, numbered, open_board
+from orchestrator.cluster.connect import Cluster, fit_resources, places
 from orchestrator.cluster.folder import UserFolder
-from orchestrator.cluster.gang import FINISHED, Gang, GangSettings
+from orchestrator.cluster.gang import FINISHED, RANK_LOST, Gang, GangSettings
 from orchestrator.progress import Progress
-from orchestrator.records import FinishedTrial, Outcome, Study, SweepFailed, Trial
+from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
 from orchestrator.results import Run
-from orchestrator.sweep import Resources
+from orchestrator.search import Director
+from orchestrator.sweep import Sweep
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILURES = 2
-"""How often a trial is tried again after its workers died or its code raised."""
+MAX_LOSSES = 20
+"""How often a trial is tried again because its machine was lost, which is nobody's fault."""
 
 GIVE_UP_AFTER = 6
 """A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
+
+BACKOFF_SECONDS = 1.0
+"""Before the first new attempt at anything; twice as long before each further one."""
+
+LONGEST_BACKOFF_SECONDS = 60.0
+
+STORAGE_PATIENCE_SECONDS = 600.0
+"""How long finished trials are held, at the end of a sweep, for a run that can't be written."""
 
 ERROR_LINES = 20
 
 
 def run_trials(
     run: Run,
-    trials: Sequence[Trial],
-    studies: Sequence[Study],
+    director: Director,
+    sweep: Sweep,
     *,
     cluster: Cluster,
-    resources: Resources,
     progress: Progress,
-    checkpoint_seconds: float = 60,
     data_dir: Path | None = None,
 ) -> bool:
-    """Trains `trials` of `studies` and writes each to `run` as it ends.
+    """Trains what `director` asks for and writes each trial to `run` as it ends.
 
-    Returns whether all were trained: False after an interrupt. Raises `SweepFailed` where nothing
+    Returns whether all was trained: False after an interrupt. Raises `SweepFailed` where nothing
     but failures came in.
     """
-    resources = fit_resources(resources, cluster)
+    studies = tuple(search.study for search in director.searches.values())
+    resources = fit_resources(sweep.resources, cluster)
     settings = GangSettings(
-        studies=tuple(studies),
+        studies=studies,
         resources=resources,
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here({study.workload for study in studies}),
         checkpoints=run.path.resolve() / "checkpoints",
-        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_seconds=sweep.checkpoint.every_seconds,
+        hang_seconds=sweep.faults.hang_seconds,
+        board=open_board(),
     )
-    configs = settings.configs(trials)
-    recorder = _Recorder(run, settings, progress)
-    devices = cluster.gpus if resources.gpus_per_device else cluster.cpus
-    progress.slots = max(1, devices // max(map(settings.ranks, configs)))
+    ranks = places(resources, cluster)
+    largest = max(resources.ranks(study.batch_size) for study in studies)
+    progress.slots = max(1, ranks // largest)
+    recorder = _Recorder(run, settings, director, progress, sweep.faults.max_failures)
     trainable = tune.with_resources(
         tune.with_parameters(Gang, settings=settings),
         lambda config: tune.PlacementGroupFactory(settings.bundles(config), strategy="PACK"),
@@ -74,7 +88,7 @@ def run_trials(
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(
-                search_alg=_Queue(configs, recorder.micro_batches),
+                search_alg=_Source(recorder),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -86,40 +100,47 @@ def run_trials(
                 verbose=0,
                 callbacks=[recorder],
                 stop=_GiveUp(recorder),
-                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                # Trials are tried again by us, which can wait between attempts.
+                failure_config=tune.FailureConfig(max_failures=0),
                 log_to_file=False,
             ),
         )
         tuner.fit()
+    recorder.settle()
+    run.add_session(recorder.usage.summary(ranks))
     if recorder.hopeless:
         raise SweepFailed(
             f"Nothing but failures ({recorder.failures} so far), so the sweep was stopped. "
             f"The last error:\n{recorder.last_error}"
         )
-    complete = recorder.ended == len(trials)
-    if complete:
+    if director.done:
         shutil.rmtree(settings.checkpoints, ignore_errors=True)
-    return complete
+    return director.done
 
 
-class _Queue(Searcher):
-    """Hands Tune the trials in their order."""
+class _OfThisProcess:
+    """Not for the snapshots that Tune takes of whatever it is given: the run's files are all that
+    is needed to go on."""
 
-    def __init__(self, configs: Sequence[dict[str, Any]], micro_batches: Mapping[int, int]) -> None:
+    def __reduce__(self) -> Any:
+        return object, ()
+
+
+class _Source(_OfThisProcess, Searcher):
+    """Hands Tune the trials that the director asks for, and those that are due once more."""
+
+    def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
-        self._waiting = deque(configs)
-        self._micro_batches = micro_batches
+        self._recorder = recorder
 
     def suggest(self, trial_id: str) -> Any:
-        if not self._waiting:
-            return Searcher.FINISHED
-        config = self._waiting.popleft()
-        return {**config, "micro_batch": self._micro_batches.get(config["study"])}
+        config = self._recorder.next_config()
+        return config if config or not self._recorder.over else Searcher.FINISHED
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing: the design doesn't depend on results."""
+        """Nothing: the recorder has heard of it."""
 
     # Tune saves and restores searchers; ours is derived from the run's files instead.
     def save(self, checkpoint_path: str) -> None:
@@ -129,26 +150,91 @@ class _Queue(Searcher):
         """Nothing to restore."""
 
 
-class _Recorder(tune.Callback):
-    """Writes each trial to the run the moment it ends."""
+@dataclass(kw_only=True)
+class _Usage:
+    """How much of the time there was went into training and evaluating."""
 
-    def __init__(self, run: Run, settings: GangSettings, progress: Progress) -> None:
-        self._run, self._settings, self._progress = run, settings, progress
-        self.ended = 0
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    """Start of each trial, seconds since the epoch, and what it trained and evaluated since, times
+    its ranks."""
+    last_start: float = 0.0
+    """When a trial was last handed out: from then on slots may have nothing left to do."""
+
+    def add(self, finished: FinishedTrial) -> None:
+        if finished.started is not None:
+            outcome = finished.outcome
+            seconds = outcome.seconds + outcome.evaluation_seconds
+            self.spans.append((finished.started, seconds * finished.ranks))
+
+    def summary(self, ranks: int) -> dict[str, Any]:
+        began = min((start for start, _ in self.spans), default=self.last_start)
+        window = max(self.last_start - began, 0.0)
+        busy = sum(min(seconds, max(self.last_start - start, 0)) for start, seconds in self.spans)
+        return {
+            "ended": time.time(),
+            "trials": len(self.spans),
+            "slots": ranks,
+            "seconds": window,
+            "busy_share": busy / (ranks * window) if window else None,
+        }
+
+
+class _Recorder(_OfThisProcess, tune.Callback):
+    """Writes each trial to the run the moment it ends, and tells the director. Nobody hears of a
+    trial before it is written: what others were ended for must not get lost."""
+
+    def __init__(
+        self,
+        run: Run,
+        settings: GangSettings,
+        director: Director,
+        progress: Progress,
+        max_failures: int,
+    ) -> None:
+        self._run, self._settings = run, settings
+        self._director, self._progress = director, progress
+        self._max_failures = max_failures
+        self.usage = _Usage()
         self.failures = 0
         self.last_error = ""
-        self.micro_batches: dict[int, int] = {}
-        """Study -> what is known to fit, once something did not."""
         self._any_success = False
+        self._attempts: dict[tuple[int, ...], tuple[int, int]] = {}
+        """Trial -> failures and losses so far."""
+        self._again: list[tuple[float, tuple[int, ...], Trial]] = []
+        """When a trial is due once more."""
+        self._micro_batches: dict[int, int] = {}
+        """Study -> what is known to fit, once something did not."""
+        self._unwritten: deque[FinishedTrial] = deque()
+        self._write_at, self._write_wait = 0.0, BACKOFF_SECONDS
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing more to start, now or later."""
+        return self._director.done and not self._again and not self._unwritten
 
     @property
     def hopeless(self) -> bool:
-        enough = self.failures >= GIVE_UP_AFTER or self.ended == self._progress.planned
+        enough = self.failures >= GIVE_UP_AFTER or self._director.done
         return self.failures > 0 and not self._any_success and enough
 
+    def next_config(self) -> dict[str, Any] | None:
+        """The trial to start next, if there is one now."""
+        self._flush()
+        if self._again and self._again[0][0] <= time.monotonic():
+            proposal = self._director.proposal(heapq.heappop(self._again)[2])
+        elif (found := self._director.next()) is not None:
+            proposal = found
+        else:
+            return None
+        self.usage.last_start = time.time()
+        config = self._settings.config(proposal)
+        return {**config, "micro_batch": self._micro_batches.get(config["study"])}
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        self._flush()
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        ours = self._settings.trial(trial.config)
-        self._progress.start(ours.study.key, ours.index)
+        self._progress.start(self._settings.trial(trial.config))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -163,44 +249,85 @@ class _Recorder(tune.Callback):
             else:
                 self._any_success = True
             if outcome.micro_batch is not None:
-                self.micro_batches[trial.config["study"]] = outcome.micro_batch
+                self._micro_batches[trial.config["study"]] = outcome.micro_batch
             self._keep(finished)
 
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        ours = self._settings.trial(trial.config)
-        logger.warning("%s trial %d failed; it is tried again", ours.study.key, ours.index)
-        self._progress.stop(ours.study.key, ours.index)
-        self._note_failure(trial)
-
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._note_failure(trial)
-        outcome = Outcome(status="failed", steps=0, seconds=0.0, error=self.last_error)
-        self._keep(FinishedTrial(trial=self._settings.trial(trial.config), outcome=outcome))
+        ours, number = self._settings.trial(trial.config), numbered(trial.config)
+        died, text = _error_of(trial)
+        self.last_error = (died and last_words(self._settings.board, number)) or text
+        failures, losses = self._attempts.get(number, (0, 0))
+        lost = _machine_was_lost(trial, text)
+        failures, losses = (failures, losses + 1) if lost else (failures + 1, losses)
+        self._attempts[number] = failures, losses
+        # A process that dies says nothing about the sweep; code that raises does.
+        self.failures += not died
+        if failures > self._max_failures or losses > MAX_LOSSES:
+            outcome = Outcome(status="failed", steps=0, seconds=0.0, error=self.last_error)
+            self._keep(FinishedTrial(trial=ours, outcome=outcome))
+            return
+        self._progress.stop(ours)
+        wait = min(BACKOFF_SECONDS * 2 ** (failures + losses - 1), LONGEST_BACKOFF_SECONDS)
+        logger.warning("%s trial %d is tried again in %g s", ours.study.key, ours.index, wait)
+        heapq.heappush(self._again, (time.monotonic() + wait, number, ours))
 
-    def _note_failure(self, trial: Any) -> None:
-        self.last_error = _error_text(trial)
-        # A node that goes away takes many trials with it and says nothing about the sweep.
-        if "ActorDiedError" not in self.last_error:
-            self.failures += 1
+    def settle(self) -> None:
+        """Waits until all that ended is written."""
+        deadline = time.monotonic() + STORAGE_PATIENCE_SECONDS
+        while self._unwritten:
+            if time.monotonic() > deadline:
+                raise SweepFailed(
+                    f"{len(self._unwritten)} finished trials could not be written to "
+                    f"{self._run.path}. They will be trained again by `orchestrate resume`."
+                )
+            self._flush()
+            time.sleep(0.1)
 
     def _keep(self, finished: FinishedTrial) -> None:
-        key = finished.trial.study.key
-        self._run.write(finished)
-        self.ended += 1
-        self._progress.stop(key, finished.trial.index)
-        self._progress.studies[key].add(finished.outcome.status, finished.outcome.steps)
+        self.usage.add(finished)
+        self._progress.stop(finished.trial)
+        self._unwritten.append(finished)
+        self._flush()
+
+    def _flush(self) -> None:
+        if not self._unwritten or time.monotonic() < self._write_at:
+            return
+        try:
+            while self._unwritten:
+                self._run.write(self._unwritten[0])
+                self._count(self._unwritten.popleft())
+            self._write_wait = BACKOFF_SECONDS
+        except OSError as error:
+            logger.warning("%s can't be written, it is tried again: %s", self._run.path, error)
+            self._write_at = time.monotonic() + self._write_wait
+            self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
+
+    def _count(self, finished: FinishedTrial) -> None:
+        study = finished.trial.study
+        bounds = self._director.record(finished)
+        if bounds is not None:
+            self._settings.board.post.remote(self._settings.number(study), bounds)
+        progress = self._progress.studies[study.key]
+        progress.planned = self._director.searches[study.key].planned
+        progress.add(finished.outcome.status, finished.outcome.steps)
 
 
-def _error_text(trial: Any) -> str:
-    """The end of the traceback that Tune keeps beside the trial."""
+def _error_of(trial: Any) -> tuple[bool, str]:
+    """Whether the process died, and the end of the traceback that Tune keeps beside the trial."""
     try:
-        lines = Path(trial.error_file).read_text(encoding="utf-8").strip().splitlines()
+        text = Path(trial.error_file).read_text(encoding="utf-8").strip()
     except (OSError, TypeError):
-        return "the worker died without a word"
-    return "\n".join(lines[-ERROR_LINES:])
+        return True, "the worker died without a word"
+    died = "ActorDiedError" in text or "actor died" in text or RANK_LOST in text
+    return died, "\n".join(text.splitlines()[-ERROR_LINES:])
 
 
-class _GiveUp(tune.Stopper):
+def _machine_was_lost(trial: Any, text: str) -> bool:
+    error = trial.get_pickled_error()
+    return getattr(error, "preempted", False) or "node has died" in text or "node died" in text
+
+
+class _GiveUp(_OfThisProcess, tune.Stopper):
     """Ends a sweep in which nothing works."""
 
     def __init__(self, recorder: _Recorder) -> None:

@@ -9,8 +9,10 @@ frontier.parquet, frontier.csv, report.html  made from the above
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,9 +32,14 @@ from orchestrator.records import (
     Extras,
     FinishedTrial,
     Goal,
+    Measurement,
+    Outcome,
     Range,
+    SearchPlan,
     Study,
     StudyKey,
+    Trial,
+    When,
 )
 from orchestrator.yaml_files import read_yaml, write_yaml
 
@@ -116,15 +123,46 @@ class Run:
         document: dict[str, Any] = json.loads((self.path / "provenance.json").read_text())
         return document
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Within, no other process writes to this run. The lock is the system's: it goes with its
+        holder, however that ends."""
+        path = self.path / ".lock"
+        with path.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise BadInput(
+                    f"{self.path} is being written to by another sweep ({file.read().strip()}). "
+                    f"Wait for it to end, stop it, or name another folder with --out."
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+    @property
+    def repeats(self) -> Run:
+        """Where the winners' repeats are kept, in the same way: they are no part of the search."""
+        return Run(self.path / "repeats")
+
     def write(self, finished: FinishedTrial) -> None:
         """Keeps a finished trial. Its row in `trials` comes last and says that it is complete."""
         trial = finished.trial
-        name = f"trial-{trial.index:05d}.parquet"
+        if trial.repeat:
+            self.repeats._write(finished, f"trial-{trial.index:05d}-repeat-{trial.repeat}.parquet")
+        else:
+            self._write(finished, f"trial-{trial.index:05d}.parquet")
+
+    def _write(self, finished: FinishedTrial, name: str) -> None:
+        trial = finished.trial
         write_table(
             self._folder("measurements", trial.study.key) / name, _measurement_table(finished)
         )
         row = {
             "trial": trial.index,
+            "repeat": trial.repeat,
             "optimizer": trial.study.optimizer,
             "status": finished.outcome.status,
             "steps": finished.outcome.steps,
@@ -137,8 +175,27 @@ class Run:
             "started": finished.started,
             "error": finished.outcome.error,
         }
-        table = pa.Table.from_pylist([row], schema=TRIALS)
+        schema = _with_repeat(TRIALS) if trial.repeat else TRIALS
+        table = pa.Table.from_pylist([row], schema=schema)
         write_table(self._folder("trials", trial.study.key) / name, table)
+
+    def finished(self, study: Study) -> Iterator[FinishedTrial]:
+        """The finished trials of a study and their repeats, with all that was measured in them."""
+        for run in (self, self.repeats):
+            for path in sorted(run._folder("trials", study.key).glob("trial-*.parquet")):
+                (row,) = pq.ParquetFile(path).read(use_threads=False).to_pylist()
+                measured = run._folder("measurements", study.key) / path.name
+                yield _finished_trial(
+                    study, row, pq.ParquetFile(measured).read(use_threads=False).to_pylist()
+                )
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """How well each `sweep` or `resume` of this run used its machines, oldest first."""
+        path = self.path / "sessions.json"
+        return json.loads(path.read_text()) if path.is_file() else []
+
+    def add_session(self, session: Mapping[str, Any]) -> None:
+        write_text(self.path / "sessions.json", _to_json([*self.sessions(), dict(session)]))
 
     def trials(self, key: StudyKey) -> pa.Table:
         """The finished trials of a study, in order of index."""
@@ -164,19 +221,62 @@ class Run:
 
 
 def _measurement_table(finished: FinishedTrial) -> pa.Table:
-    measurements = finished.measurements
+    measurements, trial = finished.measurements, finished.trial
     names = sorted({name for measurement in measurements for name in measurement.metrics})
     columns = {
-        "trial": [finished.trial.index] * len(measurements),
+        "trial": [trial.index] * len(measurements),
+        "repeat": [trial.repeat] * len(measurements),
         "step": [measurement.step for measurement in measurements],
-        "examples": [
-            measurement.step * finished.trial.study.batch_size for measurement in measurements
-        ],
+        "examples": [measurement.step * trial.study.batch_size for measurement in measurements],
         "seconds": [measurement.seconds for measurement in measurements],
         **{name: [m.metrics.get(name) for m in measurements] for name in names},
     }
-    fields = [*MEASUREMENTS, *(pa.field(name, pa.float64()) for name in names)]
-    return pa.table(columns, schema=pa.schema(fields))
+    schema = _with_repeat(MEASUREMENTS) if trial.repeat else MEASUREMENTS
+    fields = [*schema, *(pa.field(name, pa.float64()) for name in names)]
+    return pa.Table.from_pydict(
+        {field.name: columns[field.name] for field in fields}, schema=pa.schema(fields)
+    )
+
+
+def _with_repeat(schema: pa.Schema) -> pa.Schema:
+    return schema.insert(1, pa.field("repeat", pa.int32(), nullable=False))
+
+
+def _finished_trial(
+    study: Study, row: Mapping[str, Any], measurements: Iterable[Mapping[str, Any]]
+) -> FinishedTrial:
+    return FinishedTrial(
+        trial=Trial(
+            study=study,
+            index=row["trial"],
+            seed=row["seed"],
+            params=json.loads(row["params"]),
+            repeat=row.get("repeat", 0),
+        ),
+        outcome=Outcome(
+            **{
+                name: row[name]
+                for name in (
+                    "status",
+                    "steps",
+                    "seconds",
+                    "evaluation_seconds",
+                    "error",
+                    "micro_batch",
+                )
+            }
+        ),
+        measurements=tuple(
+            Measurement(
+                step=measured["step"],
+                seconds=measured["seconds"],
+                metrics={n: v for n, v in measured.items() if "/" in n and v is not None},
+            )
+            for measured in measurements
+        ),
+        ranks=row["ranks"],
+        started=row["started"],
+    )
 
 
 def _read_all(folder: Path, names: set[str] | None = None) -> list[pa.Table]:
@@ -222,6 +322,7 @@ def _study(entry: dict[str, Any]) -> Study:
         "grid": grid,
         "extras": Extras(**entry["extras"]),
         "divergence": Divergence(**entry["divergence"]),
+        "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
     return Study(**(entry | parts))
 
@@ -229,4 +330,11 @@ def _study(entry: dict[str, Any]) -> Study:
 def _space_entry(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return Choice(options=tuple(value["options"])) if "options" in value else Range(**value)
+    parts = {**value, "when": _when(value["when"])}
+    if "options" in value:
+        return Choice(**{**parts, "options": tuple(value["options"])})
+    return Range(**{**parts, "limits": tuple(value["limits"])})
+
+
+def _when(when: Mapping[str, Any] | None) -> When | None:
+    return None if when is None else {name: tuple(values) for name, values in when.items()}

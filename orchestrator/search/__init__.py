@@ -1,14 +1,39 @@
-"""Which points of which space are tried: pure functions of the sweep."""
+"""Which points of which space are tried, in which order, and which can no longer win: pure
+functions of the sweep and of what its trials have shown."""
 
-from orchestrator.search.proposer import design, propose
-from orchestrator.search.space import SEARCH_SPACES, Entry, known_spaces, load_space, space_from
+from orchestrator.search.director import Director, Proposal
+from orchestrator.search.proposer import DESIGNS, check_algorithm, even_axes, grid
+from orchestrator.search.race import Bounds, ending, tighter
+from orchestrator.search.rounds import WIDENINGS, near_bounds
+from orchestrator.search.space import (
+    SEARCH_SPACES,
+    Entry,
+    assemble,
+    check_conditions,
+    known_spaces,
+    load_space,
+    searched,
+    space_from,
+)
 
 __all__ = [
+    "DESIGNS",
     "SEARCH_SPACES",
+    "WIDENINGS",
+    "Bounds",
+    "Director",
     "Entry",
-    "design",
+    "Proposal",
+    "assemble",
+    "check_algorithm",
+    "check_conditions",
+    "ending",
+    "even_axes",
+    "grid",
     "known_spaces",
     "load_space",
-    "propose",
+    "near_bounds",
+    "searched",
     "space_from",
+    "tighter",
 ]

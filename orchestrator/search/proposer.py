@@ -1,42 +1,144 @@
-"""The points a search tries. The design is one table per sweep, so it depends on nothing that
+"""The points a search tries. A design is one table per sweep, so it depends on nothing that
 happens while the sweep runs, and every batch size is searched with the same points."""
 
 from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import qmc
 
-from orchestrator.records import Choice, Range, Space, Study, Trial, derive_seed
+from orchestrator.records import Choice, Range, Space, Study, Value, derive_seed, unknown
+from orchestrator.search.space import assemble, searched
+
+if TYPE_CHECKING:
+    from orchestrator.search.adaptive import Adaptive
+
+Table = Callable[[int, int, int], NDArray[np.float64]]
+"""(seed, dimensions, points) -> the first points of a sequence in the unit cube; a longer table
+begins with the shorter one."""
+
+Point = dict[str, Value]
 
 
-def design(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
-    """The first `points` points of the scrambled Halton sequence of `seed` in the unit cube.
-    A longer design begins with the shorter one."""
-    if dimensions == 0:
-        return np.zeros((points, 0))
-    sequence = qmc.Halton(dimensions, scramble=True, rng=derive_seed(seed, "design"))
-    table: NDArray[np.float64] = sequence.random(points)
+def halton(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
+    table: NDArray[np.float64] = qmc.Halton(dimensions, scramble=True, rng=seed).random(points)
     return table
 
 
-def propose(study: Study, sweep_seed: int) -> list[Trial]:
-    """The trials of `study`, in order of index."""
-    searched = [name for name, entry in study.space.items() if isinstance(entry, (Range, Choice))]
-    table = design(sweep_seed, len(searched), study.trials)
-    return [
-        Trial(
-            study=study,
-            index=index,
-            seed=derive_seed(sweep_seed, "trial", index),
-            params=_values(study.space, dict(zip(searched, row.tolist(), strict=True))),
-        )
-        for index, row in enumerate(table)
-    ]
+def sobol(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
+    with warnings.catch_warnings():
+        # It is balanced for powers of two only, which is no reason to forbid other numbers.
+        warnings.simplefilter("ignore", UserWarning)
+        table: NDArray[np.float64] = qmc.Sobol(dimensions, scramble=True, rng=seed).random(points)
+    return table
 
 
-def _values(space: Space, fractions: dict[str, float]) -> dict[str, float | int | str | bool]:
-    return {
-        name: entry.at(fractions[name]) if isinstance(entry, (Range, Choice)) else entry
+def independent(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).random((points, dimensions))
+
+
+DESIGNS: dict[str, Table] = {"halton": halton, "sobol": sobol, "random": independent}
+
+ADAPTIVE = ("tpe", "gp", "cmaes")
+"""Those of Optuna's; others are written as an import path."""
+
+
+def is_adaptive(algorithm: str) -> bool:
+    return algorithm in ADAPTIVE or ":" in algorithm
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Refuses an unknown name, and a sampler that can't be imported."""
+    if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
+        raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
+    if is_adaptive(algorithm):
+        from orchestrator.search.adaptive import check_sampler
+
+        check_sampler(algorithm)
+
+
+class Proposer:
+    """The points of one study, in order of index."""
+
+    def __init__(self, study: Study, sweep_seed: int) -> None:
+        self._study, self._seed = study, derive_seed(sweep_seed, "design")
+
+    def propose(self, first: int, count: int) -> list[Point]:
+        """Points number `first` to `first + count - 1`."""
+        plan, space = self._study.search, self._study.space
+        if plan.algorithm == "points":
+            return [dict(point) for point in plan.points[first : first + count]]
+        table = _table(plan.algorithm, self._seed, space, first + count)
+        return [assemble(space, row) for row in table[first:]]
+
+    def learn(self, points: Sequence[Mapping[str, Value]], values: Sequence[float | None]) -> None:
+        """Nothing: a design doesn't depend on results."""
+
+
+def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
+    """What chooses the points of `study`."""
+    if not is_adaptive(study.search.algorithm):
+        return Proposer(study, sweep_seed)
+    from orchestrator.search.adaptive import Adaptive
+
+    seed = derive_seed(sweep_seed, "sampler", str(study.key))
+    return Adaptive(study.space, study.search.algorithm, seed)
+
+
+def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Point]:
+    """Points of `space`, a wider one than the study's, that the study's own does not hold."""
+    seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
+    algorithm = study.search.algorithm
+    for size in (2**power for power in itertools.count(6)):
+        for row in _table(algorithm, seed, space, size)[0 if size == 64 else size // 2 :]:
+            point = assemble(space, row)
+            if not _holds(study.space, point):
+                yield point
+
+
+def _holds(space: Space, point: Mapping[str, Value]) -> bool:
+    return all(
+        0 <= entry.fraction(float(point[name])) <= 1
         for name, entry in space.items()
-    }
+        if isinstance(entry, Range) and name in point
+    )
+
+
+def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
+    """Every combination of so many values on each axis, both ends among them; metaparameters that
+    are not named stay in the middle of their range. A choice has all of its options."""
+    if missing := sorted(axes.keys() - set(searched(space))):
+        raise unknown("axis of the grid:", missing[0], searched(space))
+    places = []
+    for name in searched(space):
+        entry = space[name]
+        if name not in axes:
+            places.append([0.5])
+        elif isinstance(entry, Choice):
+            places.append([(k + 0.5) / len(entry.options) for k in range(len(entry.options))])
+        else:
+            count = axes[name]
+            places.append([k / (count - 1) for k in range(count)] if count > 1 else [0.5])
+    points = [assemble(space, row) for row in itertools.product(*places)]
+    # Rounding and conditions make some of them the same.
+    return tuple(p for number, p in enumerate(points) if p not in points[:number])
+
+
+def even_axes(space: Space, trials: int) -> dict[str, int]:
+    """The axes of a grid of at most `trials` points, with as many values on each."""
+    names = searched(space)
+    return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
+
+
+def _table(algorithm: str, seed: int, space: Space, points: int) -> list[list[float]]:
+    dimensions = len(searched(space))
+    if not dimensions:
+        return [[]] * points
+    rows: list[list[float]] = DESIGNS[algorithm](seed, dimensions, points).tolist()
+    return rows

@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import RULES, BadInput, Choice, Range, ScalingRule, Value, unknown
+from orchestrator.records import (
+    RULES,
+    BadInput,
+    Choice,
+    Range,
+    ScalingRule,
+    Space,
+    Value,
+    When,
+    unknown,
+)
 from orchestrator.yaml_files import read_yaml
 
 Entry = Range | Choice | ScalingRule | Value
@@ -36,9 +46,53 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
     return space_from({**document["space"], **of_family, **of_workload}, str(path))
 
 
+def searched(space: Space) -> list[str]:
+    """The metaparameters that vary: the dimensions of the search."""
+    return [name for name, entry in space.items() if isinstance(entry, (Range, Choice))]
+
+
+def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
+    """The point that lies `fractions` of the way through what is searched, without those whose
+    conditions don't hold."""
+    places = dict(zip(searched(space), fractions, strict=True))
+    point = {
+        name: entry.at(places[name]) if isinstance(entry, (Range, Choice)) else entry
+        for name, entry in space.items()
+    }
+    while absent := [name for name in point if not _is_there(space[name], point)]:
+        for name in absent:
+            del point[name]
+    return point
+
+
+def _is_there(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:
+    when = entry.when if isinstance(entry, (Range, Choice)) else None
+    return all(point.get(name) in values for name, values in (when or {}).items())
+
+
+def check_conditions(space: Mapping[str, Entry]) -> None:
+    """Refuses conditions that never hold."""
+    for name, entry in space.items():
+        if not isinstance(entry, (Range, Choice)):
+            continue
+        for other, values in (entry.when or {}).items():
+            if other not in space:
+                raise unknown(f"metaparameter in `when` of {name!r}:", other, space)
+            there = space[other]
+            known = there.options if isinstance(there, Choice) else (there,)
+            for value in values:
+                if not isinstance(there, (Range, ScalingRule)) and value not in known:
+                    raise unknown(
+                        f"value of {other!r} in `when` of {name!r}:",
+                        str(value),
+                        [str(option) for option in known],
+                    )
+
+
 def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
     """The space written as `name: {low:, high:, scale:}`, `name: {options: []}`,
-    `name: {rule:, base:, at_batch_size:}` or `name: value`.
+    `name: {rule:, base:, at_batch_size:}` or `name: value`; the first two with `when: {other:
+    value or list of values}` if it is there only then.
     `place` (a file and key) goes into the error message."""
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
@@ -61,7 +115,7 @@ def _entry(entry: Any, place: str) -> Entry:
         if kind is Choice:
             if not isinstance(entry["options"], list):
                 raise BadInput(f"`options` must be a list, but got {entry['options']!r}.")
-            return Choice(options=tuple(entry["options"]))
+            return Choice(options=tuple(entry["options"]), when=_when(entry))
         return _rule(entry) if kind is ScalingRule else _range(entry)
     except BadInput as error:
         raise BadInput(f"{place}: {error}") from None
@@ -87,4 +141,34 @@ def _range(entry: Mapping[str, Any]) -> Range:
     if scale not in ("linear", "log", "reverse_log"):
         raise unknown("scale", str(scale), ("linear", "log", "reverse_log"))
     integer = entry.get("integer", False)
-    return Range(low=entry["low"], high=entry["high"], scale=scale, integer=bool(integer))
+    return Range(
+        low=entry["low"],
+        high=entry["high"],
+        scale=scale,
+        integer=bool(integer),
+        limits=_limits(entry.get("limits", [None, None])),
+        when=_when(entry),
+    )
+
+
+def _limits(limits: Any) -> tuple[float | None, float | None]:
+    numbers = (int, float, type(None))
+    if (
+        not isinstance(limits, list)
+        or len(limits) != 2
+        or not all(isinstance(limit, numbers) and not isinstance(limit, bool) for limit in limits)
+    ):
+        raise BadInput(f"`limits` must be [low, high], numbers or null, but got {limits!r}.")
+    return limits[0], limits[1]
+
+
+def _when(entry: Mapping[str, Any]) -> When | None:
+    when = entry.get("when")
+    if when is None:
+        return None
+    if not isinstance(when, dict):
+        raise BadInput(f"`when` must be {{other: value or list of values}}, but got {when!r}.")
+    return {
+        str(name): tuple(values) if isinstance(values, list) else (values,)
+        for name, values in when.items()
+    }

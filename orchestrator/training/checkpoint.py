@@ -105,10 +105,16 @@ class Checkpoint:
         return None
 
     def finish(
-        self, trial: Trial, trainer: Trainer, measurements: Sequence[Measurement], ranks: Ranks
+        self,
+        trial: Trial,
+        trainer: Trainer,
+        measurements: Sequence[Measurement],
+        ranks: Ranks,
+        *,
+        to_go_on: bool = False,
     ) -> None:
-        """What becomes of the file when the trial is over."""
-        if self.keep:
+        """What becomes of the file when the trial is over, or only cut short `to_go_on` later."""
+        if self.keep or to_go_on:
             self.save(trial, trainer, measurements, ranks)
         elif ranks.rank == 0 and self.path.is_file():
             self.path.unlink()
@@ -124,7 +130,7 @@ def _document(content: bytes) -> Mapping[str, Any]:
 def _identity(trial: Trial) -> str:
     """A digest of all that the trial's course depends on."""
     document = asdict(trial)
-    for name in ("space", "trials", "recipe"):
+    for name in ("space", "trials", "search", "repeats", "inherit", "stop_dominated", "recipe"):
         del document["study"][name]
     text = json.dumps(document, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,8 @@ class Evaluator:
     splits: Mapping[str, Split]
     extras: Extras
     ranks: Ranks
+    pulse: Callable[[], None] = lambda: None
+    """Called for every batch."""
 
     def __post_init__(self) -> None:
         self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
@@ -67,6 +69,7 @@ class Evaluator:
         # Several are worth the processes that fetch them ahead.
         batches = split.batches(draws) if len(draws) > 1 else [split.batch(index)]
         for batch in batches:
+            self.pulse()
             for metric, value in self._sums(trainer, trainer.cast(batch)).items():
                 sums[metric] = sums.get(metric, 0) + value
         if not sums:

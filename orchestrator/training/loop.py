@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,12 +11,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Measurement, Outcome, Status, Study, Trial
+from orchestrator.records import (
+    STATUSES,
+    BadInput,
+    Goal,
+    Measurement,
+    Outcome,
+    Status,
+    Study,
+    Trial,
+)
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.trainer import OutOfMemory, Trainer
 from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
+
+Ending = Callable[[Collection[Goal], int], Status | None]
+"""How a trial ends that has not passed these goals and would be measured next at that step; None:
+it goes on."""
 
 
 def train(
@@ -26,29 +39,37 @@ def train(
     micro_batch: int | None = None,
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
+    ending: Ending | None = None,
+    pulse: Callable[[], None] = lambda: None,
 ) -> Generator[Measurement, None, Outcome]:
     """Trains `trial`, yielding each measurement as it is taken and returning how it ended. With a
-    `checkpoint` it goes on from there, after yielding what was measured before.
+    `checkpoint` it goes on from there, after yielding what was measured before. `ending` is asked
+    after each measurement, on the first rank only; `pulse` is called whenever something moved.
 
     Every rank calls this with the same trial and takes the same decisions, since all of them see
     numbers that were summed over ranks.
     """
     study = trial.study
     workload, splits = _prepare(study.workload, data_dir, ranks.device)
-    trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch)
-    evaluator = Evaluator(workload=workload, splits=splits, extras=study.extras, ranks=ranks)
+    trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch, pulse)
+    evaluator = Evaluator(
+        workload=workload, splits=splits, extras=study.extras, ranks=ranks, pulse=pulse
+    )
     measurements = checkpoint.load(trial, trainer, ranks) if checkpoint else []
     if measurements is None:
         # What was in the file did not fit: the trial begins anew, with nothing of it.
-        trainer, measurements = Trainer(trial, workload, splits["train"], ranks, micro_batch), []
+        trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch, pulse)
+        measurements = []
     verdict = _Verdict(study)
     status, upcoming = None, 0
     for measurement in measurements:
         status = verdict.on(measurement.metrics, measurement.step)
-        upcoming = _following(study, measurement.step)
+        upcoming = study.following(measurement.step)
         yield measurement
     saved_at = trainer.seconds
     try:
+        if measurements and status is None:
+            status = _agree(ranks, ending, verdict.unmet, upcoming)
         while status is None:
             if trainer.step < upcoming:
                 trainer.advance(_no_longer_than(upcoming, trainer, checkpoint))
@@ -62,8 +83,10 @@ def train(
                 )
                 measurements.append(measurement)
                 status = verdict.on(metrics, trainer.step)
-                upcoming = _following(study, trainer.step)
+                upcoming = study.following(trainer.step)
                 yield measurement
+                if status is None:
+                    status = _agree(ranks, ending, verdict.unmet, upcoming)
             if checkpoint and trainer.seconds - saved_at >= checkpoint.every_seconds:
                 checkpoint.save(trial, trainer, measurements, ranks)
                 saved_at = trainer.seconds
@@ -78,7 +101,8 @@ def train(
     finally:
         trainer.close()
     if checkpoint:
-        checkpoint.finish(trial, trainer, measurements, ranks)
+        to_go_on = status == "exhausted" and trainer.step < study.budget_steps
+        checkpoint.finish(trial, trainer, measurements, ranks, to_go_on=to_go_on)
     return Outcome(
         status=status,
         steps=trainer.step,
@@ -86,6 +110,18 @@ def train(
         evaluation_seconds=trainer.evaluation_seconds,
         micro_batch=trainer.micro_batch,
     )
+
+
+def _agree(
+    ranks: Ranks, ending: Ending | None, unmet: Collection[Goal], upcoming: int
+) -> Status | None:
+    """What `ending` says on the first rank, on all."""
+    status = ending(unmet, upcoming) if ending else None
+    if ranks.count == 1:
+        return status
+    number = torch.tensor(0 if status is None else STATUSES.index(status) + 1, device=ranks.device)
+    agreed = int(ranks.maximum(number))
+    return STATUSES[agreed - 1] if agreed else None
 
 
 def train_on_ranks(
@@ -149,7 +185,7 @@ class _Verdict:
 
     def __init__(self, study: Study) -> None:
         self._study = study
-        self._unmet = set(study.goals)
+        self.unmet = set(study.goals)
         self._first: dict[str, float] = {}
         self._high: dict[str, int] = {}
 
@@ -160,14 +196,14 @@ class _Verdict:
         to_the_end = not (goals and self._study.stop_at_goal)
         return (
             any(goal.metric.startswith("test/") for goal in goals)
-            or any(goal.passed(metrics.get(goal.metric)) for goal in self._unmet)
+            or any(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
             or (to_the_end and step >= self._study.budget_steps)
         )
 
     def on(self, metrics: Mapping[str, float], step: int) -> Status | None:
         """How the trial ends with this measurement; None if it doesn't."""
-        self._unmet = {goal for goal in self._unmet if not goal.passed(metrics.get(goal.metric))}
-        reached = bool(self._study.goals) and not self._unmet
+        self.unmet = {goal for goal in self.unmet if not goal.passed(metrics.get(goal.metric))}
+        reached = bool(self._study.goals) and not self.unmet
         if reached and self._study.stop_at_goal:
             return "reached"
         if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):
@@ -185,10 +221,6 @@ class _Verdict:
                 above = value > rule.above * first > 0
                 self._high[name] = self._high.get(name, 0) + 1 if above else 0
         return max(self._high.values(), default=0) >= rule.evaluations
-
-
-def _following(study: Study, step: int) -> int:
-    return min(study.grid.after(step), study.budget_steps)
 
 
 def _no_longer_than(upcoming: int, trainer: Trainer, checkpoint: Checkpoint | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -44,9 +44,11 @@ class Trainer:
         train_split: Split,
         ranks: Ranks,
         micro_batch: int | None = None,
+        pulse: Callable[[], None] = lambda: None,
     ) -> None:
         study, settings = trial.study, sort(trial.params, workload)
         self._ranks, self._modifiers = ranks, settings.modifiers
+        self._pulse = pulse
         self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
@@ -130,6 +132,7 @@ class Trainer:
         with self._stream.in_use():
             for step in range(self.step, until):
                 self._take_step(step, last=step == until - 1)
+                self._pulse()
         self._ranks.synchronise()
         took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
         spent = float(self._ranks.maximum(took.to(self._ranks.device)))

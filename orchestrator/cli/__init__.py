@@ -1,0 +1,50 @@
+"""The `orchestrate` command: parse, call one stage, print.
+
+Whatever is slow to import is imported by the command that needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from orchestrator.cli import registries, runs, trial
+from orchestrator.cli.options import BAD_INPUT
+from orchestrator.records import BadInput
+
+
+def _exit_with(code: int) -> None:
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    result_callback=_exit_with,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="How far can your batch size scale? Plan, run and read the experiment that tells.",
+)
+
+for command in (
+    runs.sweep,
+    runs.resume,
+    runs.status,
+    runs.frontier,
+    runs.report,
+    trial.trial,
+    registries.workloads,
+    registries.spaces,
+):
+    app.command()(command)
+app.add_typer(registries.data_app, name="data")
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)

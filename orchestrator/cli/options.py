@@ -1,0 +1,44 @@
+"""What the commands share: options, exit codes and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+GoalOption = Annotated[
+    list[str] | None,
+    typer.Option("--goal", help="METRIC<VALUE; may be given again. Default: the sweep's."),
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be given again.")
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(envvar="ORCHESTRATE_DATA", help="The folder that has a folder per data set."),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="A running Ray cluster: `auto` or HOST:PORT. Default: RAY_ADDRESS, or none."),
+]
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output; what isn't a finite number is null."""
+    print(json.dumps(_finite(document), indent=1, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return None
+    return value

@@ -1,0 +1,114 @@
+"""What there is to choose from: workloads, data sets, optimizers and their spaces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli.options import DONE, DataOption, JsonOption, print_json
+from orchestrator.records import BadInput
+
+data_app = typer.Typer(
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="The data sets: present or not, where they are looked for, how to get them.",
+)
+
+
+def workloads(as_json: JsonOption = False) -> int:
+    """The registered workloads."""
+    from orchestrator.terminal import describe, print_table
+    from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
+
+    found = [
+        {
+            "workload": name,
+            "goal": entry.goal,
+            "options": options_of(entry),
+            "metaparameters": metaparameters_of(entry),
+            "description": (entry.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "),
+        }
+        for name, entry in REGISTRY.items()
+    ]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(describe(found))
+    return DONE
+
+
+@data_app.callback()
+def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
+    """The data sets: present or not, where they are looked for, how to get them."""
+    from orchestrator.terminal import describe, print_table
+    from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
+
+    if context.invoked_subcommand:
+        return DONE
+    found: list[dict[str, Any]] = []
+    for entry in CATALOGUE.values():
+        files = entry.find(data_dir)
+        found.append(
+            {
+                "name": entry.name,
+                "present": str(next(iter(files.values())).parent) if files else None,
+                "size": entry.size,
+                "about": entry.about,
+                "licence": entry.licence,
+                "looked for in": [str(place) for place in entry.places(data_dir)],
+                "get": entry.get,
+            }
+        )
+    if as_json:
+        print_json(found)
+        return DONE
+    for line in found:
+        line["present"] = line["present"] or "no"
+        line["looked for in"] = (
+            line["looked for in"] or f"give --data-dir or set ${FOLDER_VARIABLE}"
+        )
+    print_table(describe(found))
+    return DONE
+
+
+@data_app.command("get")
+def get_data(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    data_dir: DataOption = None,
+) -> int:
+    """Fetch a data set from where a package has it, and check it."""
+    from orchestrator.workloads.data import data_set, fetch
+
+    entry = data_set(name)
+    if data_dir is None:
+        raise BadInput("Say where to put it: --data-dir FOLDER, or set $ORCHESTRATE_DATA.")
+    print(fetch(entry, data_dir))
+    return DONE
+
+
+def spaces(as_json: JsonOption = False) -> int:
+    """The optimizers, the ranges in which they are searched, and all that can be set besides."""
+    from orchestrator.search import SEARCH_SPACES, known_spaces
+    from orchestrator.terminal import describe, meanings, print_table
+    from orchestrator.training import GENERAL, accepted_by
+    from orchestrator.yaml_files import read_yaml
+
+    found = []
+    for name in known_spaces():
+        document = read_yaml(SEARCH_SPACES / f"{name}.yaml")
+        others = [setting for setting in accepted_by(name)[1] if setting not in document["space"]]
+        found.append({"optimizer": name, **document, "also": others})
+    if as_json:
+        print_json([{**entry, "any_recipe": GENERAL} for entry in found])
+        return DONE
+    for entry in found:
+        entry["also"] = ", ".join(name for name in entry["also"] if name not in GENERAL)
+    print_table(describe(found))
+    print(
+        "\nAny other optimizer of torch.optim or pytorch_optimizer goes by its name, with its own "
+        "arguments.\nWhatever the optimizer, a recipe may fix or search:\n"
+    )
+    print_table(meanings(GENERAL))
+    print("\nand what its workload's loss takes: see `orchestrate workloads`.")
+    return DONE

@@ -1,0 +1,280 @@
+"""Making a run, going on with one, and reading it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import (
+    DONE,
+    FAILED,
+    GOAL_UNREACHED,
+    INTERRUPTED,
+    AddressOption,
+    DataOption,
+    GoalOption,
+    JsonOption,
+    RunArgument,
+    SetOption,
+    print_json,
+)
+from orchestrator.records import BadInput, SweepFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.progress import Progress
+    from orchestrator.results import FrontierRow, Run
+    from orchestrator.search import Director
+    from orchestrator.studies import Plan
+
+
+def sweep(
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE|NAME]", help="Default: the quickstart.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run folder [runs/NAME].")] = None,
+    set_: SetOption = None,
+    address: AddressOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run every study of a sweep file; go on with a run that was interrupted."""
+    from orchestrator.growth import refuse_incomparable
+    from orchestrator.results import Run, provenance
+    from orchestrator.studies import plan
+    from orchestrator.sweep import find_sweep_file, load_sweep
+
+    described = load_sweep(find_sweep_file(file), set_ or [])
+    planned = plan(described, data_dir)
+    run = Run(out or Path("runs") / described.name)
+    run.check_writable()
+    with run.locked():
+        if run.exists:
+            refuse_incomparable(run, planned)
+        if not run.exists or run.sweep() != described.resolved():
+            run.create(described.resolved(), planned.studies, provenance())
+        return _run_plan(run, planned, address, data_dir, as_json)
+
+
+def resume(
+    path: RunArgument,
+    address: AddressOption = None,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Go on with a run: train what its files do not hold yet."""
+    from orchestrator.results import Run
+    from orchestrator.studies import plan
+    from orchestrator.sweep import load_sweep
+
+    run = Run.open(path)
+    planned = plan(load_sweep(path / "sweep.yaml"), data_dir)
+    with run.locked():
+        return _run_plan(run, planned, address, data_dir, as_json)
+
+
+def _run_plan(
+    run: Run, planned: Plan, address: str | None, data_dir: Path | None, as_json: bool
+) -> int:
+    """Trains what is missing from the run, then writes and prints what it says."""
+    from orchestrator.progress import Progress
+    from orchestrator.terminal import say
+
+    progress = Progress(planned.studies)
+    director = _director(run, planned, progress)
+    complete = True
+    if director.done:
+        say(f"{run.path} holds every trial of this sweep: nothing to train.")
+    else:
+        say(
+            f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
+            f"({progress.done} are there already), into {run.path}"
+        )
+        try:
+            complete = _train(run, planned, director, progress, address, data_dir)
+        except SweepFailed as error:
+            print(f"error: {error}", file=sys.stderr)
+            return FAILED
+        except KeyboardInterrupt:
+            complete = False
+    rows = _write_up(run)
+    _print_frontier(rows, as_json)
+    say(f"Report: {run.path / 'report.html'}")
+    if not complete:
+        say(f"Interrupted. Go on with: orchestrate resume {run.path}")
+        return INTERRUPTED
+    return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
+
+
+def _director(run: Run, planned: Plan, progress: Progress) -> Director:
+    """The searches as far as the run's files bring them; `progress` is told of what they hold."""
+    from orchestrator.search import Director
+
+    resources = planned.sweep.resources
+    director = Director(
+        planned.studies, planned.sweep.seed, lambda study: resources.ranks(study.batch_size)
+    )
+    for study in planned.studies:
+        for finished in run.finished(study):
+            outcome = finished.outcome
+            if outcome.status != "failed":
+                director.load(finished)
+                progress.studies[study.key].add(outcome.status, outcome.steps)
+    director.begin()
+    for key, search in director.searches.items():
+        progress.studies[key].planned = search.planned
+    return director
+
+
+def _train(
+    run: Run,
+    planned: Plan,
+    director: Director,
+    progress: Progress,
+    address: str | None,
+    data_dir: Path | None,
+) -> bool:
+    """Trains on a cluster, in sight of the user; False after an interrupt."""
+    from orchestrator.cluster import connect, run_trials
+    from orchestrator.terminal import say, showing
+
+    with connect(address, run.path / "log.txt") as cluster:
+        # From here on an interrupt is not the end: what was measured is still written up. Ray has
+        # put a handler of its own in place by now, which would abort.
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        if cluster.dashboard:
+            say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
+        with showing(progress):
+            complete = run_trials(
+                run,
+                director,
+                planned.sweep,
+                cluster=cluster,
+                progress=progress,
+                data_dir=data_dir,
+            )
+    share = run.sessions()[-1]["busy_share"]
+    if share is not None:
+        say(
+            f"Until nothing was left to start, trials trained or evaluated {share:.0%} of the time."
+        )
+    return complete
+
+
+def _write_up(run: Run) -> list[FrontierRow]:
+    """Makes the frontier and the report anew from the run's files."""
+    from orchestrator.results import frontier_of, write_frontier
+
+    rows = frontier_of(run)
+    write_frontier(run, rows)
+    _write_report(run, rows, run.path / "report.html")
+    return rows
+
+
+def _write_report(run: Run, rows: Sequence[FrontierRow], path: Path) -> None:
+    from orchestrator.analysis import scalings
+    from orchestrator.report import write_report
+
+    write_report(
+        path,
+        title=str(run.sweep()["name"]),
+        rows=rows,
+        scalings=scalings(rows),
+        provenance=run.provenance(),
+        sweep_file=(run.path / "sweep.yaml").read_text(encoding="utf-8"),
+    )
+
+
+def _print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
+    from orchestrator.terminal import frontier_table, print_table
+
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    else:
+        print_table(frontier_table(rows))
+
+
+def status(path: RunArgument, as_json: JsonOption = False) -> int:
+    """How far a run has come."""
+    from orchestrator.results import Run
+    from orchestrator.terminal import print_table, status_table
+
+    run = Run.open(path)
+    studies = []
+    for study in run.studies():
+        trials = run.trials(study.key)
+        statuses = trials["status"].to_pylist()
+        reached = [
+            s
+            for s, how in zip(trials["steps"].to_pylist(), statuses, strict=True)
+            if how == "reached"
+        ]
+        studies.append(
+            {
+                "workload": study.workload,
+                "recipe": study.recipe,
+                "batch_size": study.batch_size,
+                "planned": study.trials,
+                "finished": len(statuses),
+                "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
+                "best_steps": min(reached, default=None),
+            }
+        )
+    if as_json:
+        planned = sum(study.trials for study in run.studies())
+        finished = sum(len(run.trials(study.key)) for study in run.studies())
+        print_json({"run": str(path), "planned": planned, "finished": finished, "studies": studies})
+    else:
+        print_table(status_table(studies))
+    return DONE
+
+
+def frontier(
+    path: RunArgument,
+    goal: GoalOption = None,
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
+) -> int:
+    """The fewest steps to goal of every study, and the trial that needed them."""
+    from orchestrator.results import Run, frontier_of, parse_goals, to_csv
+
+    if as_json and as_csv:
+        raise BadInput("Give --json or --csv, not both.")
+    rows = frontier_of(Run.open(path), parse_goals(goal or []))
+    if as_csv:
+        print(to_csv(rows), end="")
+    else:
+        _print_frontier(rows, as_json)
+    return DONE
+
+
+def report(
+    path: RunArgument,
+    goal: GoalOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write the report of a run as one HTML page, or print its answers as JSON."""
+    from orchestrator.analysis import scalings
+    from orchestrator.results import Run, frontier_of, parse_goals
+
+    run = Run.open(path)
+    rows = frontier_of(run, parse_goals(goal or []))
+    if as_json:
+        print_json([scaling.to_json() for scaling in scalings(rows)])
+        return DONE
+    page = output or path / "report.html"
+    try:
+        _write_report(run, rows, page)
+    except OSError as error:
+        raise BadInput(f"The report can't be written to {page}: {error.strerror}.") from None
+    print(page)
+    return DONE

@@ -1,0 +1,185 @@
+"""One trial by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.options import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    DataOption,
+    JsonOption,
+    print_json,
+)
+from orchestrator.records import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from orchestrator.records import Measurement
+    from orchestrator.training import Checkpoint
+
+
+def trial(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
+    optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Examples per optimizer step, over all ranks.")
+    ],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A metaparameter: those of the optimizer, a schedule (decay=cosine, "
+            "warmup_epochs=2), layerwise_ratio, label_smoothing, gradient_clip, dropout, "
+            "ema_decay, precision ... `orchestrate spaces` lists all. May be given again.",
+        ),
+    ] = None,
+    evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="spacing, min_examples, train_examples=N, gradient_norm=true, distance=true: "
+            "when and what to measure. May be given again.",
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Processes that share the batch.")] = 1,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="As `orchestrate frontier --json` prints it.")
+    ] = 0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Go on from this file if it exists; leave the trial's state there."),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(min=0, help="How often, in seconds of training; and at the end.")
+    ] = 60,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Train once by hand, without Ray."""
+    import torch
+
+    from orchestrator.studies import single_trial
+    from orchestrator.terminal import say
+    from orchestrator.training import train_on_ranks
+
+    ours = single_trial(
+        workload,
+        optimizer,
+        batch_size,
+        params=_parse_settings(set_ or [], "--set", "learning_rate=0.1"),
+        evaluate=_parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
+        steps=steps,
+        seed=seed,
+        data_dir=data_dir,
+    )
+    chosen = ", ".join(
+        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in ours.params.items()
+    )
+    say(f"{ours.study.key}: {chosen or 'the defaults of its library'}")
+    # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
+    torch.set_num_threads(1)
+    kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
+    training = train_on_ranks(
+        ours,
+        ranks,
+        micro_batch=micro_batch,
+        data_dir=data_dir,
+        checkpoint=kept,
+    )
+    try:
+        measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
+    except KeyboardInterrupt:
+        training.close()
+        say(
+            f"Interrupted. Go on from {checkpoint} with the same command."
+            if checkpoint and checkpoint.exists()
+            else "Interrupted."
+        )
+        return INTERRUPTED
+    if as_json:
+        print_json(
+            {
+                "workload": workload,
+                "optimizer": optimizer,
+                "batch_size": batch_size,
+                "status": outcome.status,
+                "steps": outcome.steps,
+                "seconds": outcome.seconds,
+                "evaluation_seconds": outcome.evaluation_seconds,
+                "ranks": processes,
+                "micro_batch": outcome.micro_batch,
+                "params": dict(ours.params),
+                "seed": seed,
+                "measurements": measurements,
+            }
+        )
+    else:
+        print(
+            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
+            f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
+        )
+    if outcome.status == "failed":
+        print(f"error: {outcome.error}", file=sys.stderr)
+        return FAILED
+    return DONE
+
+
+def _kept_checkpoint(path: Path, every_seconds: float) -> Checkpoint:
+    """A checkpoint that is the user's, in a place where it can be written."""
+    from orchestrator.terminal import say
+    from orchestrator.training import Checkpoint
+
+    checkpoint = Checkpoint(path=path, every_seconds=every_seconds, keep=True)
+    checkpoint.check_writable()
+    if path.exists():
+        say(f"Going on from {path}; what was measured before comes first.")
+    return checkpoint
+
+
+def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
+    """What was given as NAME=VALUE."""
+    from orchestrator.yaml_files import parse_yaml
+
+    params: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise BadInput(f"{option} takes NAME=VALUE, for example {example}, not {setting!r}.")
+        if key in params:
+            raise BadInput(f"{option} {key}=... is given twice.")
+        params[key] = parse_yaml(text, f"{option} {setting}")
+    return params
+
+
+def _follow(
+    training: Generator[Measurement, None, Any], batch_size: int, *, quiet: bool
+) -> tuple[list[dict[str, float]], Any]:
+    """Each measurement of a training as it is taken, printed unless `quiet`; how it ended."""
+    lines: list[dict[str, float]] = []
+    while True:
+        try:
+            measurement = next(training)
+        except StopIteration as end:
+            return lines, end.value
+        line = {
+            "step": measurement.step,
+            "examples": measurement.step * batch_size,
+            "seconds": measurement.seconds,
+            **measurement.metrics,
+        }
+        lines.append(line)
+        if not quiet:
+            print("  ".join(f"{name} {value:.6g}" for name, value in line.items()), flush=True)

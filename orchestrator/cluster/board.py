@@ -1,0 +1,125 @@
+"""The side channel of a sweep: what running trials should know at once, and last words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator.search import Bounds
+
+
+class _Board:
+    """Holds the bounds of every study, and hands out what is new to whoever asked."""
+
+    def __init__(self) -> None:
+        self._news: list[tuple[int, Bounds]] = []
+        self._more = asyncio.Event()
+        self._last_words: dict[tuple[int, ...], str] = {}
+
+    async def post(self, study: int, bounds: Bounds) -> None:
+        self._news.append((study, bounds))
+        self._more.set()
+        self._more = asyncio.Event()
+
+    async def after(self, count: int) -> tuple[int, dict[int, Bounds]]:
+        """What was posted after the first `count` messages, once there is something."""
+        while len(self._news) <= count:
+            await self._more.wait()
+        return len(self._news), dict(self._news[count:])
+
+    async def leave(self, trial: tuple[int, ...], words: str) -> None:
+        self._last_words[trial] = words
+
+    async def last_words(self, trial: tuple[int, ...]) -> str | None:
+        return self._last_words.pop(trial, None)
+
+
+def open_board() -> Any:
+    """A board beside the driver."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(_Board).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
+    return actor.remote()
+
+
+class Listener:
+    """What the board says, as far as it has come; looking costs no waiting."""
+
+    def __init__(self, board: Any) -> None:
+        self._board = board
+        self._known: dict[int, Bounds] = {}
+        self._coming = board.after.remote(0)
+
+    def bounds(self, study: int) -> Bounds | None:
+        while self._coming is not None and ray.wait([self._coming], timeout=0)[0]:
+            try:
+                count, news = ray.get(self._coming)
+            except RayError:
+                # Without the board, trials train further than they need to, and no more than that.
+                self._coming = None
+                break
+            self._known.update(news)
+            self._coming = self._board.after.remote(count)
+        return self._known.get(study)
+
+
+class Watchdog:
+    """Ends this process if what it does makes no move for so many `seconds`, leaving on the board
+    where it stood. Nothing gentler gets through to code that waits for ever."""
+
+    def __init__(self, board: Any, seconds: float | None) -> None:
+        self._board, self._seconds = board, seconds
+        self._moved = time.monotonic()
+        self._trial: tuple[int, ...] | None = None
+        self._main = threading.get_ident()
+        if seconds is not None:
+            threading.Thread(target=self._watch, args=(seconds,), daemon=True).start()
+
+    def pulse(self) -> None:
+        self._moved = time.monotonic()
+
+    @contextmanager
+    def over(self, trial: tuple[int, ...]) -> Iterator[None]:
+        self.pulse()
+        self._trial, self._main = trial, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._trial = None
+
+    def _watch(self, seconds: float) -> None:
+        while True:
+            time.sleep(min(seconds / 4, 10))
+            trial = self._trial
+            if trial is None or time.monotonic() - self._moved <= seconds:
+                continue
+            stack = "".join(traceback.format_stack(sys._current_frames()[self._main]))
+            words = f"{stack}the trial took no step for {seconds:g} seconds and was ended"
+            try:
+                ray.get(self._board.leave.remote(trial, words), timeout=10)
+            finally:
+                os._exit(1)
+
+
+def last_words(board: Any, trial: tuple[int, ...]) -> str | None:
+    """What the process that trained `trial` had to say before it ended itself."""
+    try:
+        words: str | None = ray.get(board.last_words.remote(trial), timeout=10)
+    except RayError:
+        return None
+    return words
+
+
+def numbered(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The trial in a config, as the board knows it."""
+    return config["study"], config["index"], config["repeat"]

@@ -1,0 +1,341 @@
+"""The course of one study: which trials it takes, as far as can be told from those that ended."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.records import (
+    Choice,
+    FinishedTrial,
+    Goal,
+    Range,
+    Side,
+    Space,
+    Status,
+    Study,
+    Trial,
+    Value,
+    derive_seed,
+)
+from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
+from orchestrator.search.race import BEATEN, Bounds, Incumbent, better, ending, no_bounds
+
+NEAR_BOUND = 0.05
+"""A best trial this close to an end of a range, as a share of it, may have its better beyond."""
+
+WIDENINGS = 2
+
+Key = tuple[int, int]
+"""Index and repeat of a trial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a search needs to know of a trial that ended."""
+
+    index: int
+    repeat: int
+    status: Status
+    steps: int
+    params: Mapping[str, Value]
+    passed: Mapping[Goal, int]
+    """Goal -> the step at which it was passed."""
+    shown: Mapping[Goal, tuple[tuple[int, float], ...]]
+    """Goal -> step and value of its metric at each measurement, or at the last only."""
+
+
+def result_of(finished: FinishedTrial) -> Result:
+    trial, outcome = finished.trial, finished.outcome
+    passed: dict[Goal, int] = {}
+    shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
+    for goal in trial.study.goals:
+        curve = [
+            (measurement.step, measurement.metrics[goal.metric])
+            for measurement in finished.measurements
+            if goal.metric in measurement.metrics
+        ]
+        first = next((step for step, value in curve if goal.passed(value)), None)
+        if first is not None:
+            passed[goal] = first
+        shown[goal] = tuple(curve if is_adaptive(trial.study.search.algorithm) else curve[-1:])
+    return Result(
+        index=trial.index,
+        repeat=trial.repeat,
+        status=outcome.status,
+        steps=outcome.steps,
+        params=trial.params,
+        passed=passed,
+        shown=shown,
+    )
+
+
+def shortfall(goal: Goal, value: float) -> float:
+    """How far from its goal a metric is, relative to it; infinite where it isn't finite."""
+    if not math.isfinite(value):
+        return math.inf
+    if goal.passed(value):
+        return 0.0
+    return abs(value - goal.bound) / (abs(goal.bound) or 1.0)
+
+
+class StudySearch:
+    """The trials of one study in rounds: the first N points, as many again as diverged, and so on;
+    then those beyond a bound, then repeats. A round opens when the one before has ended, and what
+    it holds depends on results alone, not on the order in which they came."""
+
+    def __init__(self, study: Study, sweep_seed: int) -> None:
+        self.study = study
+        self._seed = sweep_seed
+        self._proposer = proposer_for(study, sweep_seed)
+        self._results: dict[Key, Result] = {}
+        self.bounds: Bounds = no_bounds(study)
+        self.limit: int | None = None
+        self._opened: dict[Key, Trial] = {}
+        self._round: list[Trial] = []
+        self._waiting: dict[Key, Trial] = {}
+        self._course: Iterator[list[Trial]] | None = None
+        self.done = False
+        self.capped = False
+        """Whether so many trials diverged that fewer points than asked for are left."""
+
+    @property
+    def begun(self) -> bool:
+        return self._course is not None
+
+    @property
+    def planned(self) -> int:
+        """Trials that are known to be needed."""
+        return max(len(self._opened), self.study.trials)
+
+    def begin(self, limit: int | None) -> None:
+        """Opens the first round; with an inherited budget of `limit` steps."""
+        self.limit = limit
+        self._course = self._make_course()
+        self._advance()
+
+    def record(self, result: Result) -> bool:
+        """Takes note of a trial that ended; returns whether it changes the bounds."""
+        self._results[result.index, result.repeat] = result
+        before = self.bounds
+        if result.repeat == 0 and result.status != "failed":
+            for number, goal in enumerate(self.study.goals):
+                if goal in result.passed:
+                    candidate = (result.passed[goal], result.index)
+                    self.bounds = better(self.bounds, number, candidate) or self.bounds
+        if self._course is not None:
+            self._advance()
+        return self.bounds != before
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a trial to start now."""
+        return bool(self._waiting)
+
+    def next(self, near: Mapping[str, Value] | None) -> Trial:
+        """A trial to start. What lies near the point `near` comes first: the sooner a good trial
+        ends, the sooner others may be ended."""
+        key = min(self._waiting, key=lambda key: (self._distance(key, near), key))
+        return self._waiting.pop(key)
+
+    def bounds_for(self, trial: Trial) -> Bounds:
+        """The incumbents that `trial` has to be better than."""
+        if trial.repeat:
+            # It is to tell how its point does at the goals that were won with it, and no others.
+            winners = [best and best[1] for best in self.bounds]
+            return tuple(None if winner == trial.index else BEATEN for winner in winners)
+        return self.bounds if self.study.stop_dominated else no_bounds(self.study)
+
+    def best(self, *, reached: bool) -> Mapping[str, Value] | None:
+        """The point that passed the last goal first; or else the one that came closest to it."""
+        if self.bounds[-1] is not None:
+            return self._results[self.bounds[-1][1], 0].params
+        goal = self.study.goals[-1]
+        closest = [
+            (shortfall(goal, result.shown[goal][-1][1]), key)
+            for key, result in self._results.items()
+            if result.shown.get(goal) and result.status in ("exhausted", "reached")
+        ]
+        return None if reached or not closest else self._results[min(closest)[1]].params
+
+    def frontier_step(self, end: int | None = None) -> int | None:
+        """The step by which every goal was passed, by one trial or another of index below `end`;
+        None if one was not."""
+        first = self._first(end)
+        return None if None in first else max(best[0] for best in first if best is not None)
+
+    def _first(self, end: int | None) -> list[Incumbent | None]:
+        return [
+            min(
+                (
+                    (result.passed[goal], result.index)
+                    for (index, repeat), result in self._results.items()
+                    if goal in result.passed
+                    and repeat == 0
+                    and result.status != "failed"
+                    and (end is None or index < end)
+                ),
+                default=None,
+            )
+            for goal in self.study.goals
+        ]
+
+    def _advance(self) -> None:
+        assert self._course is not None
+        while not self.done and all(self._settled(trial) for trial in self._round):
+            opened = next(self._course, None)
+            self.done, self._round = opened is None, opened or []
+            for trial in self._round:
+                self._opened[trial.index, trial.repeat] = trial
+                if not self._settled(trial):
+                    self._waiting[trial.index, trial.repeat] = trial
+
+    def _settled(self, trial: Trial) -> bool:
+        """Whether what is known of a trial is all there is to know. One that was cut short must
+        still have nothing to win: its rival may be gone from the run, or its limit lifted."""
+        result = self._results.get((trial.index, trial.repeat))
+        if result is None:
+            return False
+        cut = result.status == "dominated" or (
+            result.status == "exhausted" and result.steps < self.study.budget_steps
+        )
+        return not cut or None is not ending(
+            self.study,
+            self.bounds_for(trial),
+            self.limit,
+            unmet=[goal for goal in self.study.goals if goal not in result.passed],
+            upcoming=self.study.following(result.steps),
+            index=trial.index,
+        )
+
+    def _make_course(self) -> Iterator[list[Trial]]:
+        study, space = self.study, self.study.space
+        end = yield from self._rounds(self._proposer.propose, 0, study.trials, study.launches)
+        for _ in range(WIDENINGS if study.search.extend else 0):
+            wider = self._widened(space)
+            if wider is None:
+                break
+            trials = math.ceil(study.trials * (_volume(wider, space) - 1))
+            beyond = propose_outside(replace(study, space=space), self._seed, wider)
+            end = yield from self._rounds(_next_of(beyond), end, trials, 3 * trials)
+            space = wider
+        yield self._repeats()
+
+    def _rounds(
+        self, propose: Callable[[int, int], list[Point]], first: int, trials: int, launches: int
+    ) -> Generator[list[Trial], None, int]:
+        """Rounds from index `first` on until `trials` points have not diverged before the step by
+        which every goal was passed, or `launches` were made; returns the index after the last."""
+        adaptive = first == 0 and is_adaptive(self.study.search.algorithm)
+        at_once = self.study.search.generation if adaptive else launches
+        counted, end = 0, first
+        while count := min(trials - counted, first + launches - end, at_once):
+            points = propose(end, count)
+            opened = [self._trial(end + number, point) for number, point in enumerate(points)]
+            end += count
+            yield opened
+            if self.limit is not None and self.frontier_step(end) is None:
+                self.limit = None
+                yield [trial for (index, _), trial in self._opened.items() if index < end]
+            step = self.frontier_step(end)
+            results = [self._results[trial.index, 0] for trial in opened]
+            counted += sum(
+                not (result.status == "diverged" and (step is None or result.steps < step))
+                for result in results
+            )
+            if adaptive:
+                values = [self._value(result, self._first(end)) for result in results]
+                self._proposer.learn([result.params for result in results], values)
+        self.capped |= counted < trials
+        return end
+
+    def _trial(self, index: int, params: Mapping[str, Value], repeat: int = 0) -> Trial:
+        parts: tuple[int | str, ...] = ("trial", index, *(("repeat", repeat) if repeat else ()))
+        return Trial(
+            study=self.study,
+            index=index,
+            seed=derive_seed(self._seed, *parts),
+            params=params,
+            repeat=repeat,
+        )
+
+    def _repeats(self) -> list[Trial]:
+        winners = sorted({best[1] for best in self.bounds if best is not None})
+        return [
+            self._trial(index, self._results[index, 0].params, repeat)
+            for index in winners
+            for repeat in range(1, self.study.repeats + 1)
+        ]
+
+    def _value(self, result: Result, first: Sequence[Incumbent | None]) -> float | None:
+        """What a sampler is told of a trial, lower being better: the logarithm of the steps where
+        it is the first to have passed a goal, else more than any budget's, by how far from the
+        goal it was before that step. Every trial was measured until then, ended early or not."""
+        if result.status == "failed":
+            return None
+        values = []
+        for goal, best in zip(self.study.goals, first, strict=True):
+            if best is not None and best[1] == result.index:
+                values.append(math.log2(max(best[0], 1)))
+                continue
+            end = math.inf if best is None else best[0]
+            curve = [value for step, value in result.shown[goal] if step < end]
+            short = shortfall(goal, curve[-1]) if curve else math.inf
+            if result.status == "diverged" and result.steps < end:
+                short = math.inf
+            behind = 1.0 if math.isinf(short) else short / (1 + short)
+            values.append(math.log2(self.study.budget_steps + 1) + behind)
+        return sum(values) / len(values)
+
+    def _widened(self, space: Space) -> Space | None:
+        """The space with more room wherever a best trial lies near the end of a range."""
+        wider = dict(space)
+        for best in self.bounds:
+            if best is None:
+                continue
+            for name, side in near_bounds(space, self._results[best[1], 0].params):
+                entry = wider[name]
+                assert isinstance(entry, Range)
+                wider[name] = entry.widened(side) or entry
+        return wider if wider != space else None
+
+    def _distance(self, key: Key, near: Mapping[str, Value] | None) -> float:
+        if near is None:
+            return 0.0
+        point, total = self._waiting[key].params, 0.0
+        for name, entry in self.study.space.items():
+            here, there = point.get(name), near.get(name)
+            if isinstance(entry, Choice) or here is None or there is None:
+                total += here != there
+            elif isinstance(entry, Range):
+                total += (entry.fraction(float(here)) - entry.fraction(float(there))) ** 2
+        return total
+
+
+def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
+    return lambda first, count: list(itertools.islice(points, count))
+
+
+def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
+    """The ranges near whose end a point lies."""
+    found: list[tuple[str, Side]] = []
+    for name, entry in space.items():
+        if isinstance(entry, Range) and name in params:
+            fraction = entry.fraction(float(params[name]))
+            if fraction < NEAR_BOUND:
+                found.append((name, "low"))
+            elif fraction > 1 - NEAR_BOUND:
+                found.append((name, "high"))
+    return found
+
+
+def _volume(wider: Space, space: Space) -> float:
+    """How many times larger a space is than the one it grew from."""
+    ratio = 1.0
+    for name, entry in space.items():
+        grown = wider[name]
+        if isinstance(entry, Range) and isinstance(grown, Range):
+            ratio *= entry.fraction(grown.high) - entry.fraction(grown.low) if grown != entry else 1
+    return ratio
