@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
-from orchestrator.records import Status, Study, StudyKey, Trial
+from orchestrator.records import Study, StudyKey, Trial
+
+
+class Course(Protocol):
+    """What a search can tell of itself."""
+
+    @property
+    def planned(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+    def frontier_step(self) -> int | None: ...
 
 
 @dataclass(kw_only=True)
@@ -16,7 +26,7 @@ class StudyProgress:
     study: Study
     planned: int
     """Trials known to be needed."""
-    statuses: Counter[Status] = field(default_factory=Counter)
+    done: int = 0
     running: int = 0
     best_steps: int | None = None
     """Fewest steps in which a trial has passed every goal."""
@@ -25,17 +35,8 @@ class StudyProgress:
     timed: int = 0
 
     @property
-    def done(self) -> int:
-        return self.statuses.total()
-
-    @property
     def left(self) -> int:
         return max(0, self.planned - self.done)
-
-    def add(self, status: Status, steps: int) -> None:
-        self.statuses[status] += 1
-        if status == "reached":
-            self.best_steps = min(steps, self.best_steps or steps)
 
 
 class Progress:
@@ -48,6 +49,15 @@ class Progress:
         self.slots = 1
         self.began = time.monotonic()
         self._started: dict[tuple[StudyKey, int, int], float] = {}
+
+    def follow(self, key: StudyKey, search: Course) -> None:
+        """Takes over how far a study has come."""
+        study = self.studies[key]
+        study.planned, study.done, study.best_steps = (
+            search.planned,
+            search.settled,
+            search.frontier_step(),
+        )
 
     def start(self, trial: Trial) -> None:
         key = trial.study.key

@@ -372,6 +372,10 @@ class Outcome:
     """The last lines of what went wrong, for a failed trial."""
     micro_batch: int | None = None
     """Most examples a rank put through the model at once; None: its whole slice of the batch."""
+    resumed_steps: int = 0
+    """Of `steps`, those that were taken over from a checkpoint."""
+    resumed_seconds: float = 0.0
+    """And of the training and evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,13 +122,11 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Director:
     )
     for study in planned.studies:
         for finished in run.finished(study):
-            outcome = finished.outcome
-            if outcome.status != "failed":
+            if finished.outcome.status != "failed":
                 director.load(finished)
-                progress.studies[study.key].add(outcome.status, outcome.steps)
     director.begin()
     for key, search in director.searches.items():
-        progress.studies[key].planned = search.planned
+        progress.follow(key, search)
     return director
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
 import torch
@@ -26,7 +26,6 @@ from orchestrator.records import (
     Goal,
     Measurement,
     Outcome,
-    Status,
     Study,
     StudyKey,
     Trial,
@@ -157,8 +156,10 @@ class Gang(tune.Trainable):
             pulse=self._watchdog.pulse,
         )
 
-    def _ending(self, unmet: Collection[Goal], upcoming: int) -> Status | None:
-        """How the trial ends if it can't change anything any more, as far as is known by now."""
+    def _ending(
+        self, unmet: Collection[Goal], upcoming: int
+    ) -> Literal["dominated", "paused"] | None:
+        """Whether the trial ends here, as far as is known by now."""
         study, bounds = self._trial.study, self._config["bounds"]
         if study.stop_dominated and not self._trial.repeat:
             bounds = tighter(bounds, self._listener.bounds(self._config["study"]))

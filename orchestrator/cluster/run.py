@@ -157,13 +157,17 @@ class _Usage:
     spans: list[tuple[float, float]] = field(default_factory=list)
     """Start of each trial, seconds since the epoch, and what it trained and evaluated since, times
     its ranks."""
+    examples: int = 0
+    """Trained on, over all trials."""
     last_start: float = 0.0
     """When a trial was last handed out: from then on slots may have nothing left to do."""
 
     def add(self, finished: FinishedTrial) -> None:
+        steps = finished.outcome.steps - finished.outcome.resumed_steps
+        self.examples += steps * finished.trial.study.batch_size
         if finished.started is not None:
             outcome = finished.outcome
-            seconds = outcome.seconds + outcome.evaluation_seconds
+            seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
             self.spans.append((finished.started, seconds * finished.ranks))
 
     def summary(self, ranks: int) -> dict[str, Any]:
@@ -173,6 +177,7 @@ class _Usage:
         return {
             "ended": time.time(),
             "trials": len(self.spans),
+            "examples": self.examples,
             "slots": ranks,
             "seconds": window,
             "busy_share": busy / (ranks * window) if window else None,
@@ -307,9 +312,7 @@ class _Recorder(_OfThisProcess, tune.Callback):
         bounds = self._director.record(finished)
         if bounds is not None:
             self._settings.board.post.remote(self._settings.number(study), bounds)
-        progress = self._progress.studies[study.key]
-        progress.planned = self._director.searches[study.key].planned
-        progress.add(finished.outcome.status, finished.outcome.steps)
+        self._progress.follow(study.key, self._director.searches[study.key])
 
 
 def _error_of(trial: Any) -> tuple[bool, str]:

@@ -74,7 +74,7 @@ class Adaptive:
 
     def _ask(self, study: optuna.Study, others: Sequence[Mapping[str, Value]]) -> Trial:
         trial = study.ask(self._distributions)
-        if self._searched and self._point(trial.params) in others:
+        if self._point(trial.params) in others:
             study.tell(trial, state=TrialState.FAIL)
             trial = study.ask(self._distributions)
         return trial
@@ -82,8 +82,10 @@ class Adaptive:
     def _unlike(
         self, others: Sequence[Mapping[str, Value]], point: dict[str, Value]
     ) -> dict[str, Value]:
-        """`point`, or one at random if it is among the others. Samplers see no rounding."""
-        rows = self._rng.random((_DRAWS, len(self._searched))) if point in others else []
+        """`point`; if it is among the others, as rounding makes it be, then one at random."""
+        if point not in others:
+            return point
+        rows: list[list[float]] = self._rng.random((_DRAWS, len(self._searched))).tolist()
         drawn = (assemble(self._space, row) for row in rows)
         return next((other for other in drawn if other not in others), point)
 
@@ -97,8 +99,8 @@ class Adaptive:
     def _instead_of(
         self, failed: FrozenTrial, point: Mapping[str, Value], value: float
     ) -> FrozenTrial:
-        """A trial of `point`, where the sampler asked for another: it was one of the same generation,
-        or came of another version of Optuna."""
+        """A trial of `point`, where the sampler asked for another: the generation had that one
+        already, or another version of Optuna asked."""
         there = {
             name: entry.options.index(point[name])
             if isinstance(entry, Choice)

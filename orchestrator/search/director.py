@@ -21,7 +21,7 @@ class Proposal:
     trial: Trial
     bounds: Bounds
     limit: int | None
-    """An inherited budget, in steps."""
+    """The step up to which its study trains for now."""
 
 
 class Director:

@@ -8,8 +8,9 @@ it can only be seen to do so at a measurement. All trials of a study are measure
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Literal
 
-from orchestrator.records import Goal, Status, Study
+from orchestrator.records import Goal, Study
 
 Incumbent = tuple[int, int]
 """(steps, index) of the trial that passed a goal first."""
@@ -49,12 +50,12 @@ def ending(
     unmet: Collection[Goal],
     upcoming: int,
     index: int,
-) -> Status | None:
-    """How a trial ends whose next measurement would be at step `upcoming`, with the goals `unmet`
-    not passed so far; None if it goes on. `limit` is an inherited budget, in steps."""
+) -> Literal["dominated", "paused"] | None:
+    """Whether a trial ends whose next measurement would be at step `upcoming`, with the goals
+    `unmet` not passed so far: for good, or at the `limit` up to which all are trained first."""
     if not unmet:
         return None
     incumbents = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]
     if all(best is not None and (upcoming, index) > best for best in incumbents):
         return "dominated"
-    return "exhausted" if limit is not None and upcoming > limit else None
+    return "paused" if limit is not None and upcoming > limit else None

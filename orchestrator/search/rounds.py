@@ -28,6 +28,13 @@ NEAR_BOUND = 0.05
 
 WIDENINGS = 2
 
+HALVINGS = 4
+"""Trials are trained up to a 16th of their budget first, those that must go on up to an eighth, and
+so on: however lavish the budget, none is trained much more than twice as far as the winner."""
+
+SHORTEST_LIMIT = 100
+"""In steps; below, going on costs more than it saves."""
+
 Key = tuple[int, int]
 """Index and repeat of a trial."""
 
@@ -92,7 +99,7 @@ class StudySearch:
         self._proposer = proposer_for(study, sweep_seed)
         self._results: dict[Key, Result] = {}
         self.bounds: Bounds = no_bounds(study)
-        self.limit: int | None = None
+        self._limits: list[int] = []
         self._opened: dict[Key, Trial] = {}
         self._round: list[Trial] = []
         self._waiting: dict[Key, Trial] = {}
@@ -110,9 +117,31 @@ class StudySearch:
         """Trials that are known to be needed."""
         return max(len(self._opened), self.study.trials)
 
-    def begin(self, limit: int | None) -> None:
-        """Opens the first round; with an inherited budget of `limit` steps."""
-        self.limit = limit
+    @property
+    def limit(self) -> int | None:
+        """The step up to which trials are trained for now."""
+        return self._limits[0] if self._limits else None
+
+    @property
+    def settled(self) -> int:
+        """Trials of which all is known that is needed."""
+        return (
+            len(self._opened)
+            - len(self._waiting)
+            - sum(
+                not self._settled(trial) and (trial.index, trial.repeat) not in self._waiting
+                for trial in self._round
+            )
+        )
+
+    def begin(self, inherited: int | None) -> None:
+        """Opens the first round; with an inherited budget of so many steps, if there is one."""
+        budget = self.study.budget_steps
+        if self.study.stop_dominated:
+            halved = {budget >> halvings for halvings in range(1, HALVINGS + 1)}
+            self._limits = sorted(limit for limit in halved if limit >= SHORTEST_LIMIT)
+        if inherited is not None and inherited < budget:
+            self._limits = [*(limit for limit in self._limits if limit < inherited), inherited]
         self._course = self._make_course()
         self._advance()
 
@@ -198,13 +227,10 @@ class StudySearch:
         result = self._results.get((trial.index, trial.repeat))
         if result is None:
             return False
-        cut = result.status == "dominated" or (
-            result.status == "exhausted" and result.steps < self.study.budget_steps
-        )
-        return not cut or None is not ending(
+        return result.status != "dominated" or None is not ending(
             self.study,
             self.bounds_for(trial),
-            self.limit,
+            None if trial.repeat else self.limit,
             unmet=[goal for goal in self.study.goals if goal not in result.passed],
             upcoming=self.study.following(result.steps),
             index=trial.index,
@@ -236,8 +262,8 @@ class StudySearch:
             opened = [self._trial(end + number, point) for number, point in enumerate(points)]
             end += count
             yield opened
-            if self.limit is not None and self.frontier_step(end) is None:
-                self.limit = None
+            while self._limits and self.frontier_step(end) is None:
+                del self._limits[0]
                 yield [trial for (index, _), trial in self._opened.items() if index < end]
             step = self.frontier_step(end)
             results = [self._results[trial.index, 0] for trial in opened]

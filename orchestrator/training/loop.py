@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from orchestrator.records import (
-    STATUSES,
     BadInput,
     Goal,
     Measurement,
@@ -27,9 +27,12 @@ from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.trainer import OutOfMemory, Trainer
 from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
 
-Ending = Callable[[Collection[Goal], int], Status | None]
-"""How a trial ends that has not passed these goals and would be measured next at that step; None:
-it goes on."""
+Ending = Callable[[Collection[Goal], int], Literal["dominated", "paused"] | None]
+"""Whether a trial ends that has not passed these goals and would be measured next at that step: for
+good or, paused, to go on from its checkpoint perhaps."""
+
+WORTH_KEEPING_SECONDS = 0.1
+"""A trial that is paused after less training begins anew if it must."""
 
 
 def train(
@@ -67,10 +70,12 @@ def train(
         upcoming = study.following(measurement.step)
         yield measurement
     saved_at = trainer.seconds
+    resumed = (trainer.step, trainer.seconds + trainer.evaluation_seconds)
+    cut: Literal["dominated", "paused"] | None = None
     try:
         if measurements and status is None:
-            status = _agree(ranks, ending, verdict.unmet, upcoming)
-        while status is None:
+            cut = _agree(ranks, ending, verdict.unmet, upcoming)
+        while status is None and cut is None:
             if trainer.step < upcoming:
                 trainer.advance(_no_longer_than(upcoming, trainer, checkpoint))
             if trainer.step == upcoming:
@@ -86,7 +91,7 @@ def train(
                 upcoming = study.following(trainer.step)
                 yield measurement
                 if status is None:
-                    status = _agree(ranks, ending, verdict.unmet, upcoming)
+                    cut = _agree(ranks, ending, verdict.unmet, upcoming)
             if checkpoint and trainer.seconds - saved_at >= checkpoint.every_seconds:
                 checkpoint.save(trial, trainer, measurements, ranks)
                 saved_at = trainer.seconds
@@ -101,27 +106,29 @@ def train(
     finally:
         trainer.close()
     if checkpoint:
-        to_go_on = status == "exhausted" and trainer.step < study.budget_steps
+        to_go_on = cut == "paused" and trainer.seconds > WORTH_KEEPING_SECONDS
         checkpoint.finish(trial, trainer, measurements, ranks, to_go_on=to_go_on)
     return Outcome(
-        status=status,
+        status=status or "dominated",
         steps=trainer.step,
         seconds=trainer.seconds,
         evaluation_seconds=trainer.evaluation_seconds,
         micro_batch=trainer.micro_batch,
+        resumed_steps=resumed[0],
+        resumed_seconds=resumed[1],
     )
 
 
 def _agree(
     ranks: Ranks, ending: Ending | None, unmet: Collection[Goal], upcoming: int
-) -> Status | None:
+) -> Literal["dominated", "paused"] | None:
     """What `ending` says on the first rank, on all."""
-    status = ending(unmet, upcoming) if ending else None
+    cut = ending(unmet, upcoming) if ending else None
     if ranks.count == 1:
-        return status
-    number = torch.tensor(0 if status is None else STATUSES.index(status) + 1, device=ranks.device)
-    agreed = int(ranks.maximum(number))
-    return STATUSES[agreed - 1] if agreed else None
+        return cut
+    answers = (None, "dominated", "paused")
+    number = torch.tensor(answers.index(cut), device=ranks.device)
+    return answers[int(ranks.maximum(number))]  # type: ignore[return-value]
 
 
 def train_on_ranks(
