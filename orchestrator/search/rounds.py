@@ -125,14 +125,7 @@ class StudySearch:
     @property
     def settled(self) -> int:
         """Trials of which all is known that is needed."""
-        return (
-            len(self._opened)
-            - len(self._waiting)
-            - sum(
-                not self._settled(trial) and (trial.index, trial.repeat) not in self._waiting
-                for trial in self._round
-            )
-        )
+        return len(self._opened) - sum(not self._settled(trial) for trial in self._round)
 
     def begin(self, inherited: int | None) -> None:
         """Opens the first round; with an inherited budget of so many steps, if there is one."""
@@ -192,10 +185,10 @@ class StudySearch:
     def frontier_step(self, end: int | None = None) -> int | None:
         """The step by which every goal was passed, by one trial or another of index below `end`;
         None if one was not."""
-        first = self._first(end)
+        first = self.bounds if end is None else self._first(end)
         return None if None in first else max(best[0] for best in first if best is not None)
 
-    def _first(self, end: int | None) -> list[Incumbent | None]:
+    def _first(self, end: int) -> list[Incumbent | None]:
         return [
             min(
                 (
@@ -204,7 +197,7 @@ class StudySearch:
                     if goal in result.passed
                     and repeat == 0
                     and result.status != "failed"
-                    and (end is None or index < end)
+                    and index < end
                 ),
                 default=None,
             )
