@@ -185,6 +185,37 @@ Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> where it is searched; a plain value is fixed."""
 
 
+NEAR_BOUND = 0.05
+"""A best trial this close to an end of a range, as a share of it, may have its better beyond."""
+
+WIDENINGS = 2
+"""How often a search may widen its ranges."""
+
+
+def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
+    """The ranges near whose end a point lies, unless their limits let nothing lie beyond."""
+    found: list[tuple[str, Side]] = []
+    for name, entry in space.items():
+        if not isinstance(entry, Range) or name not in params or entry.low == entry.high:
+            continue
+        fraction = entry.fraction(float(params[name]))
+        sides: dict[Side, bool] = {"low": fraction < NEAR_BOUND, "high": fraction > 1 - NEAR_BOUND}
+        found += [(name, side) for side, near in sides.items() if near and entry.widened(side)]
+    return found
+
+
+def widened_to(space: Space, points: Iterable[Mapping[str, Value]]) -> Space:
+    """The space, widened as far as a search must have done it to come to `points`."""
+    wide = dict(space)
+    for point in points:
+        for name, value in point.items():
+            for _ in range(WIDENINGS):
+                entry = wide.get(name)
+                if isinstance(entry, Range) and not 0 <= (at := entry.fraction(float(value))) <= 1:
+                    wide[name] = entry.widened("low" if at < 0 else "high") or entry
+    return wide
+
+
 _GOAL = re.compile(r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)\s*$")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.records import (
+    WIDENINGS,
     BadInput,
     Choice,
     Divergence,
@@ -25,7 +26,6 @@ from orchestrator.records import (
     unknown,
 )
 from orchestrator.search import (
-    WIDENINGS,
     Entry,
     assemble,
     check_conditions,

@@ -138,7 +138,7 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
             "" if row.steps is None else f"{row.steps * row.batch_size:,}",
             "" if row.trial is None else str(row.trial),
             Text(", ".join(f"{k} {_short(v)}" for k, v in (row.params or {}).items())),
-            Text("; ".join(row.warnings)),
+            Text("; ".join(row.remarks())),
         )
     return table
 

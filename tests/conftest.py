@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from orchestrator.records import EvaluationGrid, Goal, Measurement, Outcome, Study, Trial
+from orchestrator.search import Director
 from orchestrator.training import Ranks, follow, train
 from orchestrator.training.ranks import launch_ranks
 
@@ -57,6 +58,16 @@ def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:
 def run_trial(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
     """Trains in this process."""
     return exhaust(train(trial, Ranks(), **options))
+
+
+def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
+    """The first round of a study, in order of index."""
+    director = Director([study], sweep_seed)
+    director.begin()
+    trials = []
+    while (proposal := director.next()) is not None:
+        trials.append(proposal.trial)
+    return sorted(trials, key=lambda trial: trial.index)
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:

@@ -1,7 +1,9 @@
 """Optuna's samplers in generations: what they are told brings them where they are."""
 
-import logging
+import itertools
+import json
 import math
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -49,9 +51,9 @@ def own(tmp_path: Path) -> Path:
 
 
 def bowl(point: Mapping[str, Value]) -> float:
-    """0 at a learning rate of 0.01 and a momentum of 0.9."""
-    across = math.log10(float(point["learning_rate"])) / 4 + 0.5
-    up = math.log10(1 - float(point.get("momentum", 0.9))) / 2 + 0.5
+    """0 at a learning rate of 10**-2.8 and a momentum of 1 - 10**-1.5, off the middle of both."""
+    across = math.log10(float(point["learning_rate"])) / 4 + 0.7
+    up = math.log10(1 - float(point.get("momentum", 0.9))) / 2 + 0.75
     return across**2 + up**2 + 0.01 * float(point.get("layers", 0))
 
 
@@ -84,9 +86,12 @@ def test_replayed_generations_lead_to_the_same_points(
 ) -> None:
     algorithm = f"{own}:Evolved" if algorithm == "own" else algorithm
     seed = 2**62 + 3
-    # One in five or so was lost: replaying brings them back as lost.
-    lossy = lambda point: None if hash(str(point["learning_rate"])[-1]) % 5 == 0 else bowl(point)  # noqa: E731
-    past = run(Adaptive(space, algorithm, seed), 5, value=lossy)
+    numbers = itertools.count()
+    past = run(
+        Adaptive(space, algorithm, seed),
+        4,
+        value=lambda point: None if next(numbers) % 5 == 3 else bowl(point),
+    )
     resumed = Adaptive(space, algorithm, seed)
     assert replay(resumed, past[:3]) == [points for points, _ in past[:3]]
     assert resumed.propose(24, 3) == past[3][0][:3], "a smaller generation is the larger's start"
@@ -94,9 +99,93 @@ def test_replayed_generations_lead_to_the_same_points(
     assert other.propose(0, 8) != past[0][0]
 
 
-@pytest.mark.parametrize(("algorithm", "close"), [("tpe", 0.02), ("gp", 0.001), ("cmaes", 0.02)])
-def test_it_comes_close_to_the_optimum(algorithm: str, close: float) -> None:
-    for seed in range(2):
-        best = [min(values) for _, values in run(Adaptive(PLANE, algorithm, seed), 5)]
-        assert min(best) < close
-        assert min(best) < best[0] / 2
+@pytest.mark.parametrize(
+    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 9), ("gp", 1e-4, 2), ("cmaes", 2e-3, 9)]
+)
+def test_it_comes_close_to_the_optimum(algorithm: str, close: float, seeds: int) -> None:
+    first, best = [], []
+    for seed in range(seeds):
+        lowest = [min(map(bowl, points)) for points, _ in run(Adaptive(PLANE, algorithm, seed), 5)]
+        first.append(lowest[0])
+        best.append(min(lowest))
+    # Of 40 points at random the best is at 0.0035.
+    assert statistics.median(best) < min(close, statistics.median(first) / 8)
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
+def test_values_are_of_their_range_and_no_two_points_are_the_same(algorithm: str) -> None:
+    whole: Space = {
+        "layers": Range(low=1, high=4, integer=True),
+        "width": Range(low=8, high=64, scale="log", integer=True),
+        "nesterov": Choice(options=(False, True)),
+        "clip": 2,
+    }
+    for points, _ in run(Adaptive(whole, algorithm, 0), 4, value=lambda p: float(p["width"])):
+        for number, point in enumerate(points):
+            assert point not in points[:number]
+            assert json.loads(json.dumps(point)) == point
+            assert type(point["layers"]) is type(point["width"]) is int
+            assert 1 <= point["layers"] <= 4
+            assert 8 <= point["width"] <= 64
+            assert type(point["nesterov"]) is bool
+            assert point["clip"] == 2
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
+@pytest.mark.parametrize("told", [None, math.inf, 1.0])
+def test_it_goes_on_where_nothing_can_be_learned(
+    algorithm: str, told: float | None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for points, _ in run(Adaptive(MIXED, algorithm, 0), 3, value=lambda point: told):
+        assert len({str(point) for point in points}) == 8
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
+def test_a_space_of_fewer_points_than_a_generation(algorithm: str) -> None:
+    for points, _ in run(Adaptive({"clip": 2}, algorithm, 0), 3, value=lambda point: 1.0):
+        assert points == [{"clip": 2}] * 8
+    two: Space = {"nesterov": Choice(options=(False, True))}
+    for points, _ in run(
+        Adaptive(two, algorithm, 0), 3, value=lambda point: float(point["nesterov"])
+    ):
+        assert {point["nesterov"] for point in points} == {False, True}
+
+
+@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
+def test_points_that_were_not_its_own_are_learned_from(algorithm: str) -> None:
+    """As after a change of version: the past on disk is that of another seed."""
+    past = run(Adaptive(MIXED, algorithm, 0), 3)
+    resumed = Adaptive(MIXED, algorithm, 1)
+    assert replay(resumed, past) != [points for points, _ in past]
+    again = Adaptive(MIXED, algorithm, 1)
+    replay(again, past)
+    points = resumed.propose(24, 4)
+    assert points == again.propose(24, 4)
+    untold = Adaptive(MIXED, algorithm, 1)
+    lost: list[Generation] = [(points, [None] * 8) for points, _ in past]
+    replay(untold, lost)
+    random = untold.propose(24, 4)
+    assert statistics.mean(map(bowl, points)) < statistics.mean(map(bowl, random))
+
+
+def test_samplers_of_ones_own_are_checked(own: Path) -> None:
+    check_sampler(f"{own}:Evolved")
+    check_sampler("optuna.samplers:RandomSampler")
+    for place, message in {
+        "no.such:Sampler": "The sampler 'no.such:Sampler' can't be imported",
+        "no_such.py:Sampler": "no Python file",
+        ":Sampler": "A sampler of one's own is written MODULE:CLASS",
+        f"{own}:Evolve": "Did you mean 'Evolved'",
+        f"{own}:seedless": "can't be made with `seed=`.*unexpected keyword argument 'seed'",
+        f"{own}:no_sampler": "must make an optuna.samplers.BaseSampler, but made 'tpe'",
+        "optuna.samplers:GridSampler": "search_space",
+        f"{own}:optuna": "can't be made",
+    }.items():
+        with pytest.raises(BadInput, match=message):
+            check_sampler(place)
+
+
+def test_optuna_is_imported_by_those_who_need_it() -> None:
+    code = "import sys, orchestrator.search; sys.exit('optuna' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

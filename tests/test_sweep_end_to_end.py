@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TINY, command, orchestrate, wait_for
+from conftest import TINY, command, first_trials, orchestrate, wait_for
 from quadratic import steps_to_goal
 
 from orchestrator.cluster import Cluster, connect, run_trials
 from orchestrator.progress import Progress
 from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, Run, frontier_of
-from orchestrator.search import propose
+from orchestrator.search import Director
 from orchestrator.studies import plan
 from orchestrator.sweep import Sweep
 
@@ -33,14 +33,10 @@ def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[F
     planned = plan(Sweep.model_validate(document))
     run = Run(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
-    trials = [t for study in planned.studies for t in propose(study, planned.sweep.seed)]
+    director = Director(planned.studies, planned.sweep.seed)
+    director.begin()
     complete = run_trials(
-        run,
-        trials,
-        planned.studies,
-        cluster=cluster,
-        resources=planned.sweep.resources,
-        progress=Progress(planned.studies),
+        run, director, planned.sweep, cluster=cluster, progress=Progress(planned.studies)
     )
     assert complete
     return frontier_of(run)
@@ -69,7 +65,7 @@ def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) 
                 grid=study.grid,
                 **trial.params,
             )
-            for trial in propose(study, 0)
+            for trial in first_trials(study, 0)
         )
         assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
 

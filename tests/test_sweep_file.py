@@ -75,6 +75,25 @@ SweepFile = Callable[..., Path]
         ({"checkpoint": {"evry_seconds": 3}}, "Did you mean 'checkpoint.every_seconds'"),
         ({"checkpoint": {"every_seconds": math.inf}}, "finite number"),
         ({"budget": {"steps": None}}, "at least one of steps, epochs"),
+        ({"search": {"algorithm": "haltom"}}, "Did you mean 'halton'"),
+        ({"search": {"algorithm": "no_such.py:Sampler"}}, "no Python file"),
+        ({"search": {"algorithm": "points"}}, "needs `points`"),
+        ({"search": {"points": [{"learning_rate": 1}]}}, "`points` is for algorithm: points"),
+        ({"search": {"algorithm": "points", "points": [{"lr": 1}]}}, "points of recipe 'sgd'"),
+        ({"search": {"algorithm": "points", "points": [{}]}}, "needs a value for learning_rate"),
+        ({"search": {"algorithm": "grid", "grid": {"lr": 3}}}, "axis of the grid"),
+        ({"search": {"algorithm": "tpe", "extend": True}}, "`extend` goes with halton"),
+        ({"search": {"trials": 20, "max_launches": 10}}, "at least `trials`"),
+        ({"stop": {"at_goal": False, "dominated": True}}, "can't be cut"),
+        ({"resources": {"gpus_per_device": 0.5, "max_devices": 2}}, "can't share a GPU"),
+        (
+            {
+                "recipes": [
+                    {"name": "sgd", "space": {"dropout": {"options": [0.1], "when": {"a": 1}}}}
+                ]
+            },
+            "`when` of 'dropout'",
+        ),
         (
             {
                 "workloads": ["noisy_quadratic?d=9"],
@@ -180,8 +199,17 @@ def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path
 
 def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None:
     one = load_sweep(sweep_file()).resolved()
-    other = load_sweep(sweep_file(), ["search.trials=9", "resources.max_devices=2"]).resolved()
-    assert differences(one, other) == ["search.trials: 3 there, 9 here"]
+    other = load_sweep(sweep_file(), ["search.algorithm=sobol", "budget.steps=70"]).resolved()
+    assert differences(one, other) == [
+        "search.algorithm: 'halton' there, 'sobol' here",
+        "budget.steps: 60 there, 70 here",
+    ]
+
+
+def test_what_a_run_may_grow_by_is_no_difference(sweep_file: SweepFile) -> None:
+    one = load_sweep(sweep_file()).resolved()
+    more = ["search.trials=9", "resources.max_devices=2", "repeats=3", "batch_sizes=[64, 256, 512]"]
+    assert differences(one, load_sweep(sweep_file(), more).resolved()) == []
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SWEEPS.glob("*.yaml")))

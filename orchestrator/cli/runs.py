@@ -184,9 +184,21 @@ def _write_report(run: Run, rows: Sequence[FrontierRow], path: Path) -> None:
         title=str(run.sweep()["name"]),
         rows=rows,
         scalings=scalings(rows),
-        provenance=run.provenance(),
+        provenance={**run.provenance(), **_how_it_ran(run)},
         sweep_file=(run.path / "sweep.yaml").read_text(encoding="utf-8"),
     )
+
+
+def _how_it_ran(run: Run) -> dict[str, str]:
+    stop = run.sweep()["stop"]
+    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
+    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
+    return {
+        "exact stopping": "on: trials that could no longer change the frontier were ended"
+        if on
+        else "off: every trial went on to its goals or its budget",
+        "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
+    }
 
 
 def _print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:

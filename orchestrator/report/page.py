@@ -174,7 +174,7 @@ def _table_row(row: FrontierRow, names: Sequence[str]) -> str:
         f'<tr><th scope="row" class="text">{escape(row.recipe)}</th>'
         + "".join(f"<td>{escape(number)}</td>" for number in numbers)
         + f'<td class="text">{escape(counts)}</td>'
-        + f'<td class="text wrap">{escape("; ".join(row.warnings))}</td></tr>\n'
+        + f'<td class="text wrap">{escape("; ".join(row.remarks()))}</td></tr>\n'
     )
 
 

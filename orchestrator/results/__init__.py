@@ -3,6 +3,7 @@
 from orchestrator.results.frontier import (
     FrontierRow,
     frontier_of,
+    median_interval,
     parse_goals,
     to_csv,
     write_frontier,
@@ -14,6 +15,7 @@ __all__ = [
     "FrontierRow",
     "Run",
     "frontier_of",
+    "median_interval",
     "parse_goals",
     "provenance",
     "to_csv",

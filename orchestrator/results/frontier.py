@@ -21,10 +21,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput, Goal, Study, Value, unknown
+from orchestrator.records import (
+    BadInput,
+    Goal,
+    Range,
+    Study,
+    StudyKey,
+    Value,
+    near_bounds,
+    unknown,
+    widened_to,
+)
 from orchestrator.results.store import Run, write_table, write_text
 
 STOPPED_EARLY = ("reached", "dominated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeats:
+    """The winner's point, run again with other seeds: free of the luck that made it the winner."""
+
+    count: int
+    reached: int
+    median: float | None
+    """Steps to goal; None where half of them or more did not reach it."""
+    low: int | None
+    high: int | None
+    """Order statistics between which the true median lies ..."""
+    confidence: float
+    """... with this probability, whatever the distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +76,22 @@ class FrontierRow:
     """The winner's training time up to that step."""
     trials: Mapping[str, int]
     """Finished trials by status."""
+    repeats: Repeats | None = None
+    """How the winner did with other seeds."""
     warnings: tuple[str, ...]
+
+    def remarks(self) -> list[str]:
+        """What a reader of its steps should know besides, in words."""
+        if self.repeats is None:
+            return [*self.warnings]
+        again = self.repeats
+        low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+        median = "above" if again.median is None else f"{again.median:,g}"
+        return [
+            f"{again.reached} of {again.count} repeats reached it, median {median} "
+            f"({low} to {high}, {again.confidence:.0%})",
+            *self.warnings,
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it: no NaN."""
@@ -65,14 +105,55 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     for study in run.studies():
         trials, measurements = run.trials(study.key), run.measurements(study.key)
         measured.update(measurements.column_names[3:])
-        rows += [_row(study, goal, trials, measurements) for goal in goals or study.goals]
+        repeats = run.repeats.measurements(study.key) if study.repeats else None
+        rows += [_row(study, goal, trials, measurements, repeats) for goal in goals or study.goals]
     for goal in goals:
         if measured and goal.metric not in measured:
             raise unknown("metric", goal.metric, measured)
-    return rows
+    return rows if goals else _with_lifted(run.studies(), rows)
 
 
-def _row(study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table) -> FrontierRow:
+def _with_lifted(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
+    """The rows, those marked whose budget from a smaller batch size turned out to be too short."""
+    steps: dict[StudyKey, list[int | None]] = {}
+    for row in rows:
+        steps.setdefault(_key(row), []).append(row.steps)
+    marks: dict[StudyKey, str] = {}
+    for study in studies:
+        smaller = [
+            key
+            for key in steps
+            if (key.workload, key.recipe) == (study.workload, study.recipe)
+            and key.batch_size < study.batch_size
+        ]
+        if study.inherit is None or not smaller:
+            continue
+        there, here = steps[max(smaller)], steps[study.key]
+        if None in there:
+            continue
+        limit = math.ceil(study.inherit * max(step for step in there if step is not None))
+        if limit < study.budget_steps and any(step is None or step > limit for step in here):
+            marks[study.key] = (
+                f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"
+                f", were too few: trials went on to the whole budget"
+            )
+    return [
+        replace(row, warnings=(*row.warnings, marks[_key(row)])) if _key(row) in marks else row
+        for row in rows
+    ]
+
+
+def _key(row: FrontierRow) -> StudyKey:
+    return StudyKey(workload=row.workload, recipe=row.recipe, batch_size=row.batch_size)
+
+
+def _row(
+    study: Study,
+    goal: Goal,
+    trials: pa.Table,
+    measurements: pa.Table,
+    repeats: pa.Table | None,
+) -> FrontierRow:
     usable = trials.filter(pc.not_equal(trials["status"], "failed"))
     trial, step, value = _columns(measurements, goal.metric)
     with np.errstate(invalid="ignore"):
@@ -105,20 +186,96 @@ def _row(study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table) -> 
     earlier = step[(trial == best[1]) & (step < best[0])]
     winner = usable.filter(pc.equal(usable["trial"], best[1])).to_pylist()[0]
     measurement = measurements.slice(at, 1).to_pylist()[0]
+    params = json.loads(winner["params"])
+    firsts = _first_steps(trial[passed], step[passed])
     return replace(
         row,
         steps=best[0],
         resolution=best[0] - int(earlier.max(initial=0)),
         trial=best[1],
         seed=winner["seed"],
-        params=json.loads(winner["params"]),
+        params=params,
         metrics={
             name: number
             for name, number in measurement.items()
             if "/" in name and number is not None
         },
         seconds=measurement["seconds"],
+        repeats=_repeats(goal, best[1], repeats) if repeats is not None else None,
+        warnings=row.warnings + _at_bounds(study, trials, firsts),
     )
+
+
+def _first_steps(trial: NDArray[np.int64], step: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """(steps, index) of the trials that passed a goal, best first."""
+    firsts: dict[int, int] = {}
+    for index, at in zip(trial.tolist(), step.tolist(), strict=True):
+        firsts[index] = min(at, firsts.get(index, at))
+    return sorted((at, index) for index, at in firsts.items())
+
+
+def _repeats(goal: Goal, winner: int, repeats: pa.Table) -> Repeats | None:
+    ours = repeats.filter(pc.equal(repeats["trial"], winner)) if len(repeats) else repeats
+    if not len(ours):
+        return None
+    _, step, value = _columns(ours, goal.metric)
+    number = ours["repeat"].to_numpy()
+    steps = sorted(
+        min(
+            (int(s) for s, v in zip(step[mine], value[mine], strict=True) if goal.passed(v)),
+            default=math.inf,
+        )
+        for mine in (number == repeat for repeat in np.unique(number))
+    )
+    low, high, confidence = median_interval(len(steps))
+    median = (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
+    return Repeats(
+        count=len(steps),
+        reached=sum(map(math.isfinite, steps)),
+        median=median if math.isfinite(median) else None,
+        low=int(steps[low]) if math.isfinite(steps[low]) else None,
+        high=int(steps[high]) if math.isfinite(steps[high]) else None,
+        confidence=confidence,
+    )
+
+
+def median_interval(count: int) -> tuple[int, int, float]:
+    """Which of `count` ordered draws enclose the median of their distribution, and how surely: the
+    narrowest pair with at least 90 %, else the outermost."""
+    best = (0, count - 1, 1 - 2 * 0.5**count)
+    below = 0.5**count
+    for place in range(1, count // 2):
+        below += math.comb(count, place) * 0.5**count
+        if 1 - 2 * below < 0.9:
+            break
+        best = (place, count - 1 - place, 1 - 2 * below)
+    return best
+
+
+def _at_bounds(
+    study: Study, trials: pa.Table, firsts: Sequence[tuple[int, int]]
+) -> tuple[str, ...]:
+    """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
+    early, the median of the best three, which a single lucky one can't move."""
+    points = {row["trial"]: json.loads(row["params"]) for row in trials.to_pylist()}
+    space = widened_to(study.space, points.values())
+    warnings = [
+        f"{name} was widened to {entry.low:g} ... {entry.high:g}"
+        for name, entry in space.items()
+        if isinstance(entry, Range) and entry != study.space[name]
+    ]
+    best = [points[index] for _, index in firsts[: 1 if study.stop_dominated else 3]]
+    typical = {
+        name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
+        for name in best[0]
+        if isinstance(space.get(name), Range) and all(name in point for point in best)
+    }
+    for name, side in near_bounds(space, typical):
+        entry = space[name]
+        assert isinstance(entry, Range)
+        end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
+        warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
+    return tuple(warnings)
 
 
 def _columns(
@@ -138,7 +295,7 @@ def _censored(
     for row in trials.select(["trial", "status", "steps"]).to_pylist():
         if row["status"] not in STOPPED_EARLY or row["trial"] in crossed:
             continue
-        upcoming = min(study.grid.after(row["steps"]), study.budget_steps)
+        upcoming = study.following(row["steps"])
         if upcoming > row["steps"] and (best is None or (upcoming, row["trial"]) < best):
             return True
     return False
@@ -151,6 +308,11 @@ def _warnings(
     statuses = trials["status"].to_pylist()
     if len(statuses) < study.trials:
         warnings.append(f"{len(statuses)} of {study.trials} trials have finished")
+    lasting = len(statuses) - statuses.count("diverged")
+    if lasting < study.trials and len(statuses) >= study.launches:
+        warnings.append(
+            f"only {lasting} of {study.trials} points did not diverge in {len(statuses)} launches"
+        )
     if failed := statuses.count("failed"):
         error = trials.filter(pc.equal(trials["status"], "failed"))["error"][0].as_py()
         last = error.strip().splitlines()[-1] if error else "no reason given"
@@ -163,6 +325,9 @@ def _warnings(
     return tuple(warnings)
 
 
+JSON_COLUMNS = ("params", "metrics", "trials", "repeats")
+
+
 def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
     """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
     rows = list(rows)
@@ -171,7 +336,7 @@ def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
         [
             {
                 **row.to_json(),
-                **{k: json.dumps(getattr(row, k)) for k in ("params", "metrics", "trials")},
+                **{k: json.dumps(row.to_json()[k]) for k in JSON_COLUMNS},
             }
             for row in rows
         ]
@@ -188,16 +353,22 @@ def to_csv(rows: Iterable[FrontierRow]) -> str:
     ]  # fmt: skip
     rows = list(rows)
     metrics = sorted({name for row in rows for name in row.metrics})
+    repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*columns, *metrics])
+    writer.writerow([*columns, *(f"repeats_{name}" for name in repeated), *metrics])
     for row in rows:
         fields = {**asdict(row), "params": "" if row.params is None else json.dumps(row.params)}
         writer.writerow(
             [*("" if fields[c] is None else fields[c] for c in columns)]
+            + [_cell(getattr(row.repeats, name, None)) for name in repeated]
             + [repr(row.metrics[name]) if name in row.metrics else "" for name in metrics]
         )
     return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return "" if value is None else value
 
 
 def parse_goals(texts: Iterable[str]) -> list[Goal]:

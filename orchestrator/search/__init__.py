@@ -4,7 +4,6 @@ functions of the sweep and of what its trials have shown."""
 from orchestrator.search.director import Director, Proposal
 from orchestrator.search.proposer import DESIGNS, check_algorithm, even_axes, grid
 from orchestrator.search.race import Bounds, ending, tighter
-from orchestrator.search.rounds import WIDENINGS, near_bounds
 from orchestrator.search.space import (
     SEARCH_SPACES,
     Entry,
@@ -19,7 +18,6 @@ from orchestrator.search.space import (
 __all__ = [
     "DESIGNS",
     "SEARCH_SPACES",
-    "WIDENINGS",
     "Bounds",
     "Director",
     "Entry",
@@ -32,7 +30,6 @@ __all__ = [
     "grid",
     "known_spaces",
     "load_space",
-    "near_bounds",
     "searched",
     "space_from",
     "tighter",

@@ -8,25 +8,21 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.records import (
+    WIDENINGS,
     Choice,
     FinishedTrial,
     Goal,
     Range,
-    Side,
     Space,
     Status,
     Study,
     Trial,
     Value,
     derive_seed,
+    near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
 from orchestrator.search.race import BEATEN, Bounds, Incumbent, better, ending, no_bounds
-
-NEAR_BOUND = 0.05
-"""A best trial this close to an end of a range, as a share of it, may have its better beyond."""
-
-WIDENINGS = 2
 
 HALVINGS = 4
 """Trials are trained up to a 16th of their budget first, those that must go on up to an eighth, and
@@ -233,10 +229,10 @@ class StudySearch:
         study, space = self.study, self.study.space
         end = yield from self._rounds(self._proposer.propose, 0, study.trials, study.launches)
         for _ in range(WIDENINGS if study.search.extend else 0):
-            wider = self._widened(space)
+            wider = self._widened(space, end)
             if wider is None:
                 break
-            trials = math.ceil(study.trials * (_volume(wider, space) - 1))
+            trials = math.ceil(study.trials * (_volume(wider, space) - 1) - 1e-9)
             beyond = propose_outside(replace(study, space=space), self._seed, wider)
             end = yield from self._rounds(_next_of(beyond), end, trials, 3 * trials)
             space = wider
@@ -255,7 +251,7 @@ class StudySearch:
             opened = [self._trial(end + number, point) for number, point in enumerate(points)]
             end += count
             yield opened
-            while self._limits and self.frontier_step(end) is None:
+            while self._limits and self._beyond_limit(self.frontier_step(end)):
                 del self._limits[0]
                 yield [trial for (index, _), trial in self._opened.items() if index < end]
             step = self.frontier_step(end)
@@ -269,6 +265,11 @@ class StudySearch:
                 self._proposer.learn([result.params for result in results], values)
         self.capped |= counted < trials
         return end
+
+    def _beyond_limit(self, step: int | None) -> bool:
+        """Whether trials have to go on. The frontier lies beyond the limit where a run that had
+        lifted it already was resumed: others may be better yet."""
+        return step is None or step > self._limits[0]
 
     def _trial(self, index: int, params: Mapping[str, Value], repeat: int = 0) -> Trial:
         parts: tuple[int | str, ...] = ("trial", index, *(("repeat", repeat) if repeat else ()))
@@ -308,10 +309,11 @@ class StudySearch:
             values.append(math.log2(self.study.budget_steps + 1) + behind)
         return sum(values) / len(values)
 
-    def _widened(self, space: Space) -> Space | None:
-        """The space with more room wherever a best trial lies near the end of a range."""
+    def _widened(self, space: Space, end: int) -> Space | None:
+        """The space with more room wherever the best trial of index below `end` lies near the end
+        of a range."""
         wider = dict(space)
-        for best in self.bounds:
+        for best in self._first(end):
             if best is None:
                 continue
             for name, side in near_bounds(space, self._results[best[1], 0].params):
@@ -335,19 +337,6 @@ class StudySearch:
 
 def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
     return lambda first, count: list(itertools.islice(points, count))
-
-
-def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
-    """The ranges near whose end a point lies."""
-    found: list[tuple[str, Side]] = []
-    for name, entry in space.items():
-        if isinstance(entry, Range) and name in params:
-            fraction = entry.fraction(float(params[name]))
-            if fraction < NEAR_BOUND:
-                found.append((name, "low"))
-            elif fraction > 1 - NEAR_BOUND:
-                found.append((name, "high"))
-    return found
 
 
 def _volume(wider: Space, space: Space) -> float:

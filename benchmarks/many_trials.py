@@ -1,0 +1,135 @@
+"""Whether ten thousand trials cost what the first hundred did: the driver must not slow down.
+
+A sweep of instant trials goes the way of any other: director, Tune searcher, warm gangs, Parquet.
+Each trains one step of a quadratic in one dimension; nothing diverges and no goal is reached, so
+that every study trains all its points and the director always has all of them to look at.
+
+seconds per trial   wall time from the first trial's end to the last one's, divided by their number
+growth              the last quarter's seconds per trial over the first quarter's
+driver              this process: CPU seconds per trial, and the most memory it ever held
+
+Bounds: at most 25 ms per trial, growth of at most 1.5, and less than 2 GB held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cluster import connect, run_trials
+from orchestrator.progress import Progress
+from orchestrator.records import FinishedTrial
+from orchestrator.results import Run
+from orchestrator.search import Director
+from orchestrator.studies import plan
+from orchestrator.sweep import Sweep
+
+STUDIES = 50
+
+MAX_MS_PER_TRIAL = 25
+MAX_GROWTH = 1.5
+MAX_DRIVER_GB = 2
+
+
+class TimedRun(Run):
+    """Notes when each trial was written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.times: list[float] = []
+
+    def write(self, finished: FinishedTrial) -> None:
+        super().write(finished)
+        self.times.append(time.perf_counter())
+
+
+def describe(trials: int) -> dict[str, Any]:
+    return {
+        "name": "many-trials",
+        "workloads": ["noisy_quadratic?d=1"],
+        "goals": ["val/loss < 0"],
+        "recipes": ["sgd"],
+        "batch_sizes": list(range(1, STUDIES + 1)),
+        "search": {"trials": max(trials // STUDIES, 1)},
+        "budget": {"steps": 1},
+    }
+
+
+def measure(trials: int) -> dict[str, Any]:
+    planned = plan(Sweep.model_validate(describe(trials)))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        connect(None, Path(folder) / "log.txt") as cluster,
+    ):
+        run = TimedRun(Path(folder) / "run")
+        run.create(planned.sweep.resolved(), planned.studies, {})
+        director = Director(planned.studies, planned.sweep.seed)
+        director.begin()
+        progress = Progress(planned.studies)
+        began, cpu_began = time.perf_counter(), time.process_time()
+        assert run_trials(run, director, planned.sweep, cluster=cluster, progress=progress)
+        wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
+        statuses = [row for s in planned.studies for row in run.trials(s.key)["status"].to_pylist()]
+    count = len(run.times)
+    assert statuses == ["exhausted"] * count, set(statuses)
+    edges = [round(part * (count - 1) / 4) for part in range(5)]
+    quarters = [
+        (run.times[last] - run.times[first]) / (last - first)
+        for first, last in zip(edges, edges[1:], strict=False)
+    ]
+    return {
+        "trials": count,
+        "studies": STUDIES,
+        "wall_seconds": wall,
+        "ms_per_trial": 1e3 * statistics.fmean(quarters),
+        "quarters_ms": [1e3 * quarter for quarter in quarters],
+        "growth": quarters[-1] / quarters[0],
+        "driver_cpu_ms_per_trial": 1e3 * cpu / count,
+        # In kilobytes, on Linux.
+        "driver_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, default=10_000)
+    trials = parser.parse_args().trials
+    # Ray and Tune have things to print: not where the figures go.
+    with contextlib.redirect_stdout(sys.stderr):
+        found = measure(trials)
+    ok = (
+        found["ms_per_trial"] <= MAX_MS_PER_TRIAL
+        and found["growth"] <= MAX_GROWTH
+        and found["driver_gb"] < MAX_DRIVER_GB
+    )
+
+    print(f"{'':<14}{'1st quarter':>12}{'2nd':>8}{'3rd':>8}{'4th':>8}{'all':>8}")
+    print(f"{'ms per trial':<14}", end="")
+    for number, value in enumerate([*found["quarters_ms"], found["ms_per_trial"]]):
+        print(f"{value:>{8 if number else 12}.1f}", end="")
+    print()
+    print(f"{found['trials']} trials: {found['ms_per_trial']:.1f} ms each", end=" ")
+    print(
+        f"(at most {MAX_MS_PER_TRIAL}), last quarter {found['growth']:.2f} times the first", end=""
+    )
+    print(f" (at most {MAX_GROWTH}), driver {found['driver_gb']:.2f} GB", end=" ")
+    print(f"(less than {MAX_DRIVER_GB})")
+    bounds = {
+        "max_ms_per_trial": MAX_MS_PER_TRIAL,
+        "max_growth": MAX_GROWTH,
+        "max_driver_gb": MAX_DRIVER_GB,
+    }
+    print(json.dumps({"benchmark": "many_trials", **found, **bounds, "ok": ok}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,391 @@
+"""Whatever happens to a sweep, it comes to what it would have come to anyway."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from conftest import command, orchestrate
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 240
+"""Seconds after which a condition won't come about any more, on however busy a machine."""
+
+GONE_WITHIN = 60
+"""Seconds in which Ray's processes must have ended after their driver."""
+
+SWEEP = {
+    "name": "faults",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.04"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64, 128],
+    "search": {"trials": 8},
+    "budget": {"steps": 1500},
+    # Trials that take a while, and end alike every time.
+    "stop": {"dominated": False},
+}
+TRIALS = 24
+
+ON_TWO_RANKS = {
+    "batch_sizes": [64],
+    "resources": {"examples_per_device": 32, "max_devices": 2},
+}
+
+SEARCHING = {
+    "batch_sizes": [64, 128],
+    "search": {"algorithm": "tpe", "trials": 12, "generation": 4},
+    "budget": {"steps": 800},
+}
+
+FLAWED = """
+import time
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Flawed(DigitsMLP):
+    def loss(self, model, batch, *, flaw: float = 0.0):
+        trained = len(batch[0]) > 2  # and not only looked at before the sweep
+        if trained and Path("raise").exists() and flaw > 0.7:
+            raise RuntimeError("no loss where the flaw is large")
+        if trained and Path("hang").exists() and flaw > 0.7:
+            time.sleep(10**6)
+        if trained and Path("hang-once").exists():
+            Path("hang-once").rename("hung")
+            time.sleep(10**6)
+        return super().loss(model, batch)
+"""
+
+OWN = {
+    "workloads": ["mine.py:Flawed"],
+    "recipes": [{"name": "own", "optimizer": "sgd", "space": {"flaw": {"low": 0, "high": 1}}}],
+    "batch_sizes": [64],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A running `orchestrate`. What Ray starts for it belongs to its session, and to no other."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def family(self) -> dict[int, str]:
+        """Process id -> title of all there are of its session, also after its end."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                state, _, _, session, *_ = (
+                    (folder / "stat").read_text().rpartition(")")[2].split(maxsplit=4)
+                )
+                if int(session) == self.process.pid and state not in "ZX":
+                    title = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = title.decode(errors="replace").strip()
+        return found
+
+    def ranks(self) -> list[int]:
+        """The processes that train."""
+        family = sorted(self.family().items())
+        return [pid for pid, title in family if re.match(r"ray::(Gang|_Peer)\b", title)]
+
+    def wait_until(self, condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.process.poll() is None, f"ended early: {self.output.read_text()}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.output.read_text()}"
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said; nothing of it is left."""
+        code = self.process.wait(timeout=PATIENCE)
+        self.leaves_nothing()
+        return code, self.output.read_text()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def leaves_nothing(self) -> None:
+        deadline = time.monotonic() + GONE_WITHIN
+        while left := self.family():
+            assert time.monotonic() < deadline, f"left behind: {left}"
+            time.sleep(0.1)
+
+
+@contextmanager
+def driving(folder: Path, *arguments: object) -> Iterator[Driver]:
+    output = folder / "output.txt"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command(*arguments),
+            cwd=folder, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    driver = Driver(process=process, output=output)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+        for pid in driver.family():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def describe(folder: Path, **changes: Any) -> Path:
+    """Writes the sweep, with changes, and the workload of one's own beside it."""
+    (folder / "mine.py").write_text(FLAWED)
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
+    return folder / "sweep.yaml"
+
+
+def undisturbed(folder: Path, **changes: Any) -> Path:
+    run = folder / "undisturbed"
+    result = orchestrate("sweep", describe(folder, **changes), "--out", run, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return run
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return undisturbed(tmp_path_factory.mktemp("truth"))
+
+
+@pytest.fixture(scope="module")
+def truth_on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return undisturbed(tmp_path_factory.mktemp("pair"), **ON_TWO_RANKS)
+
+
+@pytest.fixture(scope="module")
+def truth_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return undisturbed(tmp_path_factory.mktemp("own"), **OWN)
+
+
+def files(run: Path) -> list[Path]:
+    return sorted(run.glob("trials/**/trial-*.parquet"))
+
+
+def rows_of(path: Path) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return rows
+
+
+def trials_of(run: Path) -> list[Mapping[str, Any]]:
+    return [rows_of(path)[0] for path in files(run)]
+
+
+def frontier(run: Path) -> list[dict[str, Any]]:
+    """All that is the same every time: not durations."""
+    rows = rows_of(run / "frontier.parquet")
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def assert_same(run: Path, truth: Path) -> None:
+    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
+    assert frontier(run) == frontier(truth)
+    assert [path.relative_to(run) for path in files(run)] == [
+        path.relative_to(truth) for path in files(truth)
+    ]
+    outcomes = [
+        [(trial["trial"], trial["status"], trial["steps"]) for trial in trials_of(each)]
+        for each in (run, truth)
+    ]
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("shape", ["one_rank", "two_ranks"])
+def test_a_rank_that_is_killed_changes_nothing(
+    shape: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    chance = random.Random(shape)
+    pair = shape == "two_ranks"
+    truth = request.getfixturevalue("truth_on_two_ranks" if pair else "truth")
+    run = tmp_path / "run"
+    sweep = describe(tmp_path, **(ON_TWO_RANKS if pair else {}))
+    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+        for _ in range(2):
+            there = len(files(run)) + chance.randint(1, 2)
+            driver.wait_until(lambda there=there: len(files(run)) >= there and driver.ranks())
+            os.kill(chance.choice(driver.ranks()), signal.SIGKILL)
+        code, said = driver.end()
+    assert code == 0, said
+    assert "is tried again" in (run / "log.txt").read_text()
+    assert_same(run, truth)
+
+
+def test_a_driver_that_is_killed_ten_times_comes_to_the_same(truth: Path, tmp_path: Path) -> None:
+    chance = random.Random(2)
+    run = tmp_path / "run"
+    arguments = ["sweep", describe(tmp_path), "--out", run]
+    for kill in range(10):
+        # None at all: while trials are being started.
+        more = 0 if kill in {0, 5} else chance.randint(1, 2)
+        before = {path: path.read_bytes() for path in files(run)}
+        with driving(tmp_path, *arguments) as driver:
+            driver.wait_until(
+                lambda more=more, before=before, driver=driver: (
+                    driver.ranks() and len(files(run)) >= len(before) + more
+                )
+            )
+            driver.kill()
+            driver.leaves_nothing()
+        assert all(path.read_bytes() == content for path, content in before.items())
+        arguments = ["resume", run]
+    assert 0 < len(files(run)) < TRIALS
+    with driving(tmp_path, "resume", run) as driver:
+        code, said = driver.end()
+    assert code == 0, said
+    assert_same(run, truth)
+
+
+def test_trials_that_raise_fail_alone_and_are_tried_again_by_resume(
+    truth_of_own: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "raise").touch()
+    sweep = describe(tmp_path, **OWN, faults={"max_failures": 1})
+    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+        code, said = driver.end()
+    assert code in {0, 3}, said
+    for trial, as_it_should_be in zip(trials_of(run), trials_of(truth_of_own), strict=True):
+        if json.loads(trial["params"])["flaw"] > 0.7:
+            assert trial["status"] == "failed"
+            assert trial["error"].endswith("RuntimeError: no loss where the flaw is large")
+            assert "mine.py" in trial["error"]
+        else:
+            assert trial["status"] == as_it_should_be["status"]
+            assert trial["steps"] == as_it_should_be["steps"]
+    assert {"failed", "reached"} <= {trial["status"] for trial in trials_of(run)}
+
+    (tmp_path / "raise").unlink()
+    with driving(tmp_path, "resume", run) as driver:
+        code, said = driver.end()
+    assert code == 0, said
+    assert_same(run, truth_of_own)
+
+
+def test_a_trial_that_hangs_once_is_ended_and_tried_again(
+    truth_of_own: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "hang-once").touch()
+    sweep = describe(tmp_path, **OWN, faults={"hang_seconds": 3})
+    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+        code, said = driver.end()
+    assert code == 0, said
+    assert (tmp_path / "hung").exists()
+    assert "is tried again" in (run / "log.txt").read_text()
+    assert_same(run, truth_of_own)
+
+
+def test_trials_that_always_hang_fail_and_say_where(truth_of_own: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "hang").touch()
+    sweep = describe(tmp_path, **OWN, faults={"hang_seconds": 3, "max_failures": 1})
+    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+        code, said = driver.end()
+    assert code in {0, 3}, said
+    for trial, as_it_should_be in zip(trials_of(run), trials_of(truth_of_own), strict=True):
+        if json.loads(trial["params"])["flaw"] > 0.7:
+            assert trial["status"] == "failed"
+            assert "took no step for 3 seconds" in trial["error"]
+            assert "time.sleep(10**6)" in trial["error"]
+        else:
+            assert trial["status"] == as_it_should_be["status"]
+    assert {"failed", "reached"} <= {trial["status"] for trial in trials_of(run)}
+
+
+@pytest.mark.parametrize("what", ["trials", "measurements"])
+def test_storage_that_fails_for_a_while_loses_nothing(
+    what: str, truth: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as driver:
+        driver.wait_until(lambda: files(run))
+        with standing_still(driver):
+            (run / what).rename(run / "aside")
+            (run / what).touch()
+        driver.wait_until(lambda: "can't be written" in (run / "log.txt").read_text())
+        with standing_still(driver):
+            (run / what).unlink()
+            (run / "aside").rename(run / what)
+        code, said = driver.end()
+    assert code == 0, said
+    assert_same(run, truth)
+    (session,) = json.loads((run / "sessions.json").read_text())
+    assert session["trials"] == TRIALS, "none was trained twice"
+
+
+@contextmanager
+def standing_still(driver: Driver) -> Iterator[None]:
+    os.kill(driver.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(driver.process.pid, signal.SIGCONT)
+
+
+def test_a_run_has_one_driver_at_a_time(truth: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as first:
+        first.wait_until(lambda: files(run))
+        for arguments in (["resume", run], ["sweep", tmp_path / "sweep.yaml", "--out", run]):
+            second = orchestrate(*arguments)
+            assert second.returncode == 2, second.stderr
+            assert f"process {first.process.pid} on " in second.stderr
+        first.kill()
+        # At once, while the first one's Ray may still be there.
+        result = orchestrate("resume", run)
+        assert result.returncode == 0, result.stderr
+        first.leaves_nothing()
+    assert_same(run, truth)
+
+
+def test_a_run_goes_on_wherever_it_is_moved_or_copied_to(truth: Path, tmp_path: Path) -> None:
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as driver:
+        driver.wait_until(lambda: len(files(run)) >= 3)
+        driver.kill()
+        driver.leaves_nothing()
+    shutil.copytree(run, copy)
+    moved = tmp_path / "elsewhere" / "under another name"
+    moved.parent.mkdir()
+    run.rename(moved)
+    for place in (copy, moved):
+        kept = {path: path.stat().st_mtime_ns for path in files(place)}
+        with driving(tmp_path, "resume", place) as driver:
+            code, said = driver.end()
+        assert code == 0, said
+        assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+        assert_same(place, truth)
+    assert not run.exists()
+
+
+def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none(
+    tmp_path: Path,
+) -> None:
+    truth = undisturbed(tmp_path, **SEARCHING)
+    run = tmp_path / "run"
+    with driving(tmp_path, "sweep", tmp_path / "sweep.yaml", "--out", run) as driver:
+        # In the midst of the second generation of one study, at the latest.
+        driver.wait_until(lambda: len(files(run)) >= 6)
+        driver.process.send_signal(signal.SIGINT)
+        code, said = driver.end()
+    assert code == 130, said
+    assert f"orchestrate resume {run}" in re.sub(r"\s+", " ", said)
+    assert 6 <= len(files(run)) < 24
+    with driving(tmp_path, "resume", run) as driver:
+        code, said = driver.end()
+    assert code == 0, said
+    assert_same(run, truth)

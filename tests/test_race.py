@@ -1,0 +1,307 @@
+"""Ending trials early changes nothing: random studies, in any order, with losses and pauses."""
+
+import math
+import random
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator import records
+from orchestrator.records import (
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    SearchPlan,
+    Status,
+    Study,
+    Trial,
+)
+from orchestrator.search import Bounds, Director, ending, rounds, tighter
+from orchestrator.search.race import no_bounds
+
+METRICS = ("val/error", "val/accuracy", "test/error")
+GOALS = (
+    *(f"val/error < {level}.5" for level in range(4)),
+    *(f"val/accuracy > -{level}.5" for level in range(4)),
+    "test/error < 1.5",
+)
+
+Name = tuple[int, int, int]
+"""Batch size, index and repeat of a trial."""
+
+Finished = dict[Name, FinishedTrial]
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """What every trial would show if it were left alone."""
+
+    studies: tuple[Study, ...]
+    seed: int
+    divergent: float
+
+    def curve(self, trial: Trial) -> tuple[Measurement, ...]:
+        return self._curves(trial.study.batch_size, trial.index, trial.repeat)
+
+    @lru_cache(maxsize=200)  # noqa: B019 - worlds live briefly
+    def _curves(self, batch_size: int, index: int, repeat: int) -> tuple[Measurement, ...]:
+        study = next(study for study in self.studies if study.batch_size == batch_size)
+        chance = random.Random(f"{self.seed}/{batch_size}/{index}/{repeat}")
+        steps = [0]
+        while steps[-1] < study.budget_steps:
+            steps.append(study.following(steps[-1]))
+        # Few places at which anything happens: trials often tie.
+        last = len(steps) - 1
+        places = [min(1, last), last // 8, last // 4, last // 2, 3 * last // 4, last, last + 1]
+        noisy = chance.random() < 0.3
+        values: dict[str, list[float]] = {}
+        for metric in METRICS:
+            falls = [chance.choice(places) for _ in range(4)]
+            levels = [4 - sum(fall <= place for fall in falls) for place in range(last + 1)]
+            if noisy:
+                levels = [level + chance.choice((-1, 0, 0, 0, 1)) for level in levels]
+            sign = -1.0 if metric == "val/accuracy" else 1.0
+            values[metric] = [sign * level for level in levels]
+        if chance.random() < self.divergent:
+            end = chance.choice([0, *places])
+            for metric in chance.sample(METRICS, chance.randint(1, len(METRICS))):
+                values[metric][end:] = [math.nan] * (last + 1 - end)
+        return tuple(
+            Measurement(
+                step=step, seconds=0.0, metrics={name: values[name][place] for name in METRICS}
+            )
+            for place, step in enumerate(steps)
+        )
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How a cluster goes about its work."""
+
+    seed: int = 0
+    slots: int = 1
+    looks: float = 0.0
+    """How often a running trial hears what others reached, after a measurement."""
+    stride: int = 1000
+    """Most measurements before another trial has its turn."""
+    crashes: int = 0
+    crash: float = 0.0
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    budget = draw(st.integers(1, 12) | st.integers(1, 400))
+    grid = EvaluationGrid(
+        spacing=draw(st.sampled_from([0.0, 0.05, 0.3, 1.0])),
+        min_gap=draw(st.integers(1 + budget // 40, 3 + budget // 4)),
+    )
+    goals = draw(st.lists(st.sampled_from(GOALS), min_size=1, max_size=3, unique=True))
+    study = Study(
+        workload="synthetic",
+        recipe="any",
+        optimizer="sgd",
+        batch_size=1,
+        goals=tuple(map(Goal.parse, goals)),
+        budget_steps=budget,
+        grid=grid,
+        space={"learning_rate": Range(low=0.1, high=1.0, scale="log")},
+        trials=draw(st.integers(1, 6)),
+        search=SearchPlan(extend=draw(st.booleans())),
+        repeats=draw(st.sampled_from([0, 0, 2])),
+        inherit=draw(st.sampled_from([None, 1.0, 1.5])),
+    )
+    return World(
+        studies=tuple(replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))),
+        seed=draw(st.integers(0, 2**32)),
+        divergent=draw(st.sampled_from([0.0, 0.3, 0.7, 1.0])),
+    )
+
+
+habits = st.builds(
+    Habits,
+    seed=st.integers(0, 2**32),
+    slots=st.integers(1, 4),
+    looks=st.sampled_from([0.0, 0.2, 1.0]),
+    stride=st.sampled_from([1, 4, 1000]),
+    crashes=st.integers(0, 4),
+    crash=st.sampled_from([0.05, 0.3]),
+)
+
+
+def train(
+    trial: Trial,
+    curve: Iterable[Measurement],
+    there: int = 0,
+    cut: Callable[[set[Goal], int], str | None] = lambda unmet, upcoming: None,
+) -> Generator[Measurement, None, Status]:
+    """As the training loop does; the first `there` measurements come from a checkpoint."""
+    study, unmet = trial.study, set(trial.study.goals)
+    for number, measurement in enumerate(curve, start=1):
+        metrics = measurement.metrics
+        unmet = {goal for goal in unmet if not goal.passed(metrics[goal.metric])}
+        yield measurement
+        if not unmet:
+            return "reached"
+        if not all(map(math.isfinite, metrics.values())):
+            return "diverged"
+        if measurement.step == study.budget_steps:
+            return "exhausted"
+        if number >= there and cut(unmet, study.following(measurement.step)):
+            return "dominated"
+    raise AssertionError("curves end at the budget")
+
+
+@dataclass
+class Gang:
+    """A trial in flight."""
+
+    trial: Trial
+    bounds: Bounds
+    limit: int | None
+    curve: tuple[Measurement, ...]
+    there: int
+    measured: list[Measurement] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.training = train(self.trial, self.curve, self.there, self._cut)
+
+    def _cut(self, unmet: set[Goal], upcoming: int) -> str | None:
+        return ending(
+            self.trial.study,
+            self.bounds,
+            self.limit,
+            unmet=unmet,
+            upcoming=upcoming,
+            index=self.trial.index,
+        )
+
+    def advance(self) -> FinishedTrial | None:
+        try:
+            self.measured.append(next(self.training))
+        except StopIteration as end:
+            outcome = Outcome(status=end.value, steps=self.measured[-1].step, seconds=0.0)
+            return FinishedTrial(
+                trial=self.trial, outcome=outcome, measurements=tuple(self.measured)
+            )
+        return None
+
+
+def name_of(trial: Trial) -> Name:
+    return trial.study.batch_size, trial.index, trial.repeat
+
+
+def open_director(studies: Iterable[Study], finished: Iterable[FinishedTrial]) -> Director:
+    director = Director(studies, sweep_seed=7)
+    for trial in finished:
+        director.load(trial)
+    director.begin()
+    return director
+
+
+def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finished, Director]:
+    """A whole run: everything that is left in its folder, and the director at the end."""
+    chance = random.Random(habits.seed)
+    finished: Finished = {}
+    running: dict[Name, Gang] = {}
+    board: dict[int, Bounds] = {}
+    director, crashes = open_director(studies, ()), habits.crashes
+    while running or not director.done:
+        while len(running) < habits.slots and (proposal := director.next()) is not None:
+            trial, name = proposal.trial, name_of(proposal.trial)
+            assert name not in running, "the same trial twice at once"
+            paused = finished.get(name)
+            # What was paused goes on from its checkpoint, if that was worth keeping.
+            there = len(paused.measurements) if paused and chance.random() < 0.5 else 0
+            running[name] = Gang(trial, proposal.bounds, proposal.limit, world.curve(trial), there)
+        assert running, "nothing runs and nothing starts, but there is more to do"
+        name = chance.choice(list(running))
+        gang = running[name]
+        for _ in range(chance.randint(1, habits.stride)):
+            if chance.random() < habits.looks and not gang.trial.repeat:
+                gang.bounds = tighter(gang.bounds, board.get(name[0]))
+            if (ended := gang.advance()) is not None:
+                del running[name]
+                finished[name] = ended
+                if (news := director.record(ended)) is not None:
+                    board[name[0]] = news
+                break
+        if crashes and chance.random() < habits.crash:
+            crashes -= 1
+            running, board = {}, {}
+            held = list(finished.values())
+            chance.shuffle(held)
+            director = open_director(studies, held)
+    return finished, director
+
+
+def frontier(study: Study, finished: Finished) -> Bounds:
+    """Straight from the definition: who passed each goal first."""
+    bounds = list(no_bounds(study))
+    for (size, index, repeat), trial in finished.items():
+        if size != study.batch_size or repeat:
+            continue
+        for number, goal in enumerate(study.goals):
+            for measurement in trial.measurements:
+                if goal.passed(measurement.metrics[goal.metric]):
+                    mine, best = (measurement.step, index), bounds[number]
+                    bounds[number] = mine if best is None else min(mine, best)
+    return tuple(bounds)
+
+
+def launches_by_the_rule(world: World, study: Study) -> int:
+    """How many points the rounds take, from curves that nobody cut: the rule written out."""
+    passed: dict[Goal, int] = {}
+    counted = end = 0
+    while counted < study.trials and end < 3 * study.trials:
+        count = min(study.trials - counted, 3 * study.trials - end)
+        diverged = []
+        for index in range(end, end + count):
+            trial, measured = Trial(study=study, index=index, seed=0, params={}), []
+            training = train(trial, world.curve(trial))
+            while True:
+                try:
+                    measured.append(next(training))
+                except StopIteration as stop:
+                    if stop.value == "diverged":
+                        diverged.append(measured[-1].step)
+                    break
+            for goal in study.goals:
+                for measurement in measured:
+                    if goal.passed(measurement.metrics[goal.metric]):
+                        step = measurement.step
+                        passed[goal] = min(step, passed.get(goal, step))
+        step = max(passed.values()) if len(passed) == len(study.goals) else math.inf
+        counted += count - sum(at < step for at in diverged)
+        end += count
+    return end
+
+
+@pytest.mark.parametrize("shortest", [1, 100])
+@settings(max_examples=750, deadline=None)
+@given(worlds(), habits, st.sampled_from([0.05, 0.5]))
+def test_ending_trials_early_changes_neither_frontier_nor_points(
+    shortest: int, world: World, habits: Habits, near: float
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "SHORTEST_LIMIT", shortest)
+        patch.setattr(records, "NEAR_BOUND", near)
+        full = [replace(study, stop_dominated=False) for study in world.studies]
+        reference, calm = play(world, full, Habits())
+        raced, director = play(world, world.studies, habits)
+    assert {name: trial.trial.params for name, trial in raced.items()} == {
+        name: trial.trial.params for name, trial in reference.items()
+    }
+    for study in world.studies:
+        search = director.searches[study.key]
+        assert search.bounds == frontier(study, raced) == frontier(study, reference)
+        assert search.capped == calm.searches[study.key].capped
+        points = sum(size == study.batch_size and not repeat for size, _, repeat in raced)
+        taken = launches_by_the_rule(world, study)
+        assert points == taken or (study.search.extend and points > taken)

@@ -1,0 +1,472 @@
+"""The course of a search, where it can be worked out by hand."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.records import (
+    Choice,
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    Scale,
+    SearchPlan,
+    Status,
+    Study,
+    Trial,
+)
+from orchestrator.search import DESIGNS, Director, Proposal, assemble, ending, even_axes, grid
+from orchestrator.search.race import BEATEN
+from orchestrator.search.rounds import StudySearch
+
+FIRST, SECOND = (Goal.parse(f"val/error < {bound}") for bound in (0.5, 0.1))
+
+Fate = tuple[Status, int]
+"""What becomes of a trial that is let alone: `reached` (all goals, at that step), `exhausted`,
+`diverged` or `failed`."""
+
+
+def make_study(**changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "workload": "w",
+        "recipe": "r",
+        "optimizer": "sgd",
+        "batch_size": 1,
+        "goals": (FIRST,),
+        "budget_steps": 100,
+        "grid": EvaluationGrid(spacing=0, min_gap=1),
+        "space": {"learning_rate": Range(low=1e-4, high=1, scale="log")},
+        "trials": 4,
+        "stop_dominated": False,
+        **changes,
+    }
+    return Study(**settings)
+
+
+def finish(
+    trial: Trial, fate: Fate, passes: dict[Goal, int] | None = None, value: float = 1.0
+) -> FinishedTrial:
+    status, steps = fate
+    passes = passes or (dict.fromkeys(trial.study.goals, steps) if status == "reached" else {})
+    shown = {steps: value}
+    for goal, step in sorted(passes.items(), key=lambda item: item[1]):
+        shown[step] = goal.bound / 2
+    measurements = tuple(
+        Measurement(step=step, seconds=0, metrics={"val/error": shown[step]})
+        for step in sorted(shown)
+    )
+    outcome = Outcome(status=status, steps=steps, seconds=0)
+    return FinishedTrial(trial=trial, outcome=outcome, measurements=measurements)
+
+
+def all_waiting(director: Director) -> list[Proposal]:
+    found = []
+    while (proposal := director.next()) is not None:
+        found.append(proposal)
+    return found
+
+
+def begin(*studies: Study, **options: Any) -> Director:
+    director = Director(studies, 0, **options)
+    director.begin()
+    return director
+
+
+def play(
+    director: Director, fate: Callable[[Trial], Fate], limited: bool = False
+) -> list[list[Proposal]]:
+    """Round after round until the end. A trial that goes beyond its limit is paused there."""
+    played = []
+    while proposals := all_waiting(director):
+        played.append(proposals)
+        for proposal in proposals:
+            status, steps = fate(proposal.trial)
+            if limited and proposal.limit is not None and steps > proposal.limit:
+                status, steps = "dominated", proposal.limit
+            director.record(finish(proposal.trial, (status, steps)))
+    assert director.done
+    return played
+
+
+def indices(proposals: Iterable[Proposal]) -> list[int]:
+    return sorted(proposal.trial.index for proposal in proposals)
+
+
+def by_index(**fates: Fate) -> Callable[[Trial], Fate]:
+    """`t3=...`: what becomes of trial 3; the others spend their budget."""
+    return lambda trial: fates.get(f"t{trial.index}", ("exhausted", 100))
+
+
+def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
+    director = begin(make_study())
+    fate = by_index(
+        t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
+    )
+    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
+
+
+def test_all_that_diverged_is_replaced_while_a_goal_is_out_of_reach() -> None:
+    director = begin(make_study(goals=(FIRST, SECOND)))
+    first, *others = sorted(all_waiting(director), key=lambda p: p.trial.index)
+    director.record(finish(first.trial, ("exhausted", 100), passes={FIRST: 1}))
+    for proposal in others:
+        director.record(finish(proposal.trial, ("diverged", 90)))
+    assert indices(all_waiting(director)) == [4, 5, 6]
+
+
+def test_a_round_is_judged_by_the_frontier_of_its_own_day() -> None:
+    """Trial 4 passes the goal before trial 1 diverged; that was settled a round earlier."""
+    director = begin(make_study())
+    fate = by_index(t0=("reached", 50), t1=("diverged", 40), t4=("reached", 10))
+    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4]]
+
+
+def test_three_times_as_many_trials_are_launched_at_most() -> None:
+    director = begin(make_study())
+    rounds = play(director, lambda trial: ("diverged", 1))
+    assert [*map(indices, rounds)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [search.capped for search in director.searches.values()] == [True]
+
+
+def test_launches_can_be_capped_lower() -> None:
+    director = begin(make_study(search=SearchPlan(launches=5)))
+    rounds = play(director, by_index(t0=("diverged", 1), t1=("diverged", 1)))
+    assert [*map(indices, rounds)] == [[0, 1, 2, 3], [4]]
+    assert [search.capped for search in director.searches.values()] == [True]
+
+
+def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
+    director = begin(make_study())
+    *others, last = sorted(all_waiting(director), key=lambda p: -p.trial.index)
+    director.record(finish(last.trial, ("failed", 5), passes={FIRST: 5}))
+    for proposal in others:
+        director.record(finish(proposal.trial, ("exhausted", 100)))
+    (search,) = director.searches.values()
+    assert director.done
+    assert (search.bounds, search.capped) == ((None,), False)
+
+
+@pytest.mark.parametrize("racing", [False, True])
+def test_winners_are_repeated_for_the_goals_that_they_won(racing: bool) -> None:
+    study = make_study(goals=(FIRST, SECOND), repeats=3, stop_dominated=racing)
+    director = begin(study)
+    firsts = {p.trial.index: p.trial for p in all_waiting(director)}
+    director.record(finish(firsts[0], ("exhausted", 100)))
+    director.record(finish(firsts[1], ("reached", 80), passes={FIRST: 10, SECOND: 80}))
+    director.record(finish(firsts[2], ("reached", 70), passes={FIRST: 20, SECOND: 70}))
+    director.record(finish(firsts[3], ("exhausted", 100)))
+    repeats = all_waiting(director)
+    names = [(index, repeat) for index in (1, 2) for repeat in (1, 2, 3)]
+    assert sorted((p.trial.index, p.trial.repeat) for p in repeats) == names
+    seeds = {p.trial.seed for p in repeats} | {trial.seed for trial in firsts.values()}
+    assert len(seeds) == 6 + 4
+    for proposal in repeats:
+        trial = proposal.trial
+        assert trial.params == firsts[trial.index].params
+        assert proposal.bounds == ((None, BEATEN) if trial.index == 1 else (BEATEN, None))
+        assert proposal.limit is None
+        director.record(finish(trial, ("diverged", 1)))
+    assert director.done
+    (search,) = director.searches.values()
+    assert search.bounds == ((10, 1), (70, 2))
+
+
+def test_a_repeat_of_what_won_one_goal_ends_when_it_passes_that_one() -> None:
+    study = make_study(goals=(FIRST, SECOND))
+    bounds = (None, BEATEN)
+    assert ending(study, bounds, None, unmet=[FIRST, SECOND], upcoming=99, index=0) is None
+    assert ending(study, bounds, None, unmet=[SECOND], upcoming=1, index=0) == "dominated"
+
+
+def value_of(trial: Trial) -> float:
+    return float(trial.params["learning_rate"])
+
+
+def listed(study: Study, best: Callable[[float], float]) -> tuple[list[list[Trial]], StudySearch]:
+    """The rounds of a study whose steps to goal follow from the learning rate."""
+    director = begin(study)
+    rounds = play(director, lambda trial: ("reached", round(best(value_of(trial)))))
+    trials = [sorted((p.trial for p in r), key=lambda t: t.index) for r in rounds]
+    return trials, director.searches[study.key]
+
+
+@pytest.mark.parametrize("algorithm", DESIGNS)
+@pytest.mark.parametrize("trials", [20, 40])
+def test_a_search_widens_where_the_best_lies_near_the_end(trials: int, algorithm: str) -> None:
+    """The higher the better: 4 decades, then a fifth for a quarter as many, then a sixth."""
+    study = make_study(trials=trials, search=SearchPlan(algorithm=algorithm, extend=True))
+    rounds, search = listed(study, lambda rate: 60 - 10 * math.log10(rate))
+    assert [len(trials) for trials in rounds] == [trials, trials // 4, trials // 5]
+    assert [t.index for r in rounds for t in r] == [*range(len(list(itertools.chain(*rounds))))]
+    assert all(1 < value_of(trial) <= 10 for trial in rounds[1])
+    assert all(10 < value_of(trial) <= 100 for trial in rounds[2])
+    assert search.bounds[0] is not None
+    assert search.bounds[0][1] >= trials
+
+
+@pytest.mark.parametrize("low", [1e-4, 1e-3, 1e-6, 0.5])
+def test_a_decade_more_on_four_is_a_quarter_more_points(low: float) -> None:
+    space = {"learning_rate": Range(low=low, high=low * 1e4, scale="log", limits=(None, low * 1e4))}
+    study = make_study(trials=40, space=space, search=SearchPlan(extend=True))
+    rounds, _ = listed(study, lambda rate: 50 + 10 * math.log10(rate / low))
+    assert [len(trials) for trials in rounds[:2]] == [40, 10]
+    assert all(low / 10 <= value_of(trial) < low for trial in rounds[1])
+
+
+@pytest.mark.parametrize(
+    ("limit", "values"), [(1.0, []), (5.0, [(1, 5)]), (50.0, [(1, 10), (10, 50)])]
+)
+def test_limits_are_kept(limit: float, values: list[tuple[float, float]]) -> None:
+    space = {"learning_rate": Range(low=1e-4, high=1, scale="log", limits=(None, limit))}
+    study = make_study(trials=40, space=space, search=SearchPlan(extend=True))
+    rounds, _ = listed(study, lambda rate: 60 - 10 * math.log10(rate))
+    for trials, (low, high) in zip(rounds[1:], values, strict=True):
+        assert all(low < value_of(trial) <= high for trial in trials)
+
+
+def test_a_best_in_the_middle_widens_nothing() -> None:
+    study = make_study(trials=20, search=SearchPlan(extend=True))
+    rounds, _ = listed(study, lambda rate: 20 + 10 * abs(math.log10(rate) + 2))
+    assert [len(trials) for trials in rounds] == [20]
+
+
+def test_what_was_found_beyond_does_not_change_where_a_resumed_search_widens() -> None:
+    """Both ends are best for one goal each; then a point beyond one of them wins both goals."""
+    study = make_study(trials=40, goals=(FIRST, SECOND), search=SearchPlan(extend=True))
+
+    def outcome(trial: Trial) -> FinishedTrial:
+        up = 10 * math.log10(value_of(trial)) + 40
+        passes = {FIRST: round(50 - up), SECOND: round(50 + up)}
+        if trial.index >= 40:
+            passes = {FIRST: 2, SECOND: 3} if value_of(trial) > 1 else {}
+        return finish(trial, ("exhausted", 99), passes=passes)
+
+    director, finished, beyond = begin(study), [], None
+    while beyond is None:
+        for proposal in all_waiting(director):
+            finished.append(outcome(proposal.trial))
+            director.record(finished[-1])
+        if len(finished) == 40:
+            beyond = {p.trial.index: p.trial.params for p in all_waiting(director)}
+    winner = next(index for index, params in beyond.items() if params["learning_rate"] > 1)
+    found = outcome(Trial(study=study, index=winner, seed=0, params=beyond[winner]))
+    resumed = Director([study], 0)
+    for trial in [found, *finished]:
+        resumed.load(trial)
+    resumed.begin()
+    again = {p.trial.index: p.trial.params for p in all_waiting(resumed)}
+    assert again == {index: params for index, params in beyond.items() if index != winner}
+
+
+def inheriting(*sizes: int) -> Director:
+    return begin(*(make_study(batch_size=size, inherit=1.5) for size in sizes))
+
+
+def test_a_budget_is_inherited_from_the_next_smaller_batch_size() -> None:
+    director = inheriting(16, 1, 4)
+    # Steps fall from 33 to 11 and 5.
+    steps = {1: 33, 4: 11, 16: 5}
+    rounds = play(director, lambda trial: ("reached", steps[trial.study.batch_size]), limited=True)
+    assert [r[0].trial.study.batch_size for r in rounds] == [1, 4, 16]
+    assert [{p.limit for p in r} for r in rounds] == [{None}, {math.ceil(1.5 * 33)}, {17}]
+
+
+def test_an_inherited_budget_in_which_nothing_reaches_is_lifted() -> None:
+    director = inheriting(1, 4)
+    steps = {1: 20, 4: 31}
+    rounds = play(director, lambda trial: ("reached", steps[trial.study.batch_size]), limited=True)
+    assert [{p.limit for p in r} for r in rounds] == [{None}, {30}, {None}]
+    assert [*map(indices, rounds[1:])] == [[0, 1, 2, 3]] * 2
+    assert [search.bounds for search in director.searches.values()] == [((31, 0),), ((20, 0),)]
+
+
+def test_nothing_is_inherited_where_nothing_reached() -> None:
+    rounds = play(inheriting(1, 4), lambda trial: ("exhausted", 100))
+    assert [{p.limit for p in r} for r in rounds] == [{None}, {None}]
+
+
+def test_trials_are_trained_up_to_a_16th_first_and_no_further_than_needed() -> None:
+    director = begin(make_study(stop_dominated=True, budget_steps=3200))
+    rounds = play(director, by_index(t0=("reached", 401), t1=("reached", 700)), limited=True)
+    assert [{p.limit for p in r} for r in rounds] == [{200}, {400}, {800}]
+
+
+def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
+    director = begin(make_study(stop_dominated=True, budget_steps=3200))
+    for proposal in all_waiting(director):
+        director.record(finish(proposal.trial, ("dominated", 200)))
+    paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
+    assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 400)
+    director.record(finish(paused[1].trial, ("reached", 201)))
+    assert not director.done, "trial 0 could tie, and would be first in the order"
+    director.record(finish(paused[0].trial, ("dominated", 201)))
+    assert director.done
+
+
+def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
+    """Trial 1 was paused at 200, trial 0 passed the goal at 390 since: 1 still can win."""
+    study = make_study(stop_dominated=True, budget_steps=3200, trials=2)
+    trials = {p.trial.index: p.trial for p in all_waiting(begin(study))}
+    resumed = Director([study], 0)
+    resumed.load(finish(trials[0], ("reached", 390)))
+    resumed.load(finish(trials[1], ("dominated", 200)))
+    resumed.begin()
+    (proposal,) = all_waiting(resumed)
+    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 400, ((390, 0),))
+
+
+def test_large_gangs_and_long_studies_come_first() -> None:
+    wide = make_study(batch_size=64, recipe="wide", trials=1)
+    long = make_study(batch_size=2, recipe="long", trials=1, budget_steps=1000)
+    short = make_study(batch_size=2, recipe="short", trials=1, budget_steps=10)
+    director = begin(short, long, wide, shape=lambda study: study.batch_size)
+    assert [p.trial.study.recipe for p in all_waiting(director)] == ["wide", "long", "short"]
+
+
+def test_another_study_is_served_while_one_waits_for_its_round() -> None:
+    long, short = make_study(budget_steps=1000, recipe="long"), make_study(recipe="short")
+    director = begin(short, long)
+    proposals = [director.next() for _ in range(5)]
+    recipes = [p.trial.study.recipe for p in proposals if p]
+    assert recipes == ["long"] * 4 + ["short"]
+    for proposal in proposals[:4]:
+        assert proposal is not None
+        director.record(finish(proposal.trial, ("diverged", 1)))
+    after = director.next()
+    assert after is not None
+    assert (after.trial.study.recipe, after.trial.index >= 4) == ("long", True)
+
+
+def test_what_lies_near_the_best_point_starts_first() -> None:
+    director = begin(make_study(trials=12))
+    first = director.next()
+    assert first is not None
+    director.record(finish(first.trial, ("reached", 10)))
+    place = math.log(value_of(first.trial))
+    distances = [abs(math.log(value_of(p.trial)) - place) for p in all_waiting(director)]
+    assert distances == pytest.approx(sorted(distances))
+
+
+def test_a_grid_has_both_ends_and_every_option() -> None:
+    space = {
+        "learning_rate": Range(low=0.01, high=1, scale="log"),
+        "momentum": Range(low=0, high=1),
+        "nesterov": Choice(options=(False, True)),
+        "clip": 2,
+    }
+    points = grid(space, {"learning_rate": 3, "nesterov": 1})
+    assert [(p["learning_rate"], p["nesterov"]) for p in points] == [
+        (pytest.approx(rate), nesterov) for rate in (0.01, 0.1, 1) for nesterov in (False, True)
+    ]
+    assert all(point["momentum"] == 0.5 and point["clip"] == 2 for point in points)
+
+
+def test_a_grid_holds_no_point_twice() -> None:
+    assert grid({"layers": Range(low=1, high=3, integer=True)}, {"layers": 9}) == (
+        {"layers": 1},
+        {"layers": 2},
+        {"layers": 3},
+    )
+
+
+@pytest.mark.parametrize(("trials", "each"), [(1, 1), (7, 1), (8, 2), (26, 2), (27, 3), (1000, 10)])
+def test_the_axes_of_a_grid_are_even(trials: int, each: int) -> None:
+    space = {name: Range(low=0, high=1) for name in "abc"}
+    assert even_axes({**space, "fixed": 1}, trials) == dict.fromkeys("abc", each)
+
+
+def test_listed_points_are_tried_in_their_order_and_never_replaced() -> None:
+    points = tuple({"learning_rate": rate} for rate in (0.3, 0.1, 0.2))
+    plan = SearchPlan(algorithm="points", points=points)
+    director = begin(make_study(trials=3, search=plan))
+    (only,) = play(director, lambda trial: ("diverged", 1))
+    assert tuple(p.trial.params for p in sorted(only, key=lambda p: p.trial.index)) == points
+
+
+@pytest.mark.parametrize("algorithm", DESIGNS)
+def test_a_longer_search_begins_with_the_shorter_one(algorithm: str) -> None:
+    plan = SearchPlan(algorithm=algorithm)
+    short, long = (
+        {p.trial.index: (p.trial.params, p.trial.seed) for p in all_waiting(begin(study))}
+        for study in (make_study(trials=n, search=plan) for n in (5, 13))
+    )
+    assert short == {index: long[index] for index in range(5)}
+    assert np.unique([str(params) for params, _ in long.values()]).size == 13
+
+
+def test_conditional_metaparameters_are_there_only_when_their_condition_holds() -> None:
+    space = {
+        "schedule": Choice(options=("none", "cosine")),
+        "share": Range(low=0, high=1, when={"schedule": ("cosine",)}),
+        "floor": Choice(options=(0.25,), when={"share": (0.5,)}),
+    }
+    assert assemble(space, [0.2, 0.5, 0.5]) == {"schedule": "none"}
+    assert assemble(space, [0.7, 0.75, 0.5]) == {"schedule": "cosine", "share": 0.75}
+    assert assemble(space, [0.7, 0.5, 0.5]) == {"schedule": "cosine", "share": 0.5, "floor": 0.25}
+
+
+@given(
+    st.sampled_from(["linear", "log", "reverse_log"]),
+    st.floats(0.001, 0.9),
+    st.floats(0.01, 0.09),
+    st.floats(0, 1),
+)
+def test_a_fraction_is_found_again_in_its_value(
+    scale: Scale, low: float, width: float, fraction: float
+) -> None:
+    entry = Range(low=low, high=low + width, scale=scale)
+    assert entry.fraction(float(entry.at(fraction))) == pytest.approx(fraction, abs=1e-9)
+
+
+def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
+    """Trials of error 1 until they pass the goal, or never do; seen whole, or as racing ends them
+    in order of proposal."""
+    plan = SearchPlan(algorithm="tpe", generation=5)
+
+    def curve(trial: Trial) -> list[float]:
+        # Best at a learning rate of 0.01; far from it, divergence.
+        off = abs(math.log10(value_of(trial)) + 2)
+        falls = 300 + round(200 * off)
+        errors = [0.6 + off / (1 + step) if step < falls else 0.4 for step in range(0, 801, 10)]
+        return [*errors[: 5 + trial.index], math.nan] if off > 1.5 else errors
+
+    def run(racing: bool) -> tuple[list[list[Any]], int]:
+        step = EvaluationGrid(spacing=0, min_gap=10)
+        study = make_study(
+            trials=25, search=plan, grid=step, budget_steps=800, stop_dominated=racing
+        )
+        director, params, cut = begin(study), {}, 0
+        while (proposal := director.next()) is not None:
+            trial = proposal.trial
+            params[trial.index] = trial.params
+            measurements, status = [], "exhausted"
+            for number, error in enumerate(curve(trial)):
+                metrics = {"val/error": error}
+                at = number * 10
+                measurements.append(Measurement(step=at, seconds=0, metrics=metrics))
+                if FIRST.passed(error) or math.isnan(error):
+                    status = "diverged" if math.isnan(error) else "reached"
+                    break
+                known = {"unmet": [FIRST], "upcoming": study.following(at), "index": trial.index}
+                if at < 800 and ending(study, proposal.bounds, proposal.limit, **known):
+                    status, cut = "dominated", cut + 1
+                    break
+            outcome = Outcome(status=status, steps=at, seconds=0)
+            director.record(
+                FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measurements))
+            )
+        assert director.done
+        return [params[index] for index in sorted(params)], cut
+
+    (whole, none), (raced, some) = run(False), run(True)
+    assert raced == whole
+    assert (none, some > 5, len(whole) >= 25) == (0, True, True)
