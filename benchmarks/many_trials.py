@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import resource
 import statistics
@@ -83,7 +84,7 @@ def measure(trials: int) -> dict[str, Any]:
     edges = [round(part * (count - 1) / 4) for part in range(5)]
     quarters = [
         (run.times[last] - run.times[first]) / (last - first)
-        for first, last in zip(edges, edges[1:], strict=False)
+        for first, last in itertools.pairwise(edges)
     ]
     return {
         "trials": count,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 
-from orchestrator.records import BadInput, Study, StudyKey
+from orchestrator.records import BadInput, Study, StudyKey, widened_to
 from orchestrator.results import Run, frontier_of
 from orchestrator.studies import Plan
 from orchestrator.sweep import differences
@@ -21,6 +22,8 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     problems += [f"{key}: there, but not here" for key in old.keys() - new.keys()]
     for key in old.keys() & new.keys():
         problems += [f"{key}: {problem}" for problem in _of_study(old[key], new[key])]
+        if new[key].trials > old[key].trials and _was_widened(run, old[key]):
+            problems.append(f"{key}: its ranges were widened, so points can't be added inside")
     problems = problems or _out_of_reach(run, old, new)
     if problems:
         more = len(problems) - LISTED
@@ -47,6 +50,11 @@ def _of_study(old: Study, new: Study) -> list[str]:
     if new.trials < old.trials:
         lines.append(f"trials: {old.trials} there, {new.trials} here")
     return lines
+
+
+def _was_widened(run: Run, study: Study) -> bool:
+    points = [json.loads(params) for params in run.trials(study.key)["params"].to_pylist()]
+    return widened_to(study.space, points) != study.space
 
 
 def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:

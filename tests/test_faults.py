@@ -40,6 +40,9 @@ SWEEP = {
 }
 TRIALS = 24
 
+TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
+"""Of processes that train; Tune wraps the gang in a class of its own."""
+
 ON_TWO_RANKS = {
     "batch_sizes": [64],
     "resources": {"examples_per_device": 32, "max_devices": 2},
@@ -99,14 +102,16 @@ class Driver:
     def ranks(self) -> list[int]:
         """The processes that train."""
         family = sorted(self.family().items())
-        return [pid for pid, title in family if re.match(r"ray::(Gang|_Peer)\b", title)]
+        return [pid for pid, title in family if title.startswith(TITLES)]
 
-    def wait_until(self, condition: Callable[[], Any]) -> None:
+    def wait_until(self, condition: Callable[[], Any]) -> Any:
+        """What it then comes to."""
         deadline = time.monotonic() + PATIENCE
-        while not condition():
+        while not (answer := condition()):
             assert self.process.poll() is None, f"ended early: {self.output.read_text()}"
             assert time.monotonic() < deadline, f"waited in vain: {self.output.read_text()}"
             time.sleep(0.02)
+        return answer
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said; nothing of it is left."""
@@ -216,8 +221,8 @@ def test_a_rank_that_is_killed_changes_nothing(
     with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
         for _ in range(2):
             there = len(files(run)) + chance.randint(1, 2)
-            driver.wait_until(lambda there=there: len(files(run)) >= there and driver.ranks())
-            os.kill(chance.choice(driver.ranks()), signal.SIGKILL)
+            driver.wait_until(lambda there=there: len(files(run)) >= there)
+            os.kill(chance.choice(driver.wait_until(driver.ranks)), signal.SIGKILL)
         code, said = driver.end()
     assert code == 0, said
     assert "is tried again" in (run / "log.txt").read_text()

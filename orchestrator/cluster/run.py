@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.cluster.board import last_words, numbered, open_board
@@ -77,9 +78,11 @@ def run_trials(
     largest = max(resources.ranks(study.batch_size) for study in studies)
     progress.slots = max(1, ranks // largest)
     recorder = _Recorder(run, settings, director, progress, sweep.faults.max_failures)
+    # Tune reads the trainable anew for every trial: it holds no more than it must.
+    bundles = [settings.bundles({"study": number}) for number in range(len(studies))]
     trainable = tune.with_resources(
         tune.with_parameters(Gang, settings=settings),
-        lambda config: tune.PlacementGroupFactory(settings.bundles(config), strategy="PACK"),
+        lambda config: tune.PlacementGroupFactory(bundles[config["study"]], strategy="PACK"),
     )
     with (
         tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
@@ -89,6 +92,7 @@ def run_trials(
             trainable,
             tune_config=tune.TuneConfig(
                 search_alg=_Source(recorder),
+                scheduler=_InOrder(),
                 num_samples=-1,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -102,6 +106,7 @@ def run_trials(
                 stop=_GiveUp(recorder),
                 # Trials are tried again by us, which can wait between attempts.
                 failure_config=tune.FailureConfig(max_failures=0),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 log_to_file=False,
             ),
         )
@@ -150,6 +155,22 @@ class _Source(_OfThisProcess, Searcher):
         """Nothing to restore."""
 
 
+class _InOrder(FIFOScheduler):
+    """Tune's own, but it doesn't look through all trials there ever were at each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._coming: deque[Any] = deque()
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        self._coming.append(trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        while self._coming and self._coming[0].status != "PENDING":
+            self._coming.popleft()
+        return self._coming[0] if self._coming else None
+
+
 @dataclass(kw_only=True)
 class _Usage:
     """How much of the time there was went into training and evaluating."""
@@ -157,14 +178,15 @@ class _Usage:
     spans: list[tuple[float, float]] = field(default_factory=list)
     """Start of each trial, seconds since the epoch, and what it trained and evaluated since, times
     its ranks."""
-    examples: int = 0
-    """Trained on, over all trials."""
+    examples: Counter[str] = field(default_factory=Counter)
+    """Study -> how many were trained on, over all trials."""
     last_start: float = 0.0
     """When a trial was last handed out: from then on slots may have nothing left to do."""
 
     def add(self, finished: FinishedTrial) -> None:
         steps = finished.outcome.steps - finished.outcome.resumed_steps
-        self.examples += steps * finished.trial.study.batch_size
+        study = finished.trial.study
+        self.examples[str(study.key)] += steps * study.batch_size
         if finished.started is not None:
             outcome = finished.outcome
             seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
@@ -177,7 +199,8 @@ class _Usage:
         return {
             "ended": time.time(),
             "trials": len(self.spans),
-            "examples": self.examples,
+            "examples": self.examples.total(),
+            "examples_of": dict(self.examples),
             "slots": ranks,
             "seconds": window,
             "busy_share": busy / (ranks * window) if window else None,

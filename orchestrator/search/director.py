@@ -37,6 +37,10 @@ class Director:
         ordered = sorted(studies, key=lambda study: (-shape(study), -_cost(study), study.key))
         self.searches = {study.key: StudySearch(study, sweep_seed) for study in ordered}
         self._unfinished = list(self.searches.values())
+        self._families: dict[tuple[str, str], list[StudySearch]] = {}
+        """Workload and recipe -> its searches: one for each batch size."""
+        for key, search in self.searches.items():
+            self._families.setdefault((key.workload, key.recipe), []).append(search)
 
     def load(self, finished: FinishedTrial) -> None:
         """Takes note of a trial that a run holds already."""
@@ -95,11 +99,8 @@ class Director:
 
     def _siblings(self, search: StudySearch) -> list[StudySearch]:
         key = search.study.key
-        return [
-            other
-            for at, other in self.searches.items()
-            if (at.workload, at.recipe) == (key.workload, key.recipe) and other is not search
-        ]
+        family = self._families[key.workload, key.recipe]
+        return [other for other in family if other is not search]
 
     def _promising(self, search: StudySearch) -> Mapping[str, Value] | None:
         """A point near which good ones are likely: the best so far, or that of the nearest batch

@@ -19,6 +19,9 @@ from orchestrator.search.space import assemble, searched
 if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
 
+LARGEST_TABLE = 17
+"""As a power of two: a wider space that has nothing else in so many points is no wider."""
+
 Table = Callable[[int, int, int], NDArray[np.float64]]
 """(seed, dimensions, points) -> the first points of a sequence in the unit cube; a longer table
 begins with the shorter one."""
@@ -95,7 +98,7 @@ def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Poi
     """Points of `space`, a wider one than the study's, that the study's own does not hold."""
     seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
     algorithm = study.search.algorithm
-    for size in (2**power for power in itertools.count(6)):
+    for size in (2**power for power in range(6, LARGEST_TABLE)):
         for row in _table(algorithm, seed, space, size)[0 if size == 64 else size // 2 :]:
             point = assemble(space, row)
             if not _holds(study.space, point):

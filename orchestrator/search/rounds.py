@@ -95,6 +95,8 @@ class StudySearch:
         self._proposer = proposer_for(study, sweep_seed)
         self._results: dict[Key, Result] = {}
         self.bounds: Bounds = no_bounds(study)
+        self._closest: tuple[float, Key] | None = None
+        """How far from the last goal a trial was at its end, of those that were not cut short."""
         self._limits: list[int] = []
         self._opened: dict[Key, Trial] = {}
         self._round: list[Trial] = []
@@ -143,6 +145,10 @@ class StudySearch:
                 if goal in result.passed:
                     candidate = (result.passed[goal], result.index)
                     self.bounds = better(self.bounds, number, candidate) or self.bounds
+        goal = self.study.goals[-1]
+        if result.status in ("exhausted", "reached") and result.shown.get(goal):
+            end = (shortfall(goal, result.shown[goal][-1][1]), (result.index, result.repeat))
+            self._closest = min(self._closest or end, end)
         if self._course is not None:
             self._advance()
         return self.bounds != before
@@ -170,13 +176,8 @@ class StudySearch:
         """The point that passed the last goal first; or else the one that came closest to it."""
         if self.bounds[-1] is not None:
             return self._results[self.bounds[-1][1], 0].params
-        goal = self.study.goals[-1]
-        closest = [
-            (shortfall(goal, result.shown[goal][-1][1]), key)
-            for key, result in self._results.items()
-            if result.shown.get(goal) and result.status in ("exhausted", "reached")
-        ]
-        return None if reached or not closest else self._results[min(closest)[1]].params
+        closest = None if reached else self._closest
+        return closest and self._results[closest[1]].params
 
     def frontier_step(self, end: int | None = None) -> int | None:
         """The step by which every goal was passed, by one trial or another of index below `end`;
@@ -205,6 +206,8 @@ class StudySearch:
         while not self.done and all(self._settled(trial) for trial in self._round):
             opened = next(self._course, None)
             self.done, self._round = opened is None, opened or []
+            # What was to go on, but has been beaten since by one that was running.
+            self._waiting.clear()
             for trial in self._round:
                 self._opened[trial.index, trial.repeat] = trial
                 if not self._settled(trial):
@@ -248,8 +251,10 @@ class StudySearch:
         counted, end = 0, first
         while count := min(trials - counted, first + launches - end, at_once):
             points = propose(end, count)
+            if not points:
+                break
             opened = [self._trial(end + number, point) for number, point in enumerate(points)]
-            end += count
+            end += len(opened)
             yield opened
             while self._limits and self._beyond_limit(self.frontier_step(end)):
                 del self._limits[0]

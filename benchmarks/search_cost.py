@@ -1,0 +1,198 @@
+"""What exact stopping saves: the quickstart with and without it (`stop.dominated`).
+
+Without it, a trial goes on until it reaches the goal, diverges or has used up its budget. The same
+sweep is run (a) with its own budgets, and (b) with every study's budget four times as many steps as
+its frontier has: as somebody gives who has a fair idea of how long training takes.
+
+examples    trained on in all trials, those trained on again after a pause included
+seconds     a sweep's wall time once Ray runs and the studies are known; two CPUs share the trials,
+            Tune and this process
+command     wall time of `orchestrate sweep`, from start to exit: (a) only
+
+Bounds: the same frontier, steps and trials, with exact stopping and without; in (b) at most half
+the examples; in (a) at most half the seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.cluster import Cluster, connect, run_trials
+from orchestrator.progress import Progress
+from orchestrator.records import Study, StudyKey
+from orchestrator.results import Run, frontier_of
+from orchestrator.search import Director
+from orchestrator.studies import plan
+from orchestrator.sweep import Sweep, find_sweep_file, load_sweep
+
+LAVISH = 4
+
+MIN_SAVING = 2
+MIN_SPEED_UP = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a sweep found, and at what cost."""
+
+    frontier: dict[tuple[StudyKey, str], tuple[int | None, int | None]]
+    """Steps and trial for each study and goal."""
+    examples: dict[StudyKey, int]
+    seconds: float
+    busy_share: float
+
+    @property
+    def total(self) -> int:
+        return sum(self.examples.values())
+
+
+def search(path: Path, cluster: Cluster, sweep: Sweep, studies: Sequence[Study]) -> Search:
+    run = Run(path)
+    run.create(sweep.resolved(), studies, {})
+    director = Director(studies, sweep.seed)
+    director.begin()
+    progress = Progress(studies)
+    began = time.perf_counter()
+    assert run_trials(run, director, sweep, cluster=cluster, progress=progress)
+    seconds = time.perf_counter() - began
+    session = run.sessions()[-1]
+    keys = [study.key for study in studies]
+    rows = frontier_of(run)
+    return Search(
+        frontier={
+            (
+                StudyKey(workload=row.workload, recipe=row.recipe, batch_size=row.batch_size),
+                row.goal,
+            ): (row.steps, row.trial)
+            for row in rows
+        },
+        examples={key: session["examples_of"].get(str(key), 0) for key in keys},
+        seconds=seconds,
+        busy_share=session["busy_share"],
+    )
+
+
+def lavish(studies: Sequence[Study], found: Search) -> list[Study]:
+    """The studies with budgets so many times their frontier's steps, where there is one."""
+    steps: dict[StudyKey, list[int]] = {}
+    for (key, _), (count, _) in found.frontier.items():
+        if count is not None:
+            steps.setdefault(key, []).append(count)
+    return [
+        replace(study, budget_steps=max(LAVISH * max(steps[study.key]), 1))
+        if study.key in steps
+        else study
+        for study in studies
+    ]
+
+
+def search_all() -> dict[str, Search]:
+    sweep = load_sweep(find_sweep_file(None))
+    exact = [replace(study, stop_dominated=True) for study in plan(sweep).studies]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        connect(None, Path(folder) / "log.txt") as cluster,
+    ):
+
+        def both(name: str, exact: Sequence[Study]) -> dict[str, Search]:
+            full = [replace(study, stop_dominated=False) for study in exact]
+            return {
+                f"{name}, {how}": search(Path(folder) / f"{name}-{how}", cluster, sweep, studies)
+                for how, studies in (("exact", exact), ("full", full))
+            }
+
+        own = both("a", exact)
+        return own | both("b", lavish(exact, own["a, exact"]))
+
+
+def time_command(*options: str) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "orchestrator.cli", "sweep", "--out", f"{folder}/run"]
+        began = time.perf_counter()
+        ended = subprocess.run(
+            [*command, *options], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
+        )
+        seconds = time.perf_counter() - began
+    # 3: a goal was not reached, as it may be at some batch size.
+    assert ended.returncode in (0, 3), ended
+    return seconds
+
+
+def print_studies(found: dict[str, Search]) -> None:
+    print(f"{'examples':<36}", end="")
+    for name in found:
+        print(f"{name:>12}", end="" if name != list(found)[-1] else "\n")
+    for key in found["a, exact"].examples:
+        print(f"{key!s:<36}", end="")
+        print("".join(f"{one.examples[key]:>12,}" for one in found.values()))
+    print(f"{'all':<36}" + "".join(f"{one.total:>12,}" for one in found.values()))
+    print(f"{'seconds':<36}" + "".join(f"{one.seconds:>12.1f}" for one in found.values()))
+    print(f"{'busy':<36}" + "".join(f"{one.busy_share:>12.0%}" for one in found.values()))
+
+
+def main() -> int:
+    # Ray and Tune have things to print: not where the figures go.
+    with contextlib.redirect_stdout(sys.stderr):
+        found = search_all()
+        commands = {
+            "exact": time_command(),
+            "full": time_command("--set", "stop.dominated=false"),
+        }
+    saving, speed_up, identical = {}, {}, {}
+    for name in ("a", "b"):
+        exact, full = found[f"{name}, exact"], found[f"{name}, full"]
+        saving[name] = full.total / exact.total
+        speed_up[name] = full.seconds / exact.seconds
+        identical[name] = exact.frontier == full.frontier
+    ok = all(identical.values()) and saving["b"] >= MIN_SAVING and speed_up["a"] >= MIN_SPEED_UP
+
+    print_studies(found)
+    for name in ("a", "b"):
+        print(f"{name}: frontier {'the same' if identical[name] else 'NOT the same'},", end=" ")
+        print(f"{saving[name]:.2f} times fewer examples, {speed_up[name]:.2f} times faster")
+    print(f"command: {commands['exact']:.1f} s, {commands['full']:.1f} s without exact stopping")
+    print(f"bounds: same frontiers; b {MIN_SAVING} times fewer; a {MIN_SPEED_UP} times faster")
+    print(json.dumps(to_json(found, commands, saving, speed_up, identical) | {"ok": ok}))
+    return 0 if ok else 1
+
+
+def to_json(
+    found: dict[str, Search],
+    commands: dict[str, float],
+    saving: dict[str, float],
+    speed_up: dict[str, float],
+    identical: dict[str, bool],
+) -> dict[str, Any]:
+    return {
+        "benchmark": "search_cost",
+        "searches": {
+            name: {
+                "examples": one.total,
+                "seconds": one.seconds,
+                "busy_share": one.busy_share,
+                "studies": [
+                    {**asdict(key), "examples": examples} for key, examples in one.examples.items()
+                ],
+            }
+            for name, one in found.items()
+        },
+        "command_seconds": commands,
+        "saving": saving,
+        "min_saving": MIN_SAVING,
+        "speed_up": speed_up,
+        "min_speed_up": MIN_SPEED_UP,
+        "same_frontier": identical,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
