@@ -100,7 +100,7 @@ def test_replayed_generations_lead_to_the_same_points(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 9), ("gp", 1e-4, 2), ("cmaes", 2e-3, 9)]
+    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 9), ("gp", 1e-4, 1), ("cmaes", 2e-3, 9)]
 )
 def test_it_comes_close_to_the_optimum(algorithm: str, close: float, seeds: int) -> None:
     first, best = [], []

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from conftest import command, orchestrate
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.faults
 
 PATIENCE = 240
 """Seconds after which a condition won't come about any more, on however busy a machine."""
@@ -34,7 +34,7 @@ SWEEP = {
     "recipes": ["sgd"],
     "batch_sizes": [32, 64, 128],
     "search": {"trials": 8},
-    "budget": {"steps": 1500},
+    "budget": {"steps": 1000},
     # Trials that take a while, and end alike every time.
     "stop": {"dominated": False},
 }
@@ -45,6 +45,7 @@ TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
 
 ON_TWO_RANKS = {
     "batch_sizes": [64],
+    "budget": {"steps": 400},
     "resources": {"examples_per_device": 32, "max_devices": 2},
 }
 
@@ -84,7 +85,8 @@ class Driver:
     """A running `orchestrate`. What Ray starts for it belongs to its session, and to no other."""
 
     process: subprocess.Popen[bytes]
-    output: Path
+    printed: Path
+    said: Path
 
     def family(self) -> dict[int, str]:
         """Process id -> title of all there are of its session, also after its end."""
@@ -108,8 +110,8 @@ class Driver:
         """What it then comes to."""
         deadline = time.monotonic() + PATIENCE
         while not (answer := condition()):
-            assert self.process.poll() is None, f"ended early: {self.output.read_text()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.output.read_text()}"
+            assert self.process.poll() is None, f"ended early: {self.said.read_text()}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.said.read_text()}"
             time.sleep(0.02)
         return answer
 
@@ -117,7 +119,7 @@ class Driver:
         """Its exit code and what it said; nothing of it is left."""
         code = self.process.wait(timeout=PATIENCE)
         self.leaves_nothing()
-        return code, self.output.read_text()
+        return code, self.said.read_text()
 
     def kill(self) -> None:
         self.process.kill()
@@ -132,13 +134,13 @@ class Driver:
 
 @contextmanager
 def driving(folder: Path, *arguments: object) -> Iterator[Driver]:
-    output = folder / "output.txt"
-    with output.open("wb") as file:
+    printed, said = folder / "printed.txt", folder / "said.txt"
+    # Files, since Ray's processes would keep a pipe open.
+    with printed.open("wb") as output, said.open("wb") as errors:
         process = subprocess.Popen(
-            command(*arguments),
-            cwd=folder, stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    driver = Driver(process=process, output=output)
+            command(*arguments), cwd=folder, stdout=output, stderr=errors, start_new_session=True
+        )
+    driver = Driver(process=process, printed=printed, said=said)
     try:
         yield driver
     finally:
@@ -218,7 +220,7 @@ def test_a_rank_that_is_killed_changes_nothing(
     truth = request.getfixturevalue("truth_on_two_ranks" if pair else "truth")
     run = tmp_path / "run"
     sweep = describe(tmp_path, **(ON_TWO_RANKS if pair else {}))
-    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+    with driving(tmp_path, "sweep", sweep, "--out", run, "--json") as driver:
         for _ in range(2):
             there = len(files(run)) + chance.randint(1, 2)
             driver.wait_until(lambda there=there: len(files(run)) >= there)
@@ -226,6 +228,7 @@ def test_a_rank_that_is_killed_changes_nothing(
         code, said = driver.end()
     assert code == 0, said
     assert "is tried again" in (run / "log.txt").read_text()
+    assert all(row["reached"] for row in json.loads(driver.printed.read_text())), "nothing else"
     assert_same(run, truth)
 
 
