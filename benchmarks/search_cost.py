@@ -4,7 +4,7 @@ Without it, a trial goes on until it reaches the goal, diverges or has used up i
 sweep is run (a) with its own budgets, and (b) with every study's budget four times as many steps as
 its frontier has: as somebody gives who has a fair idea of how long training takes.
 
-examples    trained on in all trials, those trained on again after a pause included
+examples    trained on in all trials, those trained on again after a pause included; steps likewise
 seconds     a sweep's wall time once Ray runs and the studies are known; two CPUs share the trials,
             Tune and this process
 command     wall time of `orchestrate sweep`, from start to exit: (a) only
@@ -53,6 +53,10 @@ class Search:
     @property
     def total(self) -> int:
         return sum(self.examples.values())
+
+    @property
+    def steps(self) -> int:
+        return sum(examples // key.batch_size for key, examples in self.examples.items())
 
 
 def search(path: Path, cluster: Cluster, sweep: Sweep, studies: Sequence[Study]) -> Search:
@@ -135,6 +139,7 @@ def print_studies(found: dict[str, Search]) -> None:
         print(f"{key!s:<36}", end="")
         print("".join(f"{one.examples[key]:>12,}" for one in found.values()))
     print(f"{'all':<36}" + "".join(f"{one.total:>12,}" for one in found.values()))
+    print(f"{'steps':<36}" + "".join(f"{one.steps:>12,}" for one in found.values()))
     print(f"{'seconds':<36}" + "".join(f"{one.seconds:>12.1f}" for one in found.values()))
     print(f"{'busy':<36}" + "".join(f"{one.busy_share:>12.0%}" for one in found.values()))
 
@@ -177,10 +182,15 @@ def to_json(
         "searches": {
             name: {
                 "examples": one.total,
+                "steps": one.steps,
                 "seconds": one.seconds,
                 "busy_share": one.busy_share,
                 "studies": [
                     {**asdict(key), "examples": examples} for key, examples in one.examples.items()
+                ],
+                "frontier": [
+                    {**asdict(key), "goal": goal, "steps": steps, "trial": trial}
+                    for (key, goal), (steps, trial) in one.frontier.items()
                 ],
             }
             for name, one in found.items()

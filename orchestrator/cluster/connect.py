@@ -11,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import ray
+from ray._private import worker as ray_worker
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray._private.services import canonicalize_bootstrap_address
 from ray._private.worker import BaseContext
@@ -57,6 +58,8 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
     with _logging_to(log):
         context = _join(address) if address else _start()
         try:
+            # Ray tells of workers that died on standard output, which may be our JSON.
+            ray_worker._worker_logs_enabled = False
             resources = ray.cluster_resources()
             cluster = Cluster(
                 cpus=int(resources.get("CPU", 0)),
