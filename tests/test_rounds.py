@@ -294,34 +294,43 @@ def test_nothing_is_inherited_where_nothing_reached() -> None:
     assert [{p.limit for p in r} for r in rounds] == [{None}, {None}]
 
 
-def test_trials_are_trained_up_to_a_16th_first_and_no_further_than_needed() -> None:
+def test_trials_are_trained_up_to_an_eighth_first_and_no_further_than_needed() -> None:
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     rounds = play(director, by_index(t0=("reached", 401), t1=("reached", 700)), limited=True)
-    assert [{p.limit for p in r} for r in rounds] == [{200}, {400}, {800}]
+    assert [{p.limit for p in r} for r in rounds] == [{400}, {1600}]
+
+
+def test_of_paused_trials_the_closest_to_the_goal_goes_on_first() -> None:
+    director = begin(make_study(stop_dominated=True, budget_steps=3200))
+    values = {0: 0.9, 1: 0.7, 2: math.nan, 3: 0.8}
+    for proposal in all_waiting(director):
+        trial = proposal.trial
+        director.record(finish(trial, ("dominated", 400), value=values[trial.index]))
+    assert [proposal.trial.index for proposal in all_waiting(director)] == [1, 3, 0, 2]
 
 
 def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     for proposal in all_waiting(director):
-        director.record(finish(proposal.trial, ("dominated", 200)))
+        director.record(finish(proposal.trial, ("dominated", 400)))
     paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
-    assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 400)
-    director.record(finish(paused[1].trial, ("reached", 201)))
+    assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 1600)
+    director.record(finish(paused[1].trial, ("reached", 401)))
     assert not director.done, "trial 0 could tie, and would be first in the order"
-    director.record(finish(paused[0].trial, ("dominated", 201)))
+    director.record(finish(paused[0].trial, ("dominated", 401)))
     assert director.done
 
 
 def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
-    """Trial 1 was paused at 200, trial 0 passed the goal at 390 since: 1 still can win."""
+    """Trial 1 was paused at 400, trial 0 passed the goal at 790 since: 1 still can win."""
     study = make_study(stop_dominated=True, budget_steps=3200, trials=2)
     trials = {p.trial.index: p.trial for p in all_waiting(begin(study))}
     resumed = Director([study], 0)
-    resumed.load(finish(trials[0], ("reached", 390)))
-    resumed.load(finish(trials[1], ("dominated", 200)))
+    resumed.load(finish(trials[0], ("reached", 790)))
+    resumed.load(finish(trials[1], ("dominated", 400)))
     resumed.begin()
     (proposal,) = all_waiting(resumed)
-    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 400, ((390, 0),))
+    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, ((790, 0),))
 
 
 def test_large_gangs_and_long_studies_come_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 import traceback
@@ -247,6 +248,8 @@ def _lost(following: Sequence[Any]) -> RayActorError | None:
 
 def _settle_in(settings: GangSettings) -> None:
     """Readies a worker process: its cores, and paths that mean what they mean to the user."""
+    # The first optimizer of a process would load it, in the time of the first trial's training.
+    importlib.import_module("torch._dynamo")
     torch.set_num_threads(settings.resources.cpus_per_rank)
     # Tune would move to a folder of the trial's, now and again before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"

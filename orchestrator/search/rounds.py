@@ -24,9 +24,9 @@ from orchestrator.records import (
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
 from orchestrator.search.race import BEATEN, Bounds, Incumbent, better, ending, no_bounds
 
-HALVINGS = 4
-"""Trials are trained up to a 16th of their budget first, those that must go on up to an eighth, and
-so on: however lavish the budget, none is trained much more than twice as far as the winner."""
+STAGES = (8, 2)
+"""Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
+what they have shown by then tells which are worth going on with first."""
 
 SHORTEST_LIMIT = 100
 """In steps; below, going on costs more than it saves."""
@@ -96,7 +96,7 @@ class StudySearch:
         self._results: dict[Key, Result] = {}
         self.bounds: Bounds = no_bounds(study)
         self._closest: tuple[float, Key] | None = None
-        """How far from the last goal a trial was at its end, of those that were not cut short."""
+        """How far from the last goal the trial was at its end that came closest to it."""
         self._limits: list[int] = []
         self._opened: dict[Key, Trial] = {}
         self._round: list[Trial] = []
@@ -129,8 +129,8 @@ class StudySearch:
         """Opens the first round; with an inherited budget of so many steps, if there is one."""
         budget = self.study.budget_steps
         if self.study.stop_dominated:
-            halved = {budget >> halvings for halvings in range(1, HALVINGS + 1)}
-            self._limits = sorted(limit for limit in halved if limit >= SHORTEST_LIMIT)
+            limits = [budget // parts for parts in STAGES]
+            self._limits = [limit for limit in limits if limit >= SHORTEST_LIMIT]
         if inherited is not None and inherited < budget:
             self._limits = [*(limit for limit in self._limits if limit < inherited), inherited]
         self._course = self._make_course()
@@ -145,10 +145,9 @@ class StudySearch:
                 if goal in result.passed:
                     candidate = (result.passed[goal], result.index)
                     self.bounds = better(self.bounds, number, candidate) or self.bounds
-        goal = self.study.goals[-1]
-        if result.status in ("exhausted", "reached") and result.shown.get(goal):
-            end = (shortfall(goal, result.shown[goal][-1][1]), (result.index, result.repeat))
-            self._closest = min(self._closest or end, end)
+        key = (result.index, result.repeat)
+        if math.isfinite(short := self._short(key)):
+            self._closest = min(self._closest or (short, key), (short, key))
         if self._course is not None:
             self._advance()
         return self.bounds != before
@@ -159,9 +158,10 @@ class StudySearch:
         return bool(self._waiting)
 
     def next(self, near: Mapping[str, Value] | None) -> Trial:
-        """A trial to start. What lies near the point `near` comes first: the sooner a good trial
-        ends, the sooner others may be ended."""
-        key = min(self._waiting, key=lambda key: (self._distance(key, near), key))
+        """A trial to start: the one that came closest to the goal so far; of those that have not
+        been trained yet the one near the point `near`. The sooner a good trial ends, the sooner
+        others may be ended."""
+        key = min(self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key))
         return self._waiting.pop(key)
 
     def bounds_for(self, trial: Trial) -> Bounds:
@@ -326,6 +326,13 @@ class StudySearch:
                 assert isinstance(entry, Range)
                 wider[name] = entry.widened(side) or entry
         return wider if wider != space else None
+
+    def _short(self, key: Key) -> float:
+        """How far from the last goal a trial was when it ended."""
+        result, goal = self._results.get(key), self.study.goals[-1]
+        if result is None or not result.shown.get(goal):
+            return math.inf
+        return shortfall(goal, result.shown[goal][-1][1])
 
     def _distance(self, key: Key, near: Mapping[str, Value] | None) -> float:
         if near is None:
