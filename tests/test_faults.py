@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from conftest import command, orchestrate
+from ray_nodes import environment, kill_node, running_head, running_node
 
 pytestmark = pytest.mark.faults
 
@@ -133,13 +134,16 @@ class Driver:
 
 
 @contextmanager
-def driving(folder: Path, *arguments: object) -> Iterator[Driver]:
+def driving(
+    folder: Path, *arguments: object, env: Mapping[str, str] | None = None
+) -> Iterator[Driver]:
     printed, said = folder / "printed.txt", folder / "said.txt"
     # Files, since Ray's processes would keep a pipe open.
     with printed.open("wb") as output, said.open("wb") as errors:
         process = subprocess.Popen(
-            command(*arguments), cwd=folder, stdout=output, stderr=errors, start_new_session=True
-        )
+            command(*arguments), cwd=folder, env=env,
+            stdout=output, stderr=errors, start_new_session=True,
+        )  # fmt: skip
     driver = Driver(process=process, printed=printed, said=said)
     try:
         yield driver
@@ -333,6 +337,22 @@ def test_storage_that_fails_for_a_while_loses_nothing(
     assert_same(run, truth)
     (session,) = json.loads((run / "sessions.json").read_text())
     assert session["trials"] == TRIALS, "none was trained twice"
+
+
+@pytest.mark.cluster
+def test_a_node_that_is_lost_changes_nothing(truth: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    sweep = describe(tmp_path, resources={"gpus_per_device": 0})
+    with running_head(cpus=0) as head, running_node(head, tmp_path / "lost.txt", cpus=2) as lost:
+        env = environment(RAY_AUTH_TOKEN=head.token, RAY_ADDRESS=head.address)
+        with driving(tmp_path, "sweep", sweep, "--out", run, env=env) as driver:
+            driver.wait_until(lambda: len(files(run)) >= 3)
+            kill_node(lost)
+            with running_node(head, tmp_path / "other.txt", cpus=2):
+                code, said = driver.end()
+    assert code == 0, said
+    assert "is tried again" in (run / "log.txt").read_text()
+    assert_same(run, truth)
 
 
 @contextmanager

@@ -1,26 +1,19 @@
 """A cluster that is there already is joined by those who have its token; ours refuses strangers."""
 
 import json
-import os
 import secrets
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import orchestrate
+from ray_nodes import Head, environment, free_port, running_head
 
 pytestmark = pytest.mark.cluster
 
-RAY = Path(sys.executable).parent / "ray"
 SMALL = {
     "goals": ["val/error < 0.95"],
     "search": {"trials": 2},
@@ -28,79 +21,10 @@ SMALL = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Head:
-    """A Ray of its own on this machine."""
-
-    process: subprocess.Popen[bytes]
-    address: str
-    token: str
-
-    def answers(self) -> bool:
-        env = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self.token)
-        status = subprocess.run(
-            [RAY, "status", "--address", self.address], env=env, capture_output=True, check=False
-        )
-        return self.process.poll() is None and status.returncode == 0
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """Ours, without anything that tells Ray of a cluster or a token."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return {**kept, "HOME": "/nonexistent", **changes}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    with running_head(mode="token") as head:
+    with running_head() as head:
         yield head
-
-
-@contextmanager
-def running_head(*, mode: str) -> Iterator[Head]:
-    token = secrets.token_hex(32)
-    env = environment(RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN=token, RAY_USAGE_STATS_ENABLED="0")
-    # Ray's sockets lie in this folder, and the path of a socket has 107 characters at most.
-    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    command = [
-        RAY, "start", "--head", "--block", "--port=0", "--include-dashboard=false",
-        f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
-        "--num-cpus=2", "--resources={\"gpus_on_demand\": 3}",
-        "--object-store-memory=100000000", f"--temp-dir={folder}",
-    ]  # fmt: skip
-    log = folder / "head.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        port = wait_for_port(folder / "ray_current_cluster", process, log)
-        yield Head(process=process, address=f"127.0.0.1:{port}", token=token)
-    finally:
-        # Asked politely, it would take half a minute. Workers end when they miss their raylet.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for_port(file: Path, process: subprocess.Popen[bytes], log: Path) -> str:
-    """The port in the file that `ray start` writes once everything runs."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if file.exists() and (port := file.read_text().strip().rpartition(":")[2]):
-            return port
-        try:
-            process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    raise AssertionError(f"no Ray came up:\n{log.read_text()}")
 
 
 @pytest.mark.parametrize("given_as", ["--address", "RAY_ADDRESS"])

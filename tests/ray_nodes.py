@@ -1,0 +1,119 @@
+"""Real Ray nodes on this machine, for tests: a head, and workers that join it."""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+RAY = Path(sys.executable).parent / "ray"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """A Ray of its own on this machine."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    token: str
+
+    def answers(self) -> bool:
+        env = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=self.token)
+        status = subprocess.run(
+            [RAY, "status", "--address", self.address], env=env, capture_output=True, check=False
+        )
+        return self.process.poll() is None and status.returncode == 0
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Ours, without anything that tells Ray of a cluster or a token."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**kept, "HOME": "/nonexistent", **changes}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_head(*, mode: str = "token", cpus: int = 2) -> Iterator[Head]:
+    token = secrets.token_hex(32)
+    env = environment(RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN=token, RAY_USAGE_STATS_ENABLED="0")
+    # Ray's sockets lie in this folder, and the path of a socket has 107 characters at most.
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    command = [
+        RAY, "start", "--head", "--block", "--port=0", "--include-dashboard=false",
+        f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
+        f"--num-cpus={cpus}", "--resources={\"gpus_on_demand\": 3}",
+        "--object-store-memory=100000000", f"--temp-dir={folder}",
+    ]  # fmt: skip
+    log = folder / "head.log"
+    try:
+        with running(command, env, log) as process:
+            port = wait_for_port(folder / "ray_current_cluster", process, log)
+            yield Head(process=process, address=f"127.0.0.1:{port}", token=token)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_node(head: Head, log: Path, *, cpus: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Another node of the cluster, for as long as wanted or until it is killed."""
+    env = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=head.token, RAY_USAGE_STATS_ENABLED="0")
+    command = [
+        RAY, "start", "--block", f"--address={head.address}", f"--num-cpus={cpus}",
+        "--object-store-memory=100000000", "--dashboard-agent-listen-port=0",
+    ]  # fmt: skip
+    with running(command, env, log) as process:
+        deadline = time.monotonic() + 120
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield process
+
+
+@contextmanager
+def running(
+    command: list[str | Path], env: dict[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        kill_node(process)
+
+
+def kill_node(process: subprocess.Popen[bytes]) -> None:
+    """At once: asked politely, it would take half a minute. Workers end when they miss their
+    raylet."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for_port(file: Path, process: subprocess.Popen[bytes], log: Path) -> str:
+    """The port in the file that `ray start` writes once everything runs."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if file.exists() and (port := file.read_text().strip().rpartition(":")[2]):
+            return port
+        try:
+            process.wait(timeout=0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    raise AssertionError(f"no Ray came up:\n{log.read_text()}")
