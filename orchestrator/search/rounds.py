@@ -28,7 +28,7 @@ STAGES = (8, 2)
 """Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
 what they have shown by then tells which are worth going on with first."""
 
-SHORTEST_LIMIT = 100
+SHORTEST_LIMIT = 20
 """In steps; below, going on costs more than it saves."""
 
 Key = tuple[int, int]
