@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup sweep test test-slow test-faults test-cluster lint bench
+.PHONY: setup sweep test test-slow test-cluster lint bench
 
 setup: .venv/installed
 
@@ -20,9 +20,6 @@ test: setup
 
 test-slow: setup
 	$(PYTEST) -m slow
-
-test-faults: setup
-	$(PYTEST) -m faults
 
 test-cluster: setup
 	$(PYTEST) -m cluster
