@@ -1,8 +1,10 @@
 """Sweeps through the real path: Ray, warm gangs, Parquet, frontier, report."""
 
 import json
+import os
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -156,6 +158,51 @@ def test_the_readmes_own_workload(tmp_path: Path) -> None:
     result = orchestrate("sweep", "sweep.yaml", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "runs/tiny/report.html").exists()
+
+
+ONE_STARTS_LATE = """
+import sys, time
+from pathlib import Path
+
+class Late:
+    def find_spec(self, name, path=None, target=None):
+        if name == "orchestrator.cluster.gang" and "default_worker" in " ".join(sys.orig_argv):
+            try:
+                Path(__file__).with_name("late").touch(exist_ok=False)
+            except FileExistsError:
+                return
+            time.sleep(4)
+
+sys.meta_path.insert(0, Late())
+"""
+
+NOTED = """
+import os
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Noted(DigitsMLP):
+    def model(self):
+        with Path("processes.txt").open("a") as file:
+            file.write(f"{os.getpid()}\\n")
+        return super().model()
+"""
+
+
+@pytest.mark.slow
+def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ONE_STARTS_LATE)
+    (tmp_path / "mine.py").write_text(NOTED)
+    out_of_reach = {"goals": ["val/error < 0.0001"], "batch_sizes": [64]}
+    path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 300}, **out_of_reach)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = orchestrate("sweep", path, "--set", "stop.dominated=false", cwd=tmp_path, env=env)
+    assert result.returncode == 3, result.stderr
+    assert (tmp_path / "late").exists()
+    trained = Counter((tmp_path / "processes.txt").read_text().split())
+    assert len([process for process, trials in trained.items() if trials > 10]) == 2
 
 
 @pytest.mark.slow

@@ -156,19 +156,25 @@ class _Source(_OfThisProcess, Searcher):
 
 
 class _InOrder(FIFOScheduler):
-    """Tune's own, but it doesn't look through all trials there ever were at each step."""
+    """Tune's own, but it doesn't look through all trials there ever were at each step, and it gives
+    no gang that is free to a trial whose own gang is starting. Tune would end that one then: where
+    trials are shorter than a start, again and again, and one gang would train the whole sweep."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._coming: deque[Any] = deque()
+        self._coming: list[Any] = []
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         self._coming.append(trial)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        while self._coming and self._coming[0].status != "PENDING":
-            self._coming.popleft()
-        return self._coming[0] if self._coming else None
+        self._coming = [trial for trial in self._coming if trial.status == "PENDING"]
+        controller = tune_controller._tune_controller
+        for trial in self._coming:
+            gang = controller._trial_to_actor.get(trial)
+            if gang is None or not controller._actor_manager.is_actor_started(gang):
+                return trial
+        return None
 
 
 @dataclass(kw_only=True)
