@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import registries, runs, trial
+from orchestrator.cli import archives, registries, runs, trial
 from orchestrator.cli.options import BAD_INPUT
 from orchestrator.records import BadInput
 
@@ -36,8 +36,10 @@ for command in (
     trial.trial,
     registries.workloads,
     registries.spaces,
+    archives.export,
 ):
     app.command()(command)
+app.command("import")(archives.import_)
 app.add_typer(registries.data_app, name="data")
 
 

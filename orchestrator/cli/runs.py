@@ -56,6 +56,7 @@ def sweep(
     run.check_writable()
     with run.locked():
         if run.exists:
+            _refuse_imported(run)
             refuse_incomparable(run, planned)
         if not run.exists or run.sweep() != described.resolved():
             run.create(described.resolved(), planned.studies, provenance())
@@ -74,9 +75,18 @@ def resume(
     from orchestrator.sweep import load_sweep
 
     run = Run.open(path)
+    _refuse_imported(run)
     planned = plan(load_sweep(path / "sweep.yaml"), data_dir)
     with run.locked():
         return _run_plan(run, planned, address, data_dir, as_json)
+
+
+def _refuse_imported(run: Run) -> None:
+    if run.imported:
+        raise BadInput(
+            f"{run.path} was imported from an archive: nothing can be trained in it. "
+            f"Name another folder with --out."
+        )
 
 
 def _run_plan(
@@ -190,6 +200,8 @@ def _write_report(run: Run, rows: Sequence[FrontierRow], path: Path) -> None:
 
 
 def _how_it_ran(run: Run) -> dict[str, str]:
+    if run.imported:
+        return {}
     stop = run.sweep()["stop"]
     on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
     shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]

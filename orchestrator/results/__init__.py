@@ -1,5 +1,6 @@
 """What a run keeps on disk, and the frontier read from it."""
 
+from orchestrator.results.archive import export_archive, import_archive
 from orchestrator.results.frontier import (
     FrontierRow,
     frontier_of,
@@ -14,7 +15,9 @@ from orchestrator.results.store import Run, write_text
 __all__ = [
     "FrontierRow",
     "Run",
+    "export_archive",
     "frontier_of",
+    "import_archive",
     "median_interval",
     "parse_goals",
     "provenance",

@@ -102,7 +102,13 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     """The frontier of every study of `run`, for `goals` or else for each study's own."""
     rows: list[FrontierRow] = []
     measured: set[str] = set()
-    for study in run.studies():
+    studies = run.studies()
+    if not goals and not any(study.goals for study in studies):
+        raise BadInput(
+            f"{run.path} was imported, and an archive names no goals. Name one or more with "
+            f'--goal, such as --goal "val/classification_error<0.1".'
+        )
+    for study in studies:
         trials, measurements = run.trials(study.key), run.measurements(study.key)
         measured.update(measurements.column_names[3:])
         repeats = run.repeats.measurements(study.key) if study.repeats else None
@@ -110,7 +116,7 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     for goal in goals:
         if measured and goal.metric not in measured:
             raise unknown("metric", goal.metric, measured)
-    return rows if goals else _with_lifted(run.studies(), rows)
+    return rows if goals else _with_lifted(studies, rows)
 
 
 def _with_lifted(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -155,6 +161,9 @@ def _row(
     repeats: pa.Table | None,
 ) -> FrontierRow:
     usable = trials.filter(pc.not_equal(trials["status"], "failed"))
+    if "archive_status" in trials.column_names:
+        complete = pc.equal(usable["archive_status"], "COMPLETE")
+        usable = usable.filter(pc.fill_null(complete, True))
     trial, step, value = _columns(measurements, goal.metric)
     with np.errstate(invalid="ignore"):
         passed = value < goal.bound if goal.direction == "<" else value > goal.bound

@@ -3,7 +3,8 @@
 sweep.yaml        the sweep in full          provenance.json  versions, machine, commit
 studies.json      the studies it comes to    log.txt          what Ray had to say
 trials/ and measurements/                    Parquet, one file per trial,
-    workload=W/recipe=R/batch_size=B/trial-00007.parquet      partitioned by study
+    workload=W/recipe=R/batch_size=B/trial-00007.parquet      partitioned by study;
+                                                              study.parquet where it was imported
 frontier.parquet, frontier.csv, report.html  made from the above
 """
 
@@ -71,6 +72,10 @@ MEASUREMENTS = pa.schema(
 """Followed by a float64 column for each metric; a metric may be null where it was not measured."""
 
 
+WHOLE_STUDY = "study.parquet"
+"""In place of a file per trial, where a study came into the run as a whole."""
+
+
 class Run:
     """The folder that a sweep writes to."""
 
@@ -117,7 +122,7 @@ class Run:
         return read_yaml(self.path / "sweep.yaml")
 
     def studies(self) -> list[Study]:
-        return [_study(entry) for entry in json.loads((self.path / "studies.json").read_text())]
+        return [study_from(entry) for entry in json.loads((self.path / "studies.json").read_text())]
 
     def provenance(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.path / "provenance.json").read_text())
@@ -197,13 +202,31 @@ class Run:
     def add_session(self, session: Mapping[str, Any]) -> None:
         write_text(self.path / "sessions.json", _to_json([*self.sessions(), dict(session)]))
 
+    def write_study(self, key: StudyKey, trials: pa.Table, measurements: pa.Table) -> None:
+        """Keeps all trials of a study at once, one file each. What says that they are complete
+        comes last."""
+        write_table(self._folder("measurements", key) / WHOLE_STUDY, measurements)
+        write_table(self._folder("trials", key) / WHOLE_STUDY, trials)
+
+    def holds(self, key: StudyKey) -> bool:
+        """Whether all of a study was kept at once."""
+        return (self._folder("trials", key) / WHOLE_STUDY).is_file()
+
+    @property
+    def imported(self) -> bool:
+        return bool(self.sweep().get("imported"))
+
     def trials(self, key: StudyKey) -> pa.Table:
         """The finished trials of a study, in order of index."""
+        if self.holds(key):
+            return _read(self._folder("trials", key) / WHOLE_STUDY)
         tables = _read_all(self._folder("trials", key))
         return pa.concat_tables(tables) if tables else TRIALS.empty_table()
 
     def measurements(self, key: StudyKey) -> pa.Table:
         """The measurements of a study's finished trials, in order of trial and step."""
+        if self.holds(key):
+            return _read(self._folder("measurements", key) / WHOLE_STUDY)
         names = {path.name for path in self._folder("trials", key).glob("trial-*.parquet")}
         tables = _read_all(self._folder("measurements", key), names)
         if not tables:
@@ -281,11 +304,11 @@ def _finished_trial(
 
 def _read_all(folder: Path, names: set[str] | None = None) -> list[pa.Table]:
     paths = sorted(folder.glob("trial-*.parquet"))
-    return [
-        pq.ParquetFile(path).read(use_threads=False)
-        for path in paths
-        if names is None or path.name in names
-    ]
+    return [_read(path) for path in paths if names is None or path.name in names]
+
+
+def _read(path: Path) -> pa.Table:
+    return pq.ParquetFile(path).read(use_threads=False)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -312,7 +335,8 @@ def _to_json(document: Any) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
-def _study(entry: dict[str, Any]) -> Study:
+def study_from(entry: Mapping[str, Any]) -> Study:
+    """What `asdict` made of a study, and JSON of that."""
     space = {name: _space_entry(value) for name, value in entry["space"].items()}
     goals = tuple(Goal(**goal) for goal in entry["goals"])
     grid = EvaluationGrid(**entry["grid"])
@@ -324,7 +348,7 @@ def _study(entry: dict[str, Any]) -> Study:
         "divergence": Divergence(**entry["divergence"]),
         "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
-    return Study(**(entry | parts))
+    return Study(**{**entry, **parts})
 
 
 def _space_entry(value: Any) -> Any:

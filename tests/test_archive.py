@@ -1,0 +1,353 @@
+"""The published layout, in and out; the published definition, written a second way in pandas."""
+
+import csv
+import json
+import math
+import random
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import command, make_trial, orchestrate
+
+from orchestrator.records import (
+    STATUSES,
+    BadInput,
+    Choice,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    Study,
+)
+from orchestrator.results import Run, export_archive, frontier_of, import_archive, to_csv
+from orchestrator.results.archive import read_curve
+
+SPACE = {
+    "learning_rate": {
+        "type": "DOUBLE", "scale": "LOG_SCALE", "min_value": 1e-3, "max_value": 10
+    },
+    "momentum": {
+        "type": "DOUBLE", "scale": "REVERSE_LOG_SCALE", "min_value": 0.0, "max_value": 0.999
+    },
+    "layers": {"type": "INTEGER", "scale": "LINEAR_SCALE", "min_value": 1, "max_value": 4},
+    "decay": {"type": "DISCRETE", "feasible_points": [0.9, 0.99]},
+}  # fmt: skip
+
+
+def write_study(folder: Path, **changes: Any) -> Path:
+    *_, dataset, model, optimizer, size = folder.parts
+    folder.mkdir(parents=True)
+    document = {
+        "batch_size": int(size), "dataset": dataset, "model": model, "optimizer": optimizer,
+        "early_stopping": False, "train_steps": 0, "parameter_configs": SPACE, **changes,
+    }  # fmt: skip
+    (folder / "study.json").write_text(json.dumps(document))
+    return folder
+
+
+def write_trial(study: Path, number: int, text: str | None, **changes: Any) -> Path:
+    """`text` is the file of measurements; None: there is none."""
+    folder = study / str(number)
+    folder.mkdir()
+    parameters = {"learning_rate": 0.1 * (number + 1), "momentum": 0.9}
+    metadata = {"trial_id": number, "status": "COMPLETE", "steps": 100, "parameters": parameters}
+    (folder / "metadata.json").write_text(json.dumps(metadata | changes))
+    if text is not None:
+        (folder / "measurements.csv").write_text(text)
+    return folder
+
+
+def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None:
+    source = tmp_path / "archive"
+    study = write_study(source / "mnist/simple_cnn_base/momentum/8")
+    write_trial(study, 0, "step,val/error,val/loss\n30,0.1,1\n10,0.5,3\n20,0.2,2\n")
+    write_trial(study, 1, "step,val/error\n10,0.4\n10,0.05\n20,nan\n")
+    write_trial(study, 2, "step,val/error\n5,0.01\n", status="INFEASIBLE")
+    write_trial(study, 3, "step,val/error\n5,0.01\n", status="INCOMPLETE")
+    write_trial(study, 4, "step,val/error,val/loss\n10,oops,1\nx,0.0,1\n20,0.3\n30.0,0.2,1\n")
+    write_trial(study, 5, "")
+    write_trial(study, 6, None)
+    (write_trial(study, 7, "step,val/error\n1,0\n") / "metadata.json").unlink()
+    write_trial(study, 8, "step,val/error\n1,0\n", status="SPLENDID")
+    write_trial(study, 9, "step,epoch,val/error\n40,1,0.3\n")
+    (write_trial(study, 10, "step\n1\n") / "metadata.json").write_text("{")
+    write_trial(study, 11, "step,val/error\n1,0\n", trial_id=0)
+    group = write_study(source / "mnist_subsets/mnist_100/fc/sgd/2")
+    write_trial(group, 3, "step,val/error\n7,0.0\n")
+    (source / "mnist/fc/sgd/notes/1").mkdir(parents=True)
+    (source / "mnist/fc/sgd/notes/1/metadata.json").write_text("{}")
+    bare = source / "mnist/fc/sgd/4"
+    bare.mkdir()
+    write_trial(bare, 0, "step,val/error\n9,0.0\n")
+
+    run = Run(tmp_path / "run")
+    problems = {problem.path: problem.reason for problem in import_archive(source, run)}
+    base = "mnist/simple_cnn_base/momentum/8"
+    assert problems == {
+        f"{base}/4/measurements.csv": "1 rows have no whole number as their step; "
+        "1 cells are no numbers",
+        f"{base}/5/measurements.csv": "is empty",
+        f"{base}/6/measurements.csv": "is missing",
+        f"{base}/7/metadata.json": "is missing",
+        f"{base}/8/metadata.json": "status 'SPLENDID' is none of COMPLETE, INFEASIBLE, INCOMPLETE",
+        f"{base}/9/measurements.csv": "columns that are no split/metric: 'epoch'",
+        f"{base}/10/metadata.json": problems[f"{base}/10/metadata.json"],
+        f"{base}/11": "trial 0 is there twice",
+        "mnist/fc/sgd/4/study.json": "is missing",
+        "mnist/fc/sgd/notes/study.json": "is missing",
+        "mnist/fc/sgd/notes": "is not at [GROUP/]DATASET/MODEL/OPTIMIZER/BATCH_SIZE",
+    }
+    assert (run.path / "problems.txt").read_text().count("\n") == len(problems)
+
+    bare_study, study_, group_ = run.studies()
+    assert (study_.workload, study_.recipe, study_.trials) == (
+        "mnist/simple_cnn_base",
+        "momentum",
+        6,
+    )
+    assert group_.workload == "mnist_subsets/mnist_100/fc"
+    assert bare_study.space == {}
+    assert study_.space == {
+        "learning_rate": Range(low=1e-3, high=10, scale="log"),
+        "momentum": Range(low=0, high=0.999, scale="reverse_log"),
+        "layers": Range(low=1, high=4, integer=True),
+        "decay": Choice(options=(0.9, 0.99)),
+    }
+    trials = run.trials(study_.key).to_pandas().set_index("trial")
+    assert list(trials.index) == [0, 1, 2, 3, 4, 5, 6, 9]
+    assert trials["status"][2] == "diverged"
+    assert (
+        trials["archive_status"].to_dict()[2:4]
+        if False
+        else trials["archive_status"][3] == ("INCOMPLETE")
+    )
+
+    first, _ = (Goal.parse(f"val/error < {bound}") for bound in (0.3, 0.1))
+    rows = {row.workload: row for row in frontier_of(run, [first])}
+    row = rows["mnist/simple_cnn_base"]
+    assert (row.steps, row.trial, row.seed, row.metrics) == (10, 1, None, {"val/error": 0.05})
+    assert rows["mnist_subsets/mnist_100/fc"].steps == 7
+    with pytest.raises(BadInput, match="--goal"):
+        frontier_of(run)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "flaw"),
+    [
+        ("step,a/b\n1,1\n2,\n", {"step": [1, 2], "a/b": [1.0, None]}, None),
+        ("step,a/b\n1,NaN\n2,inf\n3,1e-3\n", {"a/b": [math.nan, math.inf, 1e-3]}, None),
+        ("step,a/b\n", {"step": [], "a/b": []}, None),
+        ("step,a/b\n1,true\n", {"a/b": [None]}, "1 cells are no numbers"),
+        ("step,a/b,a/b\n1,2,3\n", {"a/b": [2.0]}, "there twice"),
+        ("step,a/b\n1,2,3\n", {"a/b": [2.0]}, "1 cells"),
+        ("step,a/b\n1,2\n2\n", {"a/b": [2.0, None]}, None),
+        ("step,a/b\n1.5,2\n3.0,4\n", {"step": [3], "a/b": [4.0]}, "1 rows"),
+        ("a/b\n1\n", {"step": []}, "no column `step`"),
+        ("\x00\x01\xff", {"step": []}, "no column `step`"),
+    ],
+)
+def test_a_curve_as_far_as_it_can_be_read(
+    text: str, columns: dict[str, list[Any]], flaw: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "measurements.csv"
+    path.write_text(text, encoding="latin-1")
+    table, flaws = read_curve(path)
+    for name, values in columns.items():
+        assert table[name].to_pylist() == pytest.approx(values, nan_ok=True), name
+    assert not flaws if flaw is None else flaw in " ".join(flaws)
+
+
+def random_archive(source: Path, chance: random.Random) -> None:
+    """Ties, gaps, steps out of order or there twice, missing columns, every status."""
+    for optimizer in ("sgd", "momentum"):
+        for size in (1, 4):
+            study = write_study(source / f"data/model/{optimizer}/{size}")
+            for number in range(chance.randint(0, 8)):
+                names = [
+                    "step",
+                    *chance.sample(["val/error", "val/precision"], chance.randint(1, 2)),
+                ]
+                lines = [",".join(names)]
+                for _ in range(chance.randint(0, 12)):
+                    cells = [chance.choice(["", "nan", "0.1", "0.2", "0.3", "0.5"]) for _ in names]
+                    lines.append(",".join([str(chance.randint(0, 6)), *cells[1:]]))
+                status = chance.choice(["COMPLETE"] * 3 + ["INFEASIBLE", "INCOMPLETE"])
+                write_trial(study, number, "\n".join(lines) + "\n", status=status)
+
+
+def by_pandas(source: Path, goal: Goal) -> dict[tuple[str, int], tuple[int, int] | None]:
+    """Measurements of complete trials sorted by (step, trial): the first past the goal."""
+    found: dict[tuple[str, int], tuple[int, int] | None] = {}
+    for place in source.glob("*/*/*/*/study.json"):
+        frames = []
+        for metadata in place.parent.glob("*/metadata.json"):
+            if json.loads(metadata.read_text())["status"] == "COMPLETE":
+                frame = pd.read_csv(metadata.with_name("measurements.csv"))
+                frames.append(frame.assign(trial=int(metadata.parent.name)))
+        found[place.parts[-3], int(place.parts[-2])] = None
+        if not frames:
+            continue
+        table = pd.concat(frames).sort_values(["step", "trial"], kind="stable")
+        if goal.metric not in table:
+            continue
+        values = table[goal.metric].astype(float)
+        passed = table[values < goal.bound if goal.direction == "<" else values > goal.bound]
+        if len(passed):
+            found[place.parts[-3], int(place.parts[-2])] = (
+                int(passed.iloc[0]["step"]),
+                int(passed.iloc[0]["trial"]),
+            )
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_frontier_is_the_published_one(seed: int, tmp_path: Path) -> None:
+    source, run = tmp_path / "archive", Run(tmp_path / "run")
+    random_archive(source, random.Random(seed))
+    import_archive(source, run)
+    for text in ("val/error < 0.2", "val/precision > 0.3", "val/error < 0.1"):
+        goal = Goal.parse(text)
+        rows = {(row.recipe, row.batch_size): row for row in frontier_of(run, [goal])}
+        found = {
+            key: None if row.steps is None or row.trial is None else (row.steps, row.trial)
+            for key, row in rows.items()
+        }
+        assert found == by_pandas(source, goal)
+        assert not any(row.censored for row in rows.values())
+
+
+def run_with_every_status(path: Path) -> Run:
+    """Hostile names, awkward numbers, several goals."""
+    chance = random.Random(0)
+    goals = ["val/error < 0.5", "val/error < 0.1"]
+    workloads = ["digits/mlp?classes=3", "../../outside/x", "mine.py:Own", "a b/c,d"]
+    studies = [
+        replace(make_trial(goals=goals, budget_steps=40).study, workload=name, batch_size=size)
+        for size in (64, 2)
+        for name in workloads
+    ]
+    run = Run(path)
+    run.create({"name": "x"}, studies, {})
+    for study in studies:
+        for index in range(10):
+            write_random_trial(run, study, index, chance)
+    return run
+
+
+def write_random_trial(run: Run, study: Study, index: int, chance: random.Random) -> None:
+    metrics = [{"val/error": chance.random(), "batch/loss": 1e-320} for _ in range(5)]
+    metrics[0].pop("batch/loss")
+    metrics[-1]["val/error"] = chance.choice([math.nan, math.inf, 0.1 + 0.2])
+    measurements = tuple(
+        Measurement(step=10 * i, seconds=0.1 * i, metrics=shown) for i, shown in enumerate(metrics)
+    )
+    outcome = Outcome(
+        status=STATUSES[index % 5], steps=40, seconds=1.0, error="boom\n" * (index % 5 == 4)
+    )
+    trial = replace(make_trial(index=index, seed=index), study=study)
+    run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measurements))
+
+
+def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> None:
+    run = run_with_every_status(tmp_path / "run")
+    target = tmp_path / "there/archive"
+    target.parent.mkdir()
+    export_archive(run, target)
+    assert sorted(path.name for path in target.parent.iterdir()) == ["archive"], "nothing outside"
+    back = Run(tmp_path / "back")
+    assert import_archive(target, back) == []
+    assert to_csv(frontier_of(back)) == to_csv(frontier_of(run))
+    loose = [Goal.parse("val/error < 0.9")]
+    assert to_csv(frontier_of(back, loose)) == to_csv(frontier_of(run, loose))
+    for study in run.studies():
+        for table, other in (
+            (run.measurements(study.key), back.measurements(study.key)),
+            (run.trials(study.key), back.trials(study.key)),
+        ):
+            pd.testing.assert_frame_equal(
+                table.to_pandas(), other.select(table.column_names).to_pandas(), check_dtype=False
+            )
+    statuses = {json.loads(path.read_text())["status"] for path in target.glob("**/metadata.json")}
+    assert statuses == {"COMPLETE", "INFEASIBLE", "INCOMPLETE"}
+    with pytest.raises(BadInput, match="is there already"):
+        export_archive(run, target)
+    with pytest.raises(BadInput, match="is a run already"):
+        import_archive(target, back)
+
+
+def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
+    source = tmp_path / "archive"
+    random_archive(source, random.Random(5))
+    import_archive(source, Run(tmp_path / "run"))
+    export_archive(Run(tmp_path / "run"), tmp_path / "out")
+    import_archive(tmp_path / "out", Run(tmp_path / "again"))
+    goals = [Goal.parse("val/error < 0.2"), Goal.parse("val/precision > 0.1")]
+    first, again = (to_csv(frontier_of(Run(tmp_path / name), goals)) for name in ("run", "again"))
+    assert first == again
+    for path in source.glob("**/metadata.json"):
+        theirs, ours = (
+            json.loads(p.read_text()) for p in (path, tmp_path / "out" / path.relative_to(source))
+        )
+        assert ours == theirs
+
+
+def test_by_command(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "archive/mnist/fc/sgd/8")
+    write_trial(study, 0, "step,val/error\n10,0.5\n20,0.1\n")
+    write_trial(study, 1, "")
+    result = orchestrate("import", tmp_path / "archive", "--out", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert "1 studies, 2 trials" in result.stderr
+    assert "mnist/fc/sgd/8/1/measurements.csv: is empty" in result.stderr
+    rows = orchestrate("frontier", tmp_path / "run", "--goal", "val/error<0.2", "--csv").stdout
+    (row,) = csv.DictReader(rows.splitlines())
+    assert (row["workload"], row["steps"], row["trial"]) == ("mnist/fc", "20", "0")
+    for refused in (
+        ["resume", tmp_path / "run"],
+        ["frontier", tmp_path / "run"],
+        ["import", tmp_path / "run", "--out", tmp_path / "other"],
+        ["import", tmp_path / "archive", "--out", tmp_path / "run"],
+        ["export", tmp_path / "run", tmp_path / "archive"],
+    ):
+        result = orchestrate(*refused)
+        assert result.returncode == 2, result.stderr
+        assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
+    source, run = tmp_path / "archive", tmp_path / "run"
+    for size in range(1, 25):
+        study = write_study(source / f"data/model/sgd/{size}")
+        for number in range(150):
+            lines = "".join(f"{step},{1 / (step + number):.8f}\n" for step in range(1, 60))
+            write_trial(study, number, f"step,val/error\n{lines}{'junk' * (number == 3)}\n")
+    chance = random.Random(1)
+    for _ in range(4):
+        process = subprocess.Popen(
+            command("import", source, "--out", run), start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        there = len(list(run.glob("trials/**/study.parquet"))) + chance.randint(1, 3)
+        while len(list(run.glob("trials/**/study.parquet"))) < there:
+            assert process.poll() is None, "ended before it was killed"
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (run / "sweep.yaml").exists(), "no run before all is there"
+    result = orchestrate("import", source, "--out", run)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("1 rows have no whole number") == 5
+    import_archive(source, Run(tmp_path / "whole"))
+    goals = [Goal.parse("val/error < 0.01")]
+    assert frontier_of(Run(run), goals) == frontier_of(Run(tmp_path / "whole"), goals)
+    texts = [(place / "problems.txt").read_text() for place in (run, tmp_path / "whole")]
+    assert texts[0] == texts[1]
+    assert texts[0].count("\n") == 24
