@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -221,8 +222,10 @@ def _read_trials(
     folder: Path, source: Path, study: Study, problems: list[Problem]
 ) -> tuple[pa.Table, pa.Table]:
     rows: dict[int, dict[str, Any]] = {}
-    curves: dict[int, pa.Table] = {}
-    for place in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+    files: dict[int, Path] = {}
+    with os.scandir(folder) as entries:
+        places = sorted(folder / entry.name for entry in entries if entry.is_dir())
+    for place in places:
         try:
             row = _read_metadata(_read_json(place / "metadata.json"), place.name, study)
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -231,29 +234,89 @@ def _read_trials(
         if row["trial"] in rows:
             problems.append(_problem(place, source, f"trial {row['trial']} is there twice"))
             continue
-        file = place / "measurements.csv"
-        curve, flaws = read_curve(file)
-        if flaws:
-            problems.append(_problem(file, source, "; ".join(flaws)))
-        steps = curve["step"]
+        rows[row["trial"]], files[row["trial"]] = row, place / "measurements.csv"
+    curves, flaws = _read_curves({index: files[index] for index in sorted(files)})
+    problems += [_problem(files[index], source, flaw) for index, flaw in flaws.items()]
+    for row in rows.values():
         if row["steps"] is None:
-            row["steps"] = pc.max(steps).as_py() or 0
-        rows[row["trial"]] = row
-        head = {
-            "trial": pa.array([row["trial"]] * len(curve), pa.int32()),
-            "step": steps,
-            "examples": pc.multiply(steps, study.batch_size),
-        }
-        rest = curve.drop_columns("step")
-        curves[row["trial"]] = pa.table(
-            [*head.values(), *rest.columns], names=[*head, *rest.column_names]
-        )
-    ordered = sorted(rows)
-    trials = pa.Table.from_pylist([rows[index] for index in ordered], schema=IMPORTED_TRIALS)
-    empty = IMPORTED_MEASUREMENTS.empty_table()
-    return trials, pa.concat_tables(
-        [empty, *(curves[index] for index in ordered)], promote_options="default"
+            mine = curves["step"].filter(pc.equal(curves["trial"], row["trial"]))
+            row["steps"] = pc.max(mine).as_py() or 0
+    trials = [rows[index] for index in sorted(rows)]
+    examples = pc.multiply(curves["step"], study.batch_size)
+    measurements = pa.concat_tables(
+        [IMPORTED_MEASUREMENTS.empty_table(), curves.add_column(2, "examples", examples)],
+        promote_options="default",
     )
+    return pa.Table.from_pylist(trials, schema=IMPORTED_TRIALS), measurements
+
+
+def _read_curves(files: Mapping[int, Path]) -> tuple[pa.Table, dict[int, str]]:
+    """The measurements of all trials, in their order, and what was wrong with which.
+
+    Files with the same columns are read as one: most of the time would go into beginning anew.
+    """
+    alike: dict[bytes, list[tuple[int, bytes]]] = {}
+    one_by_one: list[int] = []
+    for index, path in files.items():
+        try:
+            header, _, body = path.read_bytes().partition(b"\n")
+        except OSError:
+            one_by_one.append(index)
+            continue
+        alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
+    tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
+    for header, bodies in alike.items():
+        table = _read_alike(header, bodies)
+        if table is None:
+            one_by_one += [index for index, _ in bodies]
+        else:
+            tables.append(table)
+    flaws = {}
+    for index in one_by_one:
+        curve, its_flaws = read_curve(files[index])
+        tables.append(_with_trial(pa.array([index] * len(curve), pa.int32()), curve))
+        if its_flaws:
+            flaws[index] = "; ".join(its_flaws)
+    table = pa.concat_tables(tables, promote_options="default")
+    if len(tables) > 2:  # the empty one and another
+        table = table.take(np.argsort(table["trial"].to_numpy(), kind="stable"))
+    return table, dict(sorted(flaws.items()))
+
+
+def _read_alike(header: bytes, bodies: Sequence[tuple[int, bytes]]) -> pa.Table | None:
+    """Many files as one; None where that takes a closer look at each."""
+    names = header.decode(errors="replace").split(",")
+    if not _is_plain(names):
+        return None
+    ended = [body if body.endswith(b"\n") or not body else body + b"\n" for _, body in bodies]
+    try:
+        curve = _parse(pa.BufferReader(b"".join([header, b"\n", *ended])), names)
+    except pa.ArrowInvalid:
+        return None
+    lines = [body.count(b"\n") for body in ended]
+    if len(curve) != sum(lines) or curve["step"].null_count:
+        return None
+    return _with_trial(pa.array(np.repeat([i for i, _ in bodies], lines), pa.int32()), curve)
+
+
+def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
+    return curve.add_column(0, "trial", trial)
+
+
+def _is_plain(names: Sequence[str]) -> bool:
+    """Whether all columns are known kinds of numbers, and all that is needed is there."""
+    return "step" in names and len(set(names)) == len(names) == len(_used(names))
+
+
+def _parse(source: Any, names: Sequence[str]) -> pa.Table:
+    """Columns of numbers, `step` first; whatever else is in there raises."""
+    types = {name: pa.int64() if name == "step" else pa.float64() for name in names}
+    table = pa_csv.read_csv(
+        source,
+        read_options=pa_csv.ReadOptions(use_threads=False),
+        convert_options=pa_csv.ConvertOptions(column_types=types, null_values=[""]),
+    )
+    return table.select(["step", *(name for name in names if name != "step")])
 
 
 def _read_metadata(metadata: Mapping[str, Any], name: str, study: Study) -> dict[str, Any]:
@@ -279,28 +342,15 @@ def read_curve(path: Path) -> tuple[pa.Table, list[str]]:
     """The measurements in a CSV file: `step`, `seconds` if there, and a float64 column for each
     metric; in their order in the file. And what in it could not be used."""
     try:
-        table = pa_csv.read_csv(
-            path,
-            read_options=pa_csv.ReadOptions(use_threads=False),
-            convert_options=pa_csv.ConvertOptions(null_values=[""], timestamp_parsers=[]),
-        )
-    except FileNotFoundError:
-        return _no_curve(), ["is missing"]
+        with path.open("rb") as file:
+            names = file.readline().decode().strip("\r\n").split(",")
+        if _is_plain(names) and not (curve := _parse(path, names))["step"].null_count:
+            return curve, []
     except OSError as error:
         return _no_curve(), [_reason(error)]
-    except pa.ArrowInvalid:
-        return _read_flawed(path)
-    names = table.column_names
-    numeric = all(
-        pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)
-        for kind in table.schema.types
-    )
-    used = _used(names)
-    clean = numeric and len(set(names)) == len(names) == len(used) and "step" in names
-    if not clean or not pa.types.is_integer(table["step"].type) or table["step"].null_count:
-        return _read_flawed(path)
-    columns = {name: table[name].cast("int64" if name == "step" else "float64") for name in used}
-    return pa.table({"step": columns.pop("step"), **columns}), []
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        pass
+    return _read_flawed(path)
 
 
 def _used(names: Iterable[str]) -> list[str]:

@@ -11,8 +11,10 @@ import csv
 import io
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -100,23 +102,42 @@ class FrontierRow:
 
 def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     """The frontier of every study of `run`, for `goals` or else for each study's own."""
-    rows: list[FrontierRow] = []
-    measured: set[str] = set()
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
             f"{run.path} was imported, and an archive names no goals. Name one or more with "
             f'--goal, such as --goal "val/classification_error<0.1".'
         )
-    for study in studies:
-        trials, measurements = run.trials(study.key), run.measurements(study.key)
-        measured.update(measurements.column_names[3:])
-        repeats = run.repeats.measurements(study.key) if study.repeats else None
-        rows += [_row(study, goal, trials, measurements, repeats) for goal in goals or study.goals]
+    # Reading and comparing columns goes on outside of Python: threads share the cores well.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        found = pool.map(lambda study: _rows_of(run, study, goals or study.goals), studies)
+        answers = [answer for one in found for answer in one]
     for goal in goals:
-        if measured and goal.metric not in measured:
-            raise unknown("metric", goal.metric, measured)
+        if not any(measured for _, measured in answers[goals.index(goal) :: len(goals)]):
+            _refuse_unmeasured(run, studies, goal)
+    rows = [row for row, _ in answers]
     return rows if goals else _with_lifted(studies, rows)
+
+
+def _refuse_unmeasured(run: Run, studies: Iterable[Study], goal: Goal) -> None:
+    """Tells of a metric that is nowhere in a run which has others."""
+    measured = {name for study in studies for name in run.measurements(study.key).column_names}
+    if metrics := {name for name in measured if "/" in name}:
+        raise unknown("metric", goal.metric, metrics)
+
+
+def _rows_of(run: Run, study: Study, goals: Sequence[Goal]) -> list[tuple[FrontierRow, bool]]:
+    """The answers of a study, and whether the metric of each was measured at all."""
+    trials = run.trials(study.key)
+    measurements = run.measurements(study.key, {goal.metric for goal in goals})
+    repeats = run.repeats.measurements(study.key) if study.repeats else None
+    return [
+        (
+            _row(run, study, goal, trials, measurements, repeats),
+            goal.metric in measurements.column_names,
+        )
+        for goal in goals
+    ]
 
 
 def _with_lifted(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -154,6 +175,7 @@ def _key(row: FrontierRow) -> StudyKey:
 
 
 def _row(
+    run: Run,
     study: Study,
     goal: Goal,
     trials: pa.Table,
@@ -167,10 +189,10 @@ def _row(
     trial, step, value = _columns(measurements, goal.metric)
     with np.errstate(invalid="ignore"):
         passed = value < goal.bound if goal.direction == "<" else value > goal.bound
-    passed &= np.isin(trial, usable["trial"].to_numpy())
-    order = np.lexsort((trial, step))
-    first = order[passed[order]][:1]
-    best = (int(step[first[0]]), int(trial[first[0]])) if len(first) else None
+    places = np.flatnonzero(passed)
+    places = places[np.isin(trial[places], usable["trial"].to_numpy())]
+    firsts = _first_steps(trial[places], step[places])
+    best = firsts[0] if firsts else None
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -178,7 +200,7 @@ def _row(
         batch_size=study.batch_size,
         goal=str(goal),
         reached=best is not None,
-        censored=_censored(study, usable, set(trial[passed].tolist()), best),
+        censored=_censored(study, usable, {index for _, index in firsts}, best),
         steps=None,
         resolution=None,
         trial=None,
@@ -191,12 +213,15 @@ def _row(
     )
     if best is None:
         return row
-    at = int(first[0])
     earlier = step[(trial == best[1]) & (step < best[0])]
     winner = usable.filter(pc.equal(usable["trial"], best[1])).to_pylist()[0]
-    measurement = measurements.slice(at, 1).to_pylist()[0]
+    curve = run.curve(study.key, best[1])
+    measurement = next(
+        row
+        for row in curve.filter(pc.equal(curve["step"], best[0])).to_pylist()
+        if row[goal.metric] is not None and goal.passed(row[goal.metric])
+    )
     params = json.loads(winner["params"])
-    firsts = _first_steps(trial[passed], step[passed])
     return replace(
         row,
         steps=best[0],
@@ -216,11 +241,13 @@ def _row(
 
 
 def _first_steps(trial: NDArray[np.int64], step: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(steps, index) of the trials that passed a goal, best first."""
-    firsts: dict[int, int] = {}
-    for index, at in zip(trial.tolist(), step.tolist(), strict=True):
-        firsts[index] = min(at, firsts.get(index, at))
-    return sorted((at, index) for index, at in firsts.items())
+    """(steps, index) of the trials that passed a goal, best first; from where they had."""
+    order = np.argsort(trial, kind="stable")
+    found, starts = np.unique(trial[order], return_index=True)
+    if not len(found):
+        return []
+    lowest = np.minimum.reduceat(step[order], starts)
+    return sorted(zip(lowest.tolist(), found.tolist(), strict=True))
 
 
 def _repeats(goal: Goal, winner: int, repeats: pa.Table) -> Repeats | None:
@@ -266,14 +293,17 @@ def _at_bounds(
 ) -> tuple[str, ...]:
     """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
     early, the median of the best three, which a single lucky one can't move."""
-    points = {row["trial"]: json.loads(row["params"]) for row in trials.to_pylist()}
-    space = widened_to(study.space, points.values())
+    params = dict(zip(trials["trial"].to_pylist(), trials["params"].to_pylist(), strict=True))
+    space = study.space
+    if study.search.extend:
+        space = widened_to(space, map(json.loads, params.values()))
     warnings = [
         f"{name} was widened to {entry.low:g} ... {entry.high:g}"
         for name, entry in space.items()
         if isinstance(entry, Range) and entry != study.space[name]
     ]
-    best = [points[index] for _, index in firsts[: 1 if study.stop_dominated else 3]]
+    count = 1 if study.stop_dominated else 3
+    best = [json.loads(params[index]) for _, index in firsts[:count]]
     typical = {
         name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
         for name in best[0]
@@ -290,7 +320,7 @@ def _at_bounds(
 def _columns(
     measurements: pa.Table, metric: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    trial = measurements["trial"].to_numpy().astype(np.int64)
+    trial = measurements["trial"].to_numpy()
     step = measurements["step"].to_numpy()
     if metric not in measurements.column_names:
         return trial, step, np.full(len(trial), math.nan)
@@ -301,8 +331,9 @@ def _censored(
     study: Study, trials: pa.Table, crossed: set[int], best: tuple[int, int] | None
 ) -> bool:
     """Whether a trial that stopped early could have passed the goal before the winner did."""
-    for row in trials.select(["trial", "status", "steps"]).to_pylist():
-        if row["status"] not in STOPPED_EARLY or row["trial"] in crossed:
+    early = trials.filter(pc.is_in(trials["status"], pa.array(STOPPED_EARLY)))
+    for row in early.select(["trial", "steps"]).to_pylist():
+        if row["trial"] in crossed:
             continue
         upcoming = study.following(row["steps"])
         if upcoming > row["steps"] and (best is None or (upcoming, row["trial"]) < best):

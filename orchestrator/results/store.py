@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from orchestrator.records import (
@@ -74,6 +75,9 @@ MEASUREMENTS = pa.schema(
 
 WHOLE_STUDY = "study.parquet"
 """In place of a file per trial, where a study came into the run as a whole."""
+
+ROWS_AT_ONCE = 16_384
+"""Measurements in a row group: what is read to see one trial's."""
 
 
 class Run:
@@ -205,7 +209,8 @@ class Run:
     def write_study(self, key: StudyKey, trials: pa.Table, measurements: pa.Table) -> None:
         """Keeps all trials of a study at once, one file each. What says that they are complete
         comes last."""
-        write_table(self._folder("measurements", key) / WHOLE_STUDY, measurements)
+        path = self._folder("measurements", key) / WHOLE_STUDY
+        write_table(path, measurements, row_group_size=ROWS_AT_ONCE, **_encodings(measurements))
         write_table(self._folder("trials", key) / WHOLE_STUDY, trials)
 
     def holds(self, key: StudyKey) -> bool:
@@ -223,15 +228,28 @@ class Run:
         tables = _read_all(self._folder("trials", key))
         return pa.concat_tables(tables) if tables else TRIALS.empty_table()
 
-    def measurements(self, key: StudyKey) -> pa.Table:
-        """The measurements of a study's finished trials, in order of trial and step."""
+    def measurements(self, key: StudyKey, metrics: Collection[str] | None = None) -> pa.Table:
+        """The measurements of a study's finished trials, in order of trial and step: all columns,
+        or trial, step and those of `metrics` that there are."""
         if self.holds(key):
-            return _read(self._folder("measurements", key) / WHOLE_STUDY)
+            return _read(self._folder("measurements", key) / WHOLE_STUDY, metrics)
         names = {path.name for path in self._folder("trials", key).glob("trial-*.parquet")}
-        tables = _read_all(self._folder("measurements", key), names)
+        tables = _read_all(self._folder("measurements", key), names, metrics)
         if not tables:
             return MEASUREMENTS.empty_table()
         return pa.concat_tables(tables, promote_options="default")
+
+    def curve(self, key: StudyKey, trial: int) -> pa.Table:
+        """All measurements of one finished trial."""
+        folder = self._folder("measurements", key)
+        if not self.holds(key):
+            return _read(folder / f"trial-{trial:05d}.parquet")
+        file = pq.ParquetFile(folder / WHOLE_STUDY)
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        spans = [group.column(0).statistics for group in groups]
+        some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
+        table = file.read_row_groups(some, use_threads=False)
+        return table.filter(pc.equal(table["trial"], trial))
 
     def _folder(self, kind: str, key: StudyKey) -> Path:
         return (
@@ -302,18 +320,36 @@ def _finished_trial(
     )
 
 
-def _read_all(folder: Path, names: set[str] | None = None) -> list[pa.Table]:
+def _read_all(
+    folder: Path, names: set[str] | None = None, metrics: Collection[str] | None = None
+) -> list[pa.Table]:
     paths = sorted(folder.glob("trial-*.parquet"))
-    return [_read(path) for path in paths if names is None or path.name in names]
+    return [_read(path, metrics) for path in paths if names is None or path.name in names]
 
 
-def _read(path: Path) -> pa.Table:
-    return pq.ParquetFile(path).read(use_threads=False)
+def _read(path: Path, metrics: Collection[str] | None = None) -> pa.Table:
+    file = pq.ParquetFile(path)
+    names = file.schema_arrow.names
+    columns = [n for n in names if metrics is None or n in ("trial", "step") or n in metrics]
+    return file.read(columns, use_threads=False)
 
 
-def write_table(path: Path, table: pa.Table) -> None:
+def write_table(path: Path, table: pa.Table, **options: Any) -> None:
     with replacing(path) as unfinished:
-        pq.write_table(table, unfinished, compression="zstd")
+        pq.write_table(table, unfinished, compression="zstd", **options)
+
+
+def _encodings(table: pa.Table) -> dict[str, Any]:
+    """Numbers as the densest of Parquet's encodings has them: half the size of the default's."""
+    few, encodings = [], {}
+    for name in table.column_names:
+        if pa.types.is_integer(table.schema.field(name).type):
+            encodings[name] = "DELTA_BINARY_PACKED"
+        elif pc.count_distinct(table[name]).as_py() < len(table) / 16:
+            few.append(name)
+        else:
+            encodings[name] = "BYTE_STREAM_SPLIT"
+    return {"use_dictionary": few, "column_encoding": encodings}
 
 
 @contextmanager
