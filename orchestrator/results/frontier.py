@@ -121,9 +121,9 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
 
 def _refuse_unmeasured(run: Run, studies: Iterable[Study], goal: Goal) -> None:
     """Tells of a metric that is nowhere in a run which has others."""
-    measured = {name for study in studies for name in run.measurements(study.key).column_names}
-    if metrics := {name for name in measured if "/" in name}:
-        raise unknown("metric", goal.metric, metrics)
+    measured = {name for study in studies for name in run.metrics(study.key)}
+    if measured:
+        raise unknown("metric", goal.metric, measured)
 
 
 def _rows_of(run: Run, study: Study, goals: Sequence[Goal]) -> list[tuple[FrontierRow, bool]]:

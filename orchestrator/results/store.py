@@ -239,6 +239,11 @@ class Run:
             return MEASUREMENTS.empty_table()
         return pa.concat_tables(tables, promote_options="default")
 
+    def metrics(self, key: StudyKey) -> set[str]:
+        """What was measured in a study, in any of its trials."""
+        schemas = map(pq.read_schema, self._folder("measurements", key).glob("*.parquet"))
+        return {name for schema in schemas for name in schema.names if "/" in name}
+
     def curve(self, key: StudyKey, trial: int) -> pa.Table:
         """All measurements of one finished trial."""
         folder = self._folder("measurements", key)
