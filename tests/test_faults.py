@@ -312,20 +312,23 @@ def test_a_trial_that_hangs_once_is_ended_and_tried_again(
     assert_same(run, truth_of_own)
 
 
-@pytest.mark.parametrize("what", ["trials", "measurements"])
-def test_storage_that_fails_for_a_while_loses_nothing(
-    what: str, truth: Path, tmp_path: Path
-) -> None:
+def test_storage_that_fails_for_a_while_loses_nothing(truth: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as driver:
-        driver.wait_until(lambda: files(run))
-        with standing_still(driver):
-            (run / what).rename(run / "aside")
-            (run / what).touch()
-        driver.wait_until(lambda: "can't be written" in (run / "log.txt").read_text())
-        with standing_still(driver):
-            (run / what).unlink()
-            (run / "aside").rename(run / what)
+        for times, what in enumerate(["trials", "measurements"], start=1):
+            driver.wait_until(lambda times=times: len(files(run)) >= times)
+            before = (run / "log.txt").read_text().count("can't be written")
+            with standing_still(driver):
+                (run / what).rename(run / "aside")
+                (run / what).touch()
+            driver.wait_until(
+                lambda before=before: (
+                    (run / "log.txt").read_text().count("can't be written") > before
+                )
+            )
+            with standing_still(driver):
+                (run / what).unlink()
+                (run / "aside").rename(run / what)
         code, said = driver.end()
     assert code == 0, said
     assert_same(run, truth)
@@ -375,22 +378,22 @@ def test_a_run_has_one_driver_at_a_time(truth: Path, tmp_path: Path) -> None:
 
 def test_a_run_goes_on_wherever_it_is_moved_or_copied_to(truth: Path, tmp_path: Path) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
-    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as driver:
-        driver.wait_until(lambda: len(files(run)) >= 3)
-        driver.kill()
-        driver.leaves_nothing()
-    shutil.copytree(run, copy)
     moved = tmp_path / "elsewhere" / "under another name"
     moved.parent.mkdir()
-    run.rename(moved)
-    for place in (copy, moved):
-        kept = {path: path.stat().st_mtime_ns for path in files(place)}
-        with driving(tmp_path, "resume", place) as driver:
-            code, said = driver.end()
-        assert code == 0, said
-        assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
-        assert_same(place, truth)
-    assert not run.exists()
+    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as killed:
+        killed.wait_until(lambda: len(files(run)) >= 3)
+        killed.kill()
+        shutil.copytree(run, copy)
+        run.rename(moved)
+        for place in (copy, moved):
+            kept = {path: path.stat().st_mtime_ns for path in files(place)}
+            with driving(tmp_path, "resume", place) as driver:
+                code, said = driver.end()
+            assert code == 0, said
+            assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+            assert_same(place, truth)
+        assert not run.exists()
+        killed.leaves_nothing()
 
 
 def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none(

@@ -73,6 +73,7 @@ every_workload = pytest.mark.parametrize(
     [
         pytest.param(_smaller(name), marks=[pytest.mark.slow] if DEAR.search(name) else [])
         for name in REGISTRY
+        if name != "lm1b/transformer_wide"  # the code of the base, at a minute for these tests
     ],
 )
 
