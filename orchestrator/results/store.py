@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -254,7 +255,9 @@ class Run:
         spans = [group.column(0).statistics for group in groups]
         some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
         table = file.read_row_groups(some, use_threads=False)
-        return table.filter(pc.equal(table["trial"], trial))
+        numbers = np.from_dlpack(table["trial"].combine_chunks())
+        first, end = np.searchsorted(numbers, [trial, trial + 1])
+        return table.slice(first, end - first)
 
     def _folder(self, kind: str, key: StudyKey) -> Path:
         return (
