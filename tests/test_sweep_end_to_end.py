@@ -149,6 +149,7 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert answers[0]["max_useful_batch_size"].keys() == {"value", "low", "high"}
 
 
+@pytest.mark.slow
 def test_the_readmes_own_workload(tmp_path: Path) -> None:
     text = (Path(__file__).parent.parent / "README.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
