@@ -37,7 +37,15 @@ from orchestrator.records import (
     StudyKey,
 )
 from orchestrator.results.provenance import provenance
-from orchestrator.results.store import MEASUREMENTS, TRIALS, Run, study_from, write_text
+from orchestrator.results.store import (
+    MEASUREMENTS,
+    TRIALS,
+    Run,
+    numbers,
+    of_trial,
+    study_from,
+    write_text,
+)
 
 STATUS_IN: dict[str, Status] = {
     "COMPLETE": "exhausted",
@@ -279,7 +287,7 @@ def _read_curves(files: Mapping[int, Path]) -> tuple[pa.Table, dict[int, str]]:
             flaws[index] = "; ".join(its_flaws)
     table = pa.concat_tables(tables, promote_options="default")
     if len(tables) > 2:  # the empty one and another
-        table = table.take(np.argsort(table["trial"].to_numpy(), kind="stable"))
+        table = table.take(np.argsort(numbers(table["trial"]), kind="stable"))
     return table, dict(sorted(flaws.items()))
 
 
@@ -438,8 +446,7 @@ def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
     parts = study.workload.split("/")
     workload = parts if len(parts) > 1 else ["own", *parts]
     folder = target.joinpath(*map(_part, [*workload, study.recipe, str(study.batch_size)]))
-    # Their names can't be told from ours once they are quoted.
-    folder.mkdir(parents=True, exist_ok=False)
+    folder.mkdir(parents=True)
     trials, measurements = run.trials(study.key), run.measurements(study.key)
     document = {
         "batch_size": study.batch_size,
@@ -454,7 +461,6 @@ def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
     if not foreign:
         document[OURS] = {"place": place, **asdict(replace(study, repeats=0))}
     (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    index = measurements["trial"].to_numpy()
     columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
     for row in trials.to_pylist():
         own = folder / str(row["trial"])
@@ -469,7 +475,7 @@ def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
             **({} if foreign else {OURS: {**row, "params": params}}),
         }
         (own / "metadata.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
-        mine = measurements.filter(index == row["trial"])
+        mine = of_trial(measurements, row["trial"])
         _write_curve(own / "measurements.csv", mine.select(columns))
 
 

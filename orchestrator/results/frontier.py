@@ -34,7 +34,7 @@ from orchestrator.records import (
     unknown,
     widened_to,
 )
-from orchestrator.results.store import Run, write_table, write_text
+from orchestrator.results.store import Run, numbers, write_table, write_text
 
 STOPPED_EARLY = ("reached", "dominated")
 
@@ -111,33 +111,25 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     # Reading and comparing columns goes on outside of Python: threads share the cores well.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         found = pool.map(lambda study: _rows_of(run, study, goals or study.goals), studies)
-        answers = [answer for one in found for answer in one]
+        rows = [row for one in found for row in one]
     for goal in goals:
-        if not any(measured for _, measured in answers[goals.index(goal) :: len(goals)]):
+        if not any(row.reached for row in rows if row.goal == str(goal)):
             _refuse_unmeasured(run, studies, goal)
-    rows = [row for row, _ in answers]
     return rows if goals else _with_lifted(studies, rows)
 
 
 def _refuse_unmeasured(run: Run, studies: Iterable[Study], goal: Goal) -> None:
     """Tells of a metric that is nowhere in a run which has others."""
     measured = {name for study in studies for name in run.metrics(study.key)}
-    if measured:
+    if measured and goal.metric not in measured:
         raise unknown("metric", goal.metric, measured)
 
 
-def _rows_of(run: Run, study: Study, goals: Sequence[Goal]) -> list[tuple[FrontierRow, bool]]:
-    """The answers of a study, and whether the metric of each was measured at all."""
+def _rows_of(run: Run, study: Study, goals: Sequence[Goal]) -> list[FrontierRow]:
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
     repeats = run.repeats.measurements(study.key) if study.repeats else None
-    return [
-        (
-            _row(run, study, goal, trials, measurements, repeats),
-            goal.metric in measurements.column_names,
-        )
-        for goal in goals
-    ]
+    return [_row(run, study, goal, trials, measurements, repeats) for goal in goals]
 
 
 def _with_lifted(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -213,7 +205,7 @@ def _row(
     earlier = step[(trial == best[1]) & (step < best[0])]
     winner = trials.slice(counted[best[1]], 1).to_pylist()[0]
     curve = run.curve(study.key, best[1])
-    here = np.flatnonzero(_numbers(curve["step"]) == best[0]).tolist()
+    here = np.flatnonzero(numbers(curve["step"]) == best[0]).tolist()
     measurement = next(
         row
         for row in (curve.slice(place, 1).to_pylist()[0] for place in here)
@@ -270,7 +262,7 @@ def _repeats(goal: Goal, winner: int, repeats: pa.Table) -> Repeats | None:
     if not len(ours):
         return None
     _, step, value = _columns(ours, goal.metric)
-    number = _numbers(ours["repeat"])
+    number = numbers(ours["repeat"])
     steps = sorted(
         min(
             (int(s) for s, v in zip(step[mine], value[mine], strict=True) if goal.passed(v)),
@@ -335,19 +327,10 @@ def _at_bounds(
 def _columns(
     measurements: pa.Table, metric: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    trial, step = _numbers(measurements["trial"]), _numbers(measurements["step"])
+    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
     if metric not in measurements.column_names:
         return trial, step, np.full(len(trial), math.nan)
-    return trial, step, _numbers(measurements[metric])
-
-
-def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """A column for numpy, null as NaN. Arrow's own `to_numpy` would import pandas first, as would
-    comparing a column with a number: a tenth of the time that a large archive takes."""
-    if column.null_count:
-        column = pc.fill_null(column, math.nan)
-    numbers: NDArray[Any] = np.from_dlpack(column.combine_chunks())
-    return numbers
+    return trial, step, numbers(measurements[metric])
 
 
 def _censored(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import socket
 import tempfile
@@ -26,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from orchestrator.records import (
     BadInput,
@@ -193,11 +195,9 @@ class Run:
         """The finished trials of a study and their repeats, with all that was measured in them."""
         for run in (self, self.repeats):
             for path in sorted(run._folder("trials", study.key).glob("trial-*.parquet")):
-                (row,) = pq.ParquetFile(path).read(use_threads=False).to_pylist()
-                measured = run._folder("measurements", study.key) / path.name
-                yield _finished_trial(
-                    study, row, pq.ParquetFile(measured).read(use_threads=False).to_pylist()
-                )
+                (row,) = _read(path).to_pylist()
+                measured = _read(run._folder("measurements", study.key) / path.name)
+                yield _finished_trial(study, row, measured.to_pylist())
 
     def sessions(self) -> list[dict[str, Any]]:
         """How well each `sweep` or `resume` of this run used its machines, oldest first."""
@@ -255,9 +255,7 @@ class Run:
         spans = [group.column(0).statistics for group in groups]
         some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
         table = file.read_row_groups(some, use_threads=False)
-        numbers = np.from_dlpack(table["trial"].combine_chunks())
-        first, end = np.searchsorted(numbers, [trial, trial + 1])
-        return table.slice(first, end - first)
+        return of_trial(table, trial)
 
     def _folder(self, kind: str, key: StudyKey) -> Path:
         return (
@@ -340,6 +338,21 @@ def _read(path: Path, metrics: Collection[str] | None = None) -> pa.Table:
     names = file.schema_arrow.names
     columns = [n for n in names if metrics is None or n in ("trial", "step") or n in metrics]
     return file.read(columns, use_threads=False)
+
+
+def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """A column for numpy, null as NaN. Arrow's own `to_numpy` would import pandas first, as would
+    comparing a column with a number: a tenth of the time that a large archive takes."""
+    if column.null_count:
+        column = pc.fill_null(column, math.nan)
+    array: NDArray[Any] = np.from_dlpack(column.combine_chunks())
+    return array
+
+
+def of_trial(measurements: pa.Table, trial: int) -> pa.Table:
+    """Those of one trial, of measurements in order of trial."""
+    first, end = np.searchsorted(numbers(measurements["trial"]), [trial, trial + 1])
+    return measurements.slice(first, end - first)
 
 
 def write_table(path: Path, table: pa.Table, **options: Any) -> None:
