@@ -27,7 +27,7 @@ from orchestrator.records import (
     Study,
 )
 from orchestrator.results import Run, export_archive, frontier_of, import_archive, to_csv
-from orchestrator.results.archive import read_curve
+from orchestrator.results.curve_files import read_curve
 
 SPACE = {
     "learning_rate": {
