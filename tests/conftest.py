@@ -131,14 +131,16 @@ def command(*arguments: object) -> list[str]:
     return [os.path.join(os.path.dirname(sys.executable), "orchestrate"), *map(str, arguments)]
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
-    """Until it holds; looks again whenever the process might have moved on."""
-    for _ in range(6000):
-        if condition():
-            return
+def wait_for(
+    condition: Callable[[], Any], process: subprocess.Popen[Any], log: Path = Path(os.devnull)
+) -> Any:
+    """What it comes to once it holds; while waiting, the process must not end."""
+    for _ in range(12_000):
+        if answer := condition():
+            return answer
         try:
             process.wait(timeout=0.02)
         except subprocess.TimeoutExpired:
             continue
-        raise AssertionError(f"ended early: {process.communicate()}")
-    raise AssertionError("waited in vain")
+        raise AssertionError(f"ended early, with {process.returncode}: {log.read_text()}")
+    raise AssertionError(f"waited in vain: {log.read_text()}")

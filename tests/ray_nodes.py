@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from conftest import wait_for
 
 RAY = Path(sys.executable).parent / "ray"
 
@@ -60,7 +61,9 @@ def running_head(*, mode: str = "token", cpus: int = 2) -> Iterator[Head]:
     log = folder / "head.log"
     try:
         with running(command, env, log) as process:
-            port = wait_for_port(folder / "ray_current_cluster", process, log)
+            file = folder / "ray_current_cluster"  # written once everything runs
+            wait_for(lambda: file.exists() and file.read_text().strip(), process, log)
+            port = file.read_text().strip().rpartition(":")[2]
             yield Head(process=process, address=f"127.0.0.1:{port}", token=token)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,11 +78,7 @@ def running_node(head: Head, log: Path, *, cpus: int) -> Iterator[subprocess.Pop
         "--object-store-memory=100000000", "--dashboard-agent-listen-port=0",
     ]  # fmt: skip
     with running(command, env, log) as process:
-        deadline = time.monotonic() + 120
-        while "Ray runtime started" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        wait_for(lambda: "Ray runtime started" in log.read_text(), process, log)
         yield process
 
 
@@ -103,17 +102,3 @@ def kill_node(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def wait_for_port(file: Path, process: subprocess.Popen[bytes], log: Path) -> str:
-    """The port in the file that `ray start` writes once everything runs."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        if file.exists() and (port := file.read_text().strip().rpartition(":")[2]):
-            return port
-        try:
-            process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    raise AssertionError(f"no Ray came up:\n{log.read_text()}")

@@ -6,14 +6,14 @@ import math
 import random
 import signal
 import subprocess
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import command, make_trial, orchestrate
+from conftest import command, make_trial, orchestrate, wait_for
 
 from orchestrator.records import (
     STATUSES,
@@ -321,6 +321,10 @@ def test_by_command(tmp_path: Path) -> None:
         assert "Traceback" not in result.stderr
 
 
+def holds_studies(run: Path, count: int) -> bool:
+    return len(list(run.glob("trials/**/study.parquet"))) >= count
+
+
 @pytest.mark.slow
 def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
     source, run = tmp_path / "archive", tmp_path / "run"
@@ -336,9 +340,7 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         there = len(list(run.glob("trials/**/study.parquet"))) + chance.randint(1, 3)
-        while len(list(run.glob("trials/**/study.parquet"))) < there:
-            assert process.poll() is None, "ended before it was killed"
-            time.sleep(0.005)
+        wait_for(partial(holds_studies, run, there), process)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not (run / "sweep.yaml").exists(), "no run before all is there"

@@ -4,10 +4,10 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import command, orchestrate
+from conftest import command, orchestrate, wait_for
 from ray_nodes import environment, kill_node, running_head, running_node
 
 pytestmark = pytest.mark.slow
@@ -113,12 +113,7 @@ class Driver:
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """What it then comes to."""
-        deadline = time.monotonic() + PATIENCE
-        while not (answer := condition()):
-            assert self.process.poll() is None, f"ended early: {self.said.read_text()}"
-            assert time.monotonic() < deadline, f"waited in vain: {self.said.read_text()}"
-            time.sleep(0.02)
-        return answer
+        return wait_for(condition, self.process, self.said)
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said; nothing of it is left."""
@@ -133,10 +128,9 @@ class Driver:
         self.leaves_nothing(but=AGENTS)
 
     def leaves_nothing(self, but: tuple[str, ...] = ()) -> None:
-        deadline = time.monotonic() + GONE_WITHIN
         while left := {pid: title for pid, title in self.family().items() if title not in but}:
-            assert time.monotonic() < deadline, f"left behind: {left}"
-            time.sleep(0.1)
+            with suppress(ProcessLookupError), os.fdopen(os.pidfd_open(min(left))) as one:
+                assert select.select([one], [], [], GONE_WITHIN)[0], f"left behind: {left}"
 
 
 @contextmanager

@@ -172,7 +172,9 @@ class Late:
                 Path(__file__).with_name("late").touch(exist_ok=False)
             except FileExistsError:
                 return
-            time.sleep(4)
+            trained = Path(__file__).with_name("processes.txt")
+            while not trained.exists() or trained.read_text().count("\\n") < 40:
+                time.sleep(0.01)
 
 sys.meta_path.insert(0, Late())
 """
