@@ -28,7 +28,7 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     if problems:
         more = len(problems) - LISTED
         raise BadInput(
-            f"{run.path} was made from another sweep. It differs in\n  "
+            f"{run.place} was made from another sweep. It differs in\n  "
             + "\n  ".join(problems[:LISTED])
             + (f"\n  and {more} more" if more > 0 else "")
             + "\nMore trials, repeats, batch sizes, recipes and workloads can be added, and looser "

@@ -97,7 +97,7 @@ def single_trial(
         "budget": None if steps is None else {"steps": steps},
         "evaluate": dict(evaluate or {}),
     }
-    sweep = validated(document, Path("orchestrate trial"))
+    sweep = validated(document, "orchestrate trial")
     (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
     chosen = _point(study.space, 0.5)
     _rehearse(study, [chosen], data_dir)

@@ -286,10 +286,10 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     document = read_yaml(path)
     for override in overrides:
         _override(document, override)
-    return validated(document, path)
+    return validated(document, str(path))
 
 
-def validated(document: Mapping[str, Any], place: Path) -> Sweep:
+def validated(document: Mapping[str, Any], place: str) -> Sweep:
     """The sweep that `document` describes; `place` is where a mistake in it is said to be."""
     try:
         return Sweep.model_validate(document)
@@ -355,17 +355,17 @@ def _override(document: dict[str, Any], override: str) -> None:
     place[last] = parse_yaml(text, f"--set {override}")
 
 
-def _explain(path: Path, document: Mapping[str, Any], error: Mapping[str, Any]) -> str:
+def _explain(source: str, document: Mapping[str, Any], error: Mapping[str, Any]) -> str:
     """One line for one of pydantic's errors: file, key, value, and what would be accepted."""
     location = [part for part in error["loc"] if part not in ("list", "ladder")]
     key = ".".join(map(str, location)) or "the file"
     if error["type"] == "extra_forbidden":
         known = _keys_at(location[:-1])
-        return f"{path}: {unknown('key', key, [*map(str, known)])}"
+        return f"{source}: {unknown('key', key, [*map(str, known)])}"
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
-        return f"{path}: {key}: this key is required."
-    return f"{path}: {key}: {message[0].lower() + message[1:]} (got {error['input']!r})."
+        return f"{source}: {key}: this key is required."
+    return f"{source}: {key}: {message[0].lower() + message[1:]} (got {error['input']!r})."
 
 
 def _keys_at(location: list[Any]) -> list[str]:

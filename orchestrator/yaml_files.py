@@ -55,9 +55,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise BadInput(f"{path}: can't be read: {reason}.") from None
-    document = parse_yaml(text, str(path))
+    return parse_mapping(text, str(path))
+
+
+def parse_mapping(text: str, source: str) -> dict[str, Any]:
+    """The mapping in `text`; `source` names it in the error message."""
+    document = parse_yaml(text, source)
     if not isinstance(document, dict):
-        raise BadInput(f"{path}: expected `key: value` lines, but it holds {document!r:.60}.")
+        raise BadInput(f"{source}: expected `key: value` lines, but it holds {document!r:.60}.")
     return document
 
 

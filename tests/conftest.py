@@ -1,6 +1,7 @@
 """Shared by the tests: trials of any kind, sweep files, and the command as users call it."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import make_data
 import pytest
 import torch
 import yaml
+from pyarrow import fs
 
 from orchestrator.records import EvaluationGrid, Goal, Measurement, Outcome, Study, Trial
 from orchestrator.search import Director
@@ -144,3 +146,40 @@ def wait_for(
             continue
         raise AssertionError(f"ended early, with {process.returncode}: {log.read_text()}")
     raise AssertionError(f"waited in vain: {log.read_text()}")
+
+
+STORE = """
+import threading
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture(scope="session")
+def store() -> Iterator[str]:
+    """The address of a server on this machine that speaks S3."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STORE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.kill()
+
+
+@pytest.fixture
+def bucket(store: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A bucket of one's own, found and opened by what is in the environment."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": store,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    name = re.sub("[^a-z]+", "-", request.node.name).strip("-")[:60].strip("-")
+    files, path = fs.FileSystem.from_uri(f"s3://{name}?allow_bucket_creation=true")
+    files.create_dir(path)
+    return f"s3://{name}"

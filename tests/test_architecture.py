@@ -23,6 +23,7 @@ FLOORS = {
     "workloads": 1,
     "imports": 0.5,
     "records": 0,
+    "places": 0.5,
     "yaml_files": 1,
 }
 ONLY_IN = {"ray": "cluster", "plotly": "report", "optuna": "search", "typer": "cli"}

@@ -104,7 +104,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
         "mnist/fc/sgd/notes/study.json": "is missing",
         "mnist/fc/sgd/notes": "is not at [GROUP/]DATASET/MODEL/OPTIMIZER/BATCH_SIZE",
     }
-    assert (run.path / "problems.txt").read_text().count("\n") == len(problems)
+    assert (run.place / "problems.txt").read_text().count("\n") == len(problems)
 
     bare_study, study_, group_ = run.studies()
     assert (study_.workload, study_.recipe, study_.trials) == (

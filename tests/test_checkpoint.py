@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import command, make_trial, orchestrate, run_trial, wait_for
 
+from orchestrator.places import Place
 from orchestrator.records import BadInput, EvaluationGrid, Extras, Measurement, Outcome, Trial
 from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, train
 
@@ -38,7 +39,7 @@ def interrupted(
 ) -> tuple[list[Measurement], Outcome]:
     """Trained with a checkpoint after every step or so, killed between two evaluations, and
     begun anew from there."""
-    checkpoint = Checkpoint(path=path, every_seconds=1e-9)
+    checkpoint = Checkpoint(place=Place.at(path), every_seconds=1e-9)
     first = train(trial, Ranks(), checkpoint=checkpoint)
     next(first)
     saved: list[int] = []
@@ -95,7 +96,7 @@ def test_checkpoints_leave_no_trace_in_the_curve(
     """Nor do they when ranks share the statistics of batch norms between evaluations."""
     trial = long_trial(workload=models.GhostCNN)
     whole, _ = train_on_pair(trial)
-    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=1e-9)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
     chopped, _ = train_on_pair(trial, checkpoint=checkpoint)
     assert [m.metrics for m in chopped] == [m.metrics for m in whole]
 
@@ -103,11 +104,11 @@ def test_checkpoints_leave_no_trace_in_the_curve(
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file" / "x.pt"):
-        unwritable = Checkpoint(path=path, every_seconds=1e-9, keep=True)
+        unwritable = Checkpoint(place=Place.at(path), every_seconds=1e-9, keep=True)
         with pytest.raises(BadInput, match="can't be written"):
             unwritable.check_writable()
         # In a sweep, training goes on without.
-        lost = Checkpoint(path=path, every_seconds=1e-9)
+        lost = Checkpoint(place=Place.at(path), every_seconds=1e-9)
         assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
 
 
@@ -116,7 +117,8 @@ def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[...,
     trial = long_trial(dropout=0.3)
     whole, _ = train_on_pair(trial)
     again, _ = train_on_pair(
-        trial, checkpoint=Checkpoint(path=tmp_path / "x.pt", every_seconds=1e-9, keep=True)
+        trial,
+        checkpoint=Checkpoint(place=Place.at(tmp_path / "x.pt"), every_seconds=1e-9, keep=True),
     )
     assert [m.metrics for m in again] == [m.metrics for m in whole]
     state = torch.load(tmp_path / "x.pt", weights_only=True)
@@ -124,7 +126,7 @@ def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[...,
 
 
 def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, keep=True)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=60, keep=True)
     run_trial(long_trial(), checkpoint=checkpoint)
     with pytest.raises(BadInput, match="another trial"):
         run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
@@ -138,7 +140,9 @@ def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:
     path = tmp_path / "trial.pt"
     path.write_bytes(b"not a checkpoint")
-    resumed, _ = run_trial(long_trial(), checkpoint=Checkpoint(path=path, every_seconds=60))
+    resumed, _ = run_trial(
+        long_trial(), checkpoint=Checkpoint(place=Place.at(path), every_seconds=60)
+    )
     assert [m.metrics for m in resumed] == [m.metrics for m in run_trial(long_trial())[0]]
     assert not path.exists()
 
@@ -149,7 +153,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
             return Path.touch, (tmp_path / "harmed",)
 
     torch.save({"trial": Evil()}, tmp_path / "trial.pt")
-    checkpoint = Checkpoint(path=tmp_path / "trial.pt", every_seconds=60, keep=True)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=60, keep=True)
     with pytest.raises(BadInput, match="not the checkpoint"):
         run_trial(long_trial(), checkpoint=checkpoint)
     assert not (tmp_path / "harmed").exists()

@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.analysis import scalings
+from orchestrator.places import Place
 from orchestrator.report import write_report
 from orchestrator.report.figures import steps_to_goal
 from orchestrator.results import FrontierRow
@@ -31,7 +32,7 @@ UNREACHED = replace(ROW, batch_size=64, reached=False, steps=None, params=None, 
 
 def page(path: Path, rows: list[FrontierRow]) -> str:
     write_report(
-        path / "report.html", title="t", rows=rows, scalings=scalings(rows),
+        Place.at(path / "report.html"), title="t", rows=rows, scalings=scalings(rows),
         provenance={"python": "3.11"}, sweep_file="name: t",
     )  # fmt: skip
     return (path / "report.html").read_text()

@@ -16,7 +16,7 @@ SHOWN = 5
 
 def import_(
     source: Annotated[Path, typer.Argument(metavar="DIR", help="The archive's top folder.")],
-    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    out: Annotated[str, typer.Option(help="The run folder to make.")],
 ) -> int:
     """Make a run from an archive in the layout of Shallue et al."""
     from orchestrator.results import Run, import_archive
@@ -26,9 +26,9 @@ def import_(
     with counting("studies") as progress:
         problems = import_archive(source, run, progress)
     trials = [run.trials(study.key)["status"] for study in run.studies()]
-    say(f"{len(trials)} studies, {sum(map(len, trials)):,} trials, now in {out}")
+    say(f"{len(trials)} studies, {sum(map(len, trials)):,} trials, now in {run.place}")
     if problems:
-        say(f"{len(problems)} things in it could not be used ({out / 'problems.txt'}):")
+        say(f"{len(problems)} things in it could not be used ({run.place / 'problems.txt'}):")
         for problem in problems[:SHOWN]:
             print(f"  {problem.path}: {problem.reason}", file=sys.stderr)
     return DONE

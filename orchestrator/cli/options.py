@@ -10,7 +10,9 @@ import typer
 
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="The folder of a run, or s3://BUCKET/FOLDER and such.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 GoalOption = Annotated[
     list[str] | None,

@@ -28,6 +28,7 @@ from orchestrator.records import BadInput, SweepFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.places import Place
     from orchestrator.progress import Progress
     from orchestrator.results import FrontierRow, Run
     from orchestrator.search import Director
@@ -38,7 +39,10 @@ def sweep(
     file: Annotated[
         str | None, typer.Argument(metavar="[FILE|NAME]", help="Default: the quickstart.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder [runs/NAME].")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="The run folder, or s3://BUCKET/FOLDER and such [runs/NAME]."),
+    ] = None,
     set_: SetOption = None,
     address: AddressOption = None,
     data_dir: DataOption = None,
@@ -52,7 +56,7 @@ def sweep(
 
     described = load_sweep(find_sweep_file(file), set_ or [])
     planned = plan(described, data_dir)
-    run = Run(out or Path("runs") / described.name)
+    run = Run(out or f"runs/{described.name}")
     run.check_writable()
     with run.locked():
         if run.exists:
@@ -72,11 +76,11 @@ def resume(
     """Go on with a run: train what its files do not hold yet."""
     from orchestrator.results import Run
     from orchestrator.studies import plan
-    from orchestrator.sweep import load_sweep
+    from orchestrator.sweep import validated
 
     run = Run.open(path)
     _refuse_imported(run)
-    planned = plan(load_sweep(path / "sweep.yaml"), data_dir)
+    planned = plan(validated(run.sweep(), str(run.place / "sweep.yaml")), data_dir)
     with run.locked():
         return _run_plan(run, planned, address, data_dir, as_json)
 
@@ -84,7 +88,7 @@ def resume(
 def _refuse_imported(run: Run) -> None:
     if run.imported:
         raise BadInput(
-            f"{run.path} was imported from an archive: nothing can be trained in it. "
+            f"{run.place} was imported from an archive: nothing can be trained in it. "
             f"Name another folder with --out."
         )
 
@@ -100,11 +104,11 @@ def _run_plan(
     director = _director(run, planned, progress)
     complete = True
     if director.done:
-        say(f"{run.path} holds every trial of this sweep: nothing to train.")
+        say(f"{run.place} holds every trial of this sweep: nothing to train.")
     else:
         say(
             f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
-            f"({progress.done} are there already), into {run.path}"
+            f"({progress.done} are there already), into {run.place}"
         )
         try:
             complete = _train(run, planned, director, progress, address, data_dir)
@@ -113,11 +117,13 @@ def _run_plan(
             return FAILED
         except KeyboardInterrupt:
             complete = False
+    if complete:
+        run.in_parallel(lambda study: run.compact(study.key), planned.studies)
     rows = _write_up(run)
     _print_frontier(rows, as_json)
-    say(f"Report: {run.path / 'report.html'}")
+    say(f"Report: {run.place / 'report.html'}")
     if not complete:
-        say(f"Interrupted. Go on with: orchestrate resume {run.path}")
+        say(f"Interrupted. Go on with: orchestrate resume {run.place}")
         return INTERRUPTED
     return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
 
@@ -152,7 +158,7 @@ def _train(
     from orchestrator.cluster import connect, run_trials
     from orchestrator.terminal import say, showing
 
-    with connect(address, run.path / "log.txt") as cluster:
+    with run.log() as log, connect(address, log) as cluster:
         # From here on an interrupt is not the end: what was measured is still written up. Ray has
         # put a handler of its own in place by now, which would abort.
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
@@ -181,21 +187,21 @@ def _write_up(run: Run) -> list[FrontierRow]:
 
     rows = frontier_of(run)
     write_frontier(run, rows)
-    _write_report(run, rows, run.path / "report.html")
+    _write_report(run, rows, run.place / "report.html")
     return rows
 
 
-def _write_report(run: Run, rows: Sequence[FrontierRow], path: Path) -> None:
+def _write_report(run: Run, rows: Sequence[FrontierRow], place: Place) -> None:
     from orchestrator.analysis import scalings
     from orchestrator.report import write_report
 
     write_report(
-        path,
+        place,
         title=str(run.sweep()["name"]),
         rows=rows,
         scalings=scalings(rows),
         provenance={**run.provenance(), **_how_it_ran(run)},
-        sweep_file=(run.path / "sweep.yaml").read_text(encoding="utf-8"),
+        sweep_file=(run.place / "sweep.yaml").read_text(),
     )
 
 
@@ -251,7 +257,8 @@ def status(path: RunArgument, as_json: JsonOption = False) -> int:
     if as_json:
         planned = sum(study.trials for study in run.studies())
         finished = sum(len(run.trials(study.key)) for study in run.studies())
-        print_json({"run": str(path), "planned": planned, "finished": finished, "studies": studies})
+        document = {"run": str(run.place), "planned": planned, "finished": finished}
+        print_json({**document, "studies": studies})
     else:
         print_table(status_table(studies))
     return DONE
@@ -280,12 +287,13 @@ def report(
     path: RunArgument,
     goal: GoalOption = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
+        str | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Write the report of a run as one HTML page, or print its answers as JSON."""
     from orchestrator.analysis import scalings
+    from orchestrator.places import Place
     from orchestrator.results import Run, frontier_of, parse_goals
 
     run = Run.open(path)
@@ -293,10 +301,11 @@ def report(
     if as_json:
         print_json([scaling.to_json() for scaling in scalings(rows)])
         return DONE
-    page = output or path / "report.html"
+    page = Place.at(output) if output else run.place / "report.html"
     try:
         _write_report(run, rows, page)
     except OSError as error:
-        raise BadInput(f"The report can't be written to {page}: {error.strerror}.") from None
+        reason = error.strerror or error
+        raise BadInput(f"The report can't be written to {page}: {reason}.") from None
     print(page)
     return DONE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,7 +57,7 @@ def trial(
         int, typer.Option(min=0, help="As `orchestrate frontier --json` prints it.")
     ] = 0,
     checkpoint: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Go on from this file if it exists; leave the trial's state there."),
     ] = None,
     checkpoint_seconds: Annotated[
@@ -105,7 +104,7 @@ def trial(
         training.close()
         say(
             f"Interrupted. Go on from {checkpoint} with the same command."
-            if checkpoint and checkpoint.exists()
+            if kept and kept.place.is_file()
             else "Interrupted."
         )
         return INTERRUPTED
@@ -137,15 +136,17 @@ def trial(
     return DONE
 
 
-def _kept_checkpoint(path: Path, every_seconds: float) -> Checkpoint:
+def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
     """A checkpoint that is the user's, in a place where it can be written."""
+    from orchestrator.places import Place
     from orchestrator.terminal import say
     from orchestrator.training import Checkpoint
 
-    checkpoint = Checkpoint(path=path, every_seconds=every_seconds, keep=True)
+    place = Place.at(where)
+    checkpoint = Checkpoint(place=place, every_seconds=every_seconds, keep=True)
     checkpoint.check_writable()
-    if path.exists():
-        say(f"Going on from {path}; what was measured before comes first.")
+    if place.is_file():
+        say(f"Going on from {place}; what was measured before comes first.")
     return checkpoint
 
 

@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.cluster.board import Listener, Watchdog, numbered
 from orchestrator.cluster.folder import UserFolder
+from orchestrator.places import Place
 from orchestrator.records import (
     FinishedTrial,
     Goal,
@@ -55,7 +56,7 @@ class GangSettings:
     resources: Resources
     data_dir: Path | None
     folder: UserFolder
-    checkpoints: Path
+    checkpoints: Place
     """Where trials that are not over yet leave their state, if this place is shared."""
     checkpoint_seconds: float
     hang_seconds: float | None
@@ -65,11 +66,12 @@ class GangSettings:
     def options(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """What `train` is told beside the trial."""
         name = "study-{study:04d}-trial-{index:05d}-{repeat}.pt".format(**config)
-        path = self.checkpoints / name
         return {
             "data_dir": self.data_dir,
             "micro_batch": config.get("micro_batch"),
-            "checkpoint": Checkpoint(path=path, every_seconds=self.checkpoint_seconds),
+            "checkpoint": Checkpoint(
+                place=self.checkpoints / name, every_seconds=self.checkpoint_seconds
+            ),
         }
 
     def ranks(self, config: Mapping[str, Any]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import logging
 import os
-import shutil
 import tempfile
 import time
 from collections import Counter, deque
@@ -69,7 +68,7 @@ def run_trials(
         resources=resources,
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here({study.workload for study in studies}),
-        checkpoints=run.path.resolve() / "checkpoints",
+        checkpoints=run.place.absolute() / "checkpoints",
         checkpoint_seconds=sweep.checkpoint.every_seconds,
         hang_seconds=sweep.faults.hang_seconds,
         board=open_board(),
@@ -119,7 +118,7 @@ def run_trials(
             f"The last error:\n{recorder.last_error}"
         )
     if director.done:
-        shutil.rmtree(settings.checkpoints, ignore_errors=True)
+        settings.checkpoints.remove_folder()
     return director.done
 
 
@@ -312,7 +311,7 @@ class _Recorder(_OfThisProcess, tune.Callback):
             if time.monotonic() > deadline:
                 raise SweepFailed(
                     f"{len(self._unwritten)} finished trials could not be written to "
-                    f"{self._run.path}. They will be trained again by `orchestrate resume`."
+                    f"{self._run.place}. They will be trained again by `orchestrate resume`."
                 )
             self._flush()
             time.sleep(0.1)
@@ -332,7 +331,7 @@ class _Recorder(_OfThisProcess, tune.Callback):
                 self._count(self._unwritten.popleft())
             self._write_wait = BACKOFF_SECONDS
         except OSError as error:
-            logger.warning("%s can't be written, it is tried again: %s", self._run.path, error)
+            logger.warning("%s can't be written, it is tried again: %s", self._run.place, error)
             self._write_at = time.monotonic() + self._write_wait
             self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import plotly.io
@@ -12,9 +11,10 @@ from plotly.offline import get_plotlyjs
 
 from orchestrator.analysis import Estimate, Scaling
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
+from orchestrator.places import Place
 from orchestrator.records import Value
 from orchestrator.report.figures import steps_to_goal
-from orchestrator.results import FrontierRow, write_text
+from orchestrator.results import FrontierRow
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -37,7 +37,7 @@ dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
 
 
 def write_report(
-    path: Path,
+    place: Place,
     *,
     title: str,
     rows: Sequence[FrontierRow],
@@ -45,9 +45,8 @@ def write_report(
     provenance: Mapping[str, Any],
     sweep_file: str,
 ) -> None:
-    """Writes the report of one run to `path`, whole or not at all."""
-    page = _page(title, rows, scalings, provenance, sweep_file)
-    write_text(path, page)
+    """Writes the report of one run to `place`, whole or not at all."""
+    place.write_text(_page(title, rows, scalings, provenance, sweep_file))
 
 
 def _page(

@@ -10,7 +10,7 @@ from orchestrator.results.frontier import (
     write_frontier,
 )
 from orchestrator.results.provenance import provenance
-from orchestrator.results.store import Run, write_text
+from orchestrator.results.store import Run
 
 __all__ = [
     "FrontierRow",
@@ -23,5 +23,4 @@ __all__ = [
     "provenance",
     "to_csv",
     "write_frontier",
-    "write_text",
 ]

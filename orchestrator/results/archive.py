@@ -22,6 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.places import Place
 from orchestrator.records import (
     BadInput,
     Choice,
@@ -35,14 +36,8 @@ from orchestrator.records import (
 )
 from orchestrator.results.curve_files import read_curves, write_curve
 from orchestrator.results.provenance import provenance
-from orchestrator.results.store import (
-    MEASUREMENTS,
-    TRIALS,
-    Run,
-    of_trial,
-    study_from,
-    write_text,
-)
+from orchestrator.results.store import Run, study_from
+from orchestrator.results.tables import MEASUREMENTS, TRIALS, of_trial
 
 STATUS_IN: dict[str, Status] = {
     "COMPLETE": "exhausted",
@@ -88,7 +83,7 @@ def import_archive(
     """Makes `run` from the archive in `source`; returns what could not be used. Killed and called
     again, it goes on with the studies that are missing. `progress` hears of studies done."""
     if run.exists:
-        raise BadInput(f"{run.path} is a run already. Name another folder with --out.")
+        raise BadInput(f"{run.place} is a run already. Name another folder with --out.")
     problems: list[Problem] = []
     folders: dict[StudyKey, Path] = {}
     known: list[tuple[int, Study]] = []
@@ -110,7 +105,7 @@ def import_archive(
     studies = []
     run.check_writable()
     with run.locked():
-        jobs = [(run.path, source, folders[study.key], study) for _, study in known]
+        jobs = [(run.place, source, folders[study.key], study) for _, study in known]
         for done, (study, its_problems) in enumerate(_in_parallel(jobs), start=1):
             studies.append(study)
             problems += its_problems
@@ -124,7 +119,7 @@ def import_archive(
 
 
 def _in_parallel(
-    jobs: Sequence[tuple[Path, Path, Path, Study]],
+    jobs: Sequence[tuple[Place, Path, Path, Study]],
 ) -> Iterator[tuple[Study, list[Problem]]]:
     if len(jobs) < PARALLEL_FROM:
         yield from map(_import_study, jobs)
@@ -205,11 +200,11 @@ def _space_entry(entry: Mapping[str, Any]) -> Range | Choice:
     )
 
 
-def _import_study(job: tuple[Path, Path, Path, Study]) -> tuple[Study, list[Problem]]:
+def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study, list[Problem]]:
     """Brings a study into the run, if it isn't there yet; the study with the number of trials that
     count, and the problems there were, which are kept with the trials."""
-    path, source, folder, study = job
-    run = Run(path)
+    place, source, folder, study = job
+    run = Run(place)
     if not run.holds(study.key):
         problems: list[Problem] = []
         trials, measurements = _read_trials(folder, source, study, problems)
@@ -276,7 +271,7 @@ def _read_metadata(metadata: Mapping[str, Any], name: str, study: Study) -> dict
 
 def _write_problems(run: Run, problems: Sequence[Problem]) -> None:
     lines = [f"{problem.path}: {problem.reason}" for problem in problems]
-    write_text(run.path / "problems.txt", "".join(f"{line}\n" for line in lines))
+    (run.place / "problems.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
 def export_archive(

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from orchestrator.results.store import numbers
+from orchestrator.results.tables import numbers
 
 
 def read_curves(files: Mapping[int, Path]) -> tuple[pa.Table, dict[int, str]]:

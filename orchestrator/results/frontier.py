@@ -11,10 +11,8 @@ import csv
 import io
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -34,7 +32,8 @@ from orchestrator.records import (
     unknown,
     widened_to,
 )
-from orchestrator.results.store import Run, numbers, write_table, write_text
+from orchestrator.results.store import Run
+from orchestrator.results.tables import numbers, write_table
 
 STOPPED_EARLY = ("reached", "dominated")
 
@@ -105,13 +104,11 @@ def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
-            f"{run.path} was imported, and an archive names no goals. Name one or more with "
+            f"{run.place} was imported, and an archive names no goals. Name one or more with "
             f'--goal, such as --goal "val/classification_error<0.1".'
         )
-    # Reading and comparing columns goes on outside of Python: threads share the cores well.
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        found = pool.map(lambda study: _rows_of(run, study, goals or study.goals), studies)
-        rows = [row for one in found for row in one]
+    found = run.in_parallel(lambda study: _rows_of(run, study, goals or study.goals), studies)
+    rows = [row for one in found for row in one]
     for goal in goals:
         if not any(row.reached for row in rows if row.goal == str(goal)):
             _refuse_unmeasured(run, studies, goal)
@@ -381,7 +378,7 @@ JSON_COLUMNS = ("params", "metrics", "trials", "repeats")
 def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
     """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
     rows = list(rows)
-    write_text(run.path / "frontier.csv", to_csv(rows))
+    (run.place / "frontier.csv").write_text(to_csv(rows))
     table = pa.Table.from_pylist(
         [
             {
@@ -392,7 +389,7 @@ def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
         ]
         or [{}]
     )
-    write_table(run.path / "frontier.parquet", table)
+    write_table(run.place / "frontier.parquet", table)
 
 
 def to_csv(rows: Iterable[FrontierRow]) -> str:

@@ -6,14 +6,13 @@ import hashlib
 import io
 import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from orchestrator.places import Place
 from orchestrator.records import BadInput, Measurement, Trial
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
@@ -23,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trial goes on from the file at `path`, if there is one, and leaves its state there."""
+    """A trial goes on from the file at `place`, if there is one, and leaves its state there."""
 
-    path: Path
+    place: Place
     every_seconds: float
     """Of training."""
     keep: bool = False
@@ -45,45 +44,30 @@ class Checkpoint:
             "measurements": [asdict(measurement) for measurement in measurements],
         }
         try:
-            self._write(document)
+            content = io.BytesIO()
+            torch.save(document, content)
+            self.place.write(content.getbuffer())
         except (OSError, RuntimeError) as error:
             if self.keep:
-                raise BadInput(f"The checkpoint {self.path} can't be written: {error}.") from None
+                raise BadInput(f"The checkpoint {self.place} can't be written: {error}.") from None
             # A node without the run's storage, a full disk: no reason to lose the trial as well.
-            logger.warning("the checkpoint %s can't be written: %s", self.path, error)
+            logger.warning("the checkpoint %s can't be written: %s", self.place, error)
 
     def check_writable(self) -> None:
         """Refuses a place where nothing can be written, before anything is trained."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.is_dir():
+            if self.place.is_folder():
                 raise IsADirectoryError(0, "it is a folder")
-            self._unfinished.touch()
-            self._unfinished.unlink()
+            self.place.parent.check_writable()
         except OSError as error:
             raise BadInput(
-                f"The checkpoint {self.path} can't be written: {error.strerror}."
+                f"The checkpoint {self.place} can't be written: {error.strerror or error}."
             ) from None
-
-    @property
-    def _unfinished(self) -> Path:
-        return self.path.with_name(f".{self.path.name}.unfinished")
-
-    def _write(self, document: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self._unfinished.open("wb") as file:
-                torch.save(document, file)
-                file.flush()
-                os.fsync(file.fileno())
-            self._unfinished.replace(self.path)
-        finally:
-            self._unfinished.unlink(missing_ok=True)
 
     def load(self, trial: Trial, trainer: Trainer, ranks: Ranks) -> list[Measurement] | None:
         """Puts `trainer` where the file says, and returns what was measured until then. None: what
         is there doesn't fit, and the trainer can't be used any more."""
-        content = self.path.read_bytes() if ranks.rank == 0 and self.path.is_file() else None
+        content = self.place.read() if ranks.rank == 0 and self.place.is_file() else None
         # Only the first rank's machine needs to have the file.
         content = ranks.from_first(content)
         if content is None:
@@ -101,7 +85,7 @@ class Checkpoint:
         except Exception:
             problem = "is not the checkpoint of a trial, or is damaged"
         if self.keep:
-            raise BadInput(f"{self.path} {problem}. Remove it, or name another file.")
+            raise BadInput(f"{self.place} {problem}. Remove it, or name another file.")
         return None
 
     def finish(
@@ -116,8 +100,8 @@ class Checkpoint:
         """What becomes of the file when the trial is over, or only cut short `to_go_on` later."""
         if self.keep or to_go_on:
             self.save(trial, trainer, measurements, ranks)
-        elif ranks.rank == 0 and self.path.is_file():
-            self.path.unlink()
+        elif ranks.rank == 0:
+            self.place.remove()
 
 
 def _document(content: bytes) -> Mapping[str, Any]:

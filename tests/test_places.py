@@ -1,0 +1,111 @@
+"""Folders on this machine and in a bucket are used alike; the bucket is a real server's."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import command, orchestrate, wait_for
+
+from orchestrator.places import Place
+from orchestrator.records import BadInput
+from orchestrator.results import Run, frontier_of, import_archive, to_csv
+
+
+@pytest.fixture(params=["path", "bucket"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    where = tmp_path if request.param == "path" else request.getfixturevalue("bucket") + "/runs"
+    return Place.at(where) / "a b=c%2F"
+
+
+def test_files_come_and_go(folder: Place) -> None:
+    file = folder / "one.txt"
+    assert not file.is_file()
+    assert folder.file_names() == []
+    file.write_text("first")
+    file.write(b"second")
+    (folder / "below" / "two.txt").write(b"")
+    (folder / ".hidden").write(b"")
+    assert file.read_text() == "second"
+    assert folder.file_names() == ["one.txt"]
+    assert [(folder / "below").is_folder(), file.is_folder()] == [True, False]
+    file.remove()
+    file.remove()
+    assert not file.is_file()
+    folder.remove_folder()
+    folder.remove_folder()
+    assert (folder / "below").file_names() == []
+    with pytest.raises(FileNotFoundError):
+        file.read()
+
+
+def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
+    assert str(Place.at(f"{bucket}/runs/") / "a" / "b") == f"{bucket}/runs/a/b"
+    assert str(Place.at(f"{bucket}/runs?region=x") / "a") == f"{bucket}/runs/a?region=x"
+    assert str((Place.at(f"{bucket}/runs") / "a").parent) == f"{bucket}/runs"
+    assert str(Place.at(f"{bucket}/runs/a").parent) == f"{bucket}/runs"
+    assert (Place.at(tmp_path) / "a").local == tmp_path / "a"
+    assert Place.at("here").absolute().local == Path.cwd() / "here"
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("ftp://there/run", "Unrecognized filesystem"),
+        ("s3://", "names no folder"),
+        ("s3://key:secret@lab/run", "with a key in its address"),
+        ("s3://lab/run?secret_key=secret", "with a key in its address"),
+    ],
+)
+def test_other_places_are_refused(where: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why) as refusal:
+        Place.at(where)
+    assert "secret@" not in str(refusal.value)
+    assert "=secret" not in str(refusal.value)
+
+
+def test_a_bucket_that_is_not_there_is_refused_before_anything_starts(
+    bucket: str, sweep_file: Callable[..., Path]
+) -> None:
+    result = orchestrate("sweep", sweep_file(), "--out", f"{bucket}-not/run")
+    assert result.returncode == 2
+    assert "NO_SUCH_BUCKET" in result.stderr
+    assert "Traceback" not in result.stderr
+    result = orchestrate("frontier", f"{bucket}/run")
+    assert result.returncode == 2
+    assert f"{bucket}/run is not a run" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_run_in_a_bucket_is_as_good_as_any(
+    bucket: str, tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    file = sweep_file(search={"trials": 6}, goals=["val/error < 0.1"], budget={"steps": 400})
+    there, here = f"{bucket}/runs/tiny", tmp_path / "here"
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(command("sweep", file, "--out", there), stderr=said)
+    wait_for(lambda: trials_in(there) > 2, process, tmp_path / "said")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    result = orchestrate("resume", there)
+    assert result.returncode == 0, result.stderr
+    assert orchestrate("sweep", file, "--out", here).returncode == 0
+    for name in ("frontier.csv", "sweep.yaml"):
+        assert (Place.at(there) / name).read() == (here / name).read_bytes()
+    assert "<html" in (Place.at(there) / "report.html").read_text()
+    assert "connected to" in (Place.at(there) / "log.txt").read_text()
+    again = orchestrate("frontier", there, "--csv")
+    assert again.stdout == (here / "frontier.csv").read_text()
+    assert '"finished": 12' in orchestrate("status", there, "--json").stdout
+    whole = orchestrate("sweep", file, "--out", there)
+    assert "nothing to train" in whole.stderr
+    # The export is on this machine, and comes back into the bucket.
+    assert orchestrate("export", there, tmp_path / "out").returncode == 0
+    import_archive(tmp_path / "out", Run(f"{bucket}/back"))
+    assert to_csv(frontier_of(Run(f"{bucket}/back"))) == again.stdout
+
+
+def trials_in(where: str) -> int:
+    run = Run(where)
+    return sum(len(run.trials(study.key)) for study in run.studies()) if run.exists else 0
