@@ -1,10 +1,17 @@
 import math
+import multiprocessing
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from conftest import make_trial
 
+from orchestrator.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Range
 from orchestrator.results import Run
 
@@ -18,7 +25,8 @@ def finished(index: int, *losses: float, status: str = "exhausted") -> FinishedT
     return FinishedTrial(trial=make_trial(index=index), outcome=outcome, measurements=measurements)
 
 
-KEY = make_trial().study.key
+STUDY = make_trial().study
+KEY = STUDY.key
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -73,3 +81,128 @@ def test_studies_survive_the_way_to_disk(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"sweep\.yaml"):
         Run.open(tmp_path)
+
+
+def tables(run: Run) -> list[object]:
+    return [run.trials(KEY).to_pylist(), run.measurements(KEY).to_pylist(), run.metrics(KEY)]
+
+
+def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.write(finished(2, 2.0, math.nan, status="diverged"))
+    run.write(finished(0, 3.0, 1.0))
+    run.write(finished(1, status="failed"))
+    before, trials = tables(run), [*run.finished(STUDY)]
+    run.compact(KEY)
+    assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
+    assert str(tables(run)) == str(before)
+    assert str([*run.finished(STUDY)]) == str(trials)
+    assert run.curve(KEY, 0)["val/loss"].to_pylist() == [3.0, 1.0]
+    # The failed one is tried again, and more are added.
+    run.write(finished(1, 5.0))
+    run.write(finished(3, 4.0))
+    assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
+    before = tables(run)
+    run.compact(KEY)
+    assert str(tables(run)) == str(before)
+    assert run.trials(KEY)["status"].to_pylist() == 2 * ["exhausted"] + ["diverged", "exhausted"]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 2
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_putting_trials_together_may_end_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = 0
+
+    def or_killed(act: Callable[..., None]) -> Callable[..., None]:
+        def acting(*arguments: object) -> None:
+            nonlocal allowed
+            if allowed == 0:
+                raise Killed
+            allowed -= 1
+            act(*arguments)
+
+        return acting
+
+    for act in ("write", "remove"):
+        monkeypatch.setattr(Place, act, or_killed(getattr(Place, act)))
+    for acts in range(100):
+        run = Run(tmp_path / str(acts))
+        allowed = 1000
+        for index in range(3):
+            run.write(finished(index, 3.0 + index))
+        run.compact(KEY)
+        run.write(finished(1, 7.0, 8.0))
+        run.write(finished(4, 9.0))
+        before = tables(run)
+        allowed = acts
+        with suppress(Killed):
+            run.compact(KEY)
+        over = allowed > 0
+        assert str(tables(run)) == str(before), f"after {acts} acts"
+        allowed = 1000
+        run.compact(KEY)
+        assert str(tables(run)) == str(before)
+        assert {path.name for path in run.place.local.rglob("*.parquet")} == {"study.parquet"}
+        if over:
+            break
+    assert over
+    assert acts > 5
+
+
+def write_on(path: Path, said: Connection) -> None:
+    """Writes trial after trial, and says when one is written."""
+    run = Run(path)
+    for index in count(len(run.trials(KEY))):
+        run.write(finished(index, *(float(index + step) for step in range(1 + index % 50))))
+        said.send(index)
+        if index % 7 == 0:
+            run.compact(KEY)
+
+
+@pytest.mark.slow
+def test_what_was_said_to_be_written_is_there_after_any_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At random moments, and while it is being written and put together."""
+    run, chance, last = Run(tmp_path), random.Random(0), -1
+    # Forked off a process that has everything imported.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["test_store"])
+    for _ in range(60):
+        said, to_say = processes.Pipe(duplex=False)
+        process = processes.Process(target=write_on, args=(tmp_path, to_say))
+        process.start()
+        to_say.close()
+        for _ in range(chance.randint(1, 12)):
+            last = said.recv()
+        check(run, last)
+        process.join(chance.uniform(0, 0.02))
+        process.kill()
+        process.join()
+        with suppress(EOFError):
+            while True:
+                last = said.recv()
+        assert check(run, last) <= last + 2
+    assert last > 300
+
+
+def check(run: Run, said: int) -> int:
+    """How many trials there are: at least up to the one `said` to be written, each in full."""
+    trials = run.trials(KEY)["trial"].to_pylist()
+    assert said < len(trials)
+    assert trials == [*range(len(trials))]
+    values: dict[int, list[float]] = {}
+    if not trials:
+        return 0
+    measured = run.measurements(KEY)
+    for trial, value in zip(*(measured[n].to_pylist() for n in ("trial", "val/loss")), strict=True):
+        values.setdefault(trial, []).append(value)
+    for trial in trials:
+        assert values[trial] == [float(trial + step) for step in range(1 + trial % 50)]
+    return len(trials)
