@@ -340,6 +340,8 @@ class Study:
     trials: int
     """Points that do not diverge."""
     search: SearchPlan = SearchPlan()
+    train_size: int | None = None
+    """Examples in an epoch; None where that isn't known or there is no end to them."""
     repeats: int = 0
     """How often the best trial is run again, with other seeds."""
     inherit: float | None = None

@@ -121,6 +121,7 @@ def _studies_of(sweep: Sweep, name: str, workload: Workload, data_dir: Path | No
             recipe=recipe.name,
             optimizer=recipe.optimizer,
             batch_size=batch_size,
+            train_size=train_size,
             goals=goals,
             inherit=budget.inherit,
             budget_steps=budget.in_steps(batch_size, train_size),

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.progress import Progress, StudyProgress
-from orchestrator.results import FrontierRow
+from orchestrator.results import BestRow, FrontierRow
 
 PLAIN_INTERVAL_SECONDS = 30
 REFRESHES_PER_SECOND = 2
@@ -148,10 +148,41 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
             "" if row.resolution is None else f"{row.resolution:,}",
             "" if row.steps is None else f"{row.steps * row.batch_size:,}",
             "" if row.trial is None else str(row.trial),
-            Text(", ".join(f"{k} {_short(v)}" for k, v in (row.params or {}).items())),
+            _point(row.params),
             Text("; ".join(row.remarks())),
         )
     return table
+
+
+def best_table(rows: Sequence[BestRow]) -> Table:
+    """The best of every study as a person reads it."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Workload", "Recipe"):
+        table.add_column(heading)
+    for heading in ("Batch size", "Within", "Best", "At step", "Trial"):
+        table.add_column(heading, justify="right")
+    table.add_column("Metaparameters", overflow="fold")
+    table.add_column("Notes", style="yellow", overflow="fold")
+    for row in rows:
+        notes = [] if row.trained_enough else ["trained for less than that"]
+        if row.censored:
+            notes.append("trials were ended early, and could have come to better")
+        table.add_row(
+            Text(row.workload),
+            Text(row.recipe),
+            f"{row.batch_size:,}",
+            row.within or "its budget",
+            "not measured" if row.value is None else f"{row.value:.6g}",
+            "" if row.step is None else f"{row.step:,}",
+            "" if row.trial is None else str(row.trial),
+            _point(row.params),
+            Text("; ".join(notes)),
+        )
+    return table
+
+
+def _point(params: Mapping[str, object] | None) -> Text:
+    return Text(", ".join(f"{name} {_short(value)}" for name, value in (params or {}).items()))
 
 
 def _short(value: object) -> str:

@@ -1,11 +1,13 @@
 """The published layout, in and out; the published definition, written a second way in pandas."""
 
 import csv
+import itertools
 import json
 import math
 import random
 import signal
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +28,15 @@ from orchestrator.records import (
     Range,
     Study,
 )
-from orchestrator.results import Run, export_archive, frontier_of, import_archive, to_csv
+from orchestrator.results import (
+    Run,
+    Within,
+    best_of,
+    export_archive,
+    frontier_of,
+    import_archive,
+    to_csv,
+)
 from orchestrator.results.curve_files import read_curve
 
 SPACE = {
@@ -168,7 +178,7 @@ def random_archive(source: Path, chance: random.Random) -> None:
     """Ties, gaps, steps out of order or there twice, missing columns, every status."""
     for optimizer in ("sgd", "momentum"):
         for size in (1, 4):
-            study = write_study(source / f"data/model/{optimizer}/{size}")
+            study = write_study(source / f"mnist/model/{optimizer}/{size}")
             for number in range(chance.randint(0, 8)):
                 names = [
                     "step",
@@ -182,29 +192,38 @@ def random_archive(source: Path, chance: random.Random) -> None:
                 write_trial(study, number, "\n".join(lines) + "\n", status=status)
 
 
-def by_pandas(source: Path, goal: Goal) -> dict[tuple[str, int], tuple[int, int] | None]:
-    """Measurements of complete trials sorted by (step, trial): the first past the goal."""
-    found: dict[tuple[str, int], tuple[int, int] | None] = {}
+def sorted_by_pandas(
+    source: Path, first: int | None, last: Callable[[int], float]
+) -> dict[tuple[str, int], pd.DataFrame]:
+    """Per study the measurements of the first complete trials, up to the last step for its batch
+    size, sorted by (step, trial)."""
+    found: dict[tuple[str, int], pd.DataFrame] = {}
     for place in source.glob("*/*/*/*/study.json"):
-        frames = []
-        for metadata in place.parent.glob("*/metadata.json"):
-            if json.loads(metadata.read_text())["status"] == "COMPLETE":
-                frame = pd.read_csv(metadata.with_name("measurements.csv"))
-                frames.append(frame.assign(trial=int(metadata.parent.name)))
-        found[place.parts[-3], int(place.parts[-2])] = None
-        if not frames:
-            continue
-        table = pd.concat(frames).sort_values(["step", "trial"], kind="stable")
-        if goal.metric not in table:
-            continue
-        values = table[goal.metric].astype(float)
-        passed = table[values < goal.bound if goal.direction == "<" else values > goal.bound]
-        if len(passed):
-            found[place.parts[-3], int(place.parts[-2])] = (
-                int(passed.iloc[0]["step"]),
-                int(passed.iloc[0]["trial"]),
-            )
+        size, frames = int(place.parts[-2]), [pd.DataFrame({"step": [], "trial": []})]
+        for folder in sorted(place.parent.glob("*/"), key=lambda each: int(each.name)):
+            if json.loads((folder / "metadata.json").read_text())["status"] == "COMPLETE":
+                frame = pd.read_csv(folder / "measurements.csv")
+                frames.append(frame[frame["step"] <= last(size)].assign(trial=int(folder.name)))
+        table = pd.concat(frames[: None if first is None else first + 1]).astype(float)
+        found[place.parts[-3], size] = table.sort_values(["step", "trial"], kind="stable")
     return found
+
+
+def first_past(table: pd.DataFrame, goal: Goal) -> tuple[int, int] | None:
+    if goal.metric not in table:
+        return None
+    values = table[goal.metric]
+    passed = table[values < goal.bound if goal.direction == "<" else values > goal.bound]
+    return tuple(map(int, passed.iloc[0][["step", "trial"]])) if len(passed) else None  # type: ignore[return-value]
+
+
+QUESTIONS: list[tuple[int | None, str | None, Callable[[int], float]]] = [
+    (None, None, lambda size: math.inf),
+    (3, None, lambda size: math.inf),
+    (None, "steps=3", lambda size: 3),
+    (2, "examples=6", lambda size: math.ceil(6 / size)),
+    (None, "epochs=1e-4", lambda size: math.ceil(5.5 / size)),
+]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -212,15 +231,37 @@ def test_the_frontier_is_the_published_one(seed: int, tmp_path: Path) -> None:
     source, run = tmp_path / "archive", Run(tmp_path / "run")
     random_archive(source, random.Random(seed))
     import_archive(source, run)
-    for text in ("val/error < 0.2", "val/precision > 0.3", "val/error < 0.1"):
-        goal = Goal.parse(text)
-        rows = {(row.recipe, row.batch_size): row for row in frontier_of(run, [goal])}
-        found = {
-            key: None if row.steps is None or row.trial is None else (row.steps, row.trial)
-            for key, row in rows.items()
-        }
-        assert found == by_pandas(source, goal)
-        assert not any(row.censored for row in rows.values())
+    for first, text, last in QUESTIONS:
+        tables = sorted_by_pandas(source, first, last)
+        within = None if text is None else Within.parse(text)
+        for asked in ("val/error < 0.2", "val/precision > 0.3", "val/error < 0.1"):
+            goal = Goal.parse(asked)
+            for row in frontier_of(run, [goal], first=first, within=within):
+                theirs = first_past(tables[row.recipe, row.batch_size], goal)
+                assert theirs == (None if row.steps is None else (row.steps, row.trial))
+                assert not row.censored
+                assert row.trials_used <= (first or math.inf)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_is_what_pandas_finds(seed: int, tmp_path: Path) -> None:
+    source, run = tmp_path / "archive", Run(tmp_path / "run")
+    random_archive(source, random.Random(seed))
+    import_archive(source, run)
+    for (first, text, last), maximise in itertools.product(QUESTIONS, (False, True)):
+        tables = sorted_by_pandas(source, first, last)
+        within = None if text is None else Within.parse(text)
+        for row in best_of(run, "val/error", maximise=maximise, first=first, within=[within]):
+            table = tables[row.recipe, row.batch_size]
+            values = table.get("val/error", pd.Series(dtype=float)).dropna()
+            if values.empty:
+                assert (row.value, row.step, row.trial) == (None, None, None)
+                continue
+            best = values.max() if maximise else values.min()
+            theirs = table[table["val/error"] == best].iloc[0]
+            assert (row.value, row.step, row.trial) == (best, theirs["step"], theirs["trial"])
+            assert row.metrics["val/error"] == best
+            assert not row.censored
 
 
 def run_with_every_status(path: Path) -> Run:

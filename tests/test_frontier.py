@@ -20,7 +20,7 @@ from orchestrator.records import (
     Outcome,
     Status,
 )
-from orchestrator.results import Run, frontier_of, to_csv, write_frontier
+from orchestrator.results import Run, Within, best_of, frontier_of, to_csv, write_frontier
 
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
@@ -86,6 +86,42 @@ def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) 
         # Trial 0 stopped at step 20 and might have passed 0.1 before trial 1 did at 50.
         (50, 1, True),
     ]
+
+
+def test_what_comes_after_a_budget_is_left_out_and_censors_nothing(tmp_path: Path) -> None:
+    run = write_run(
+        tmp_path,
+        [("reached", [0.5, 0.3, 0.15]), ("exhausted", [0.5, 0.4, 0.4, 0.4, 0.4, 0.05])],
+        "val/error < 0.2",
+    )
+    found = {}
+    for text in ("steps=20", "steps=19", "examples=640"):
+        (row,) = frontier_of(run, within=Within.parse(text))
+        found[text] = (row.within, row.steps, row.censored)
+    assert found == {
+        "steps=20": ("steps=20", 20, False),
+        "steps=19": ("steps=19", None, False),
+        "examples=640": ("examples=640", 20, False),  # batch size 32
+    }
+    bests = best_of(
+        run, "val/error", within=[Within.parse("steps=20"), Within.parse("steps=30"), None]
+    )
+    assert [(row.value, row.step, row.trial, row.censored) for row in bests] == [
+        (0.15, 20, 0, False),
+        # Trial 0 might have been better yet at 30.
+        (0.15, 20, 0, True),
+        (0.05, 50, 1, True),
+    ]
+    assert [row.trained_enough for row in bests] == [True] * 3
+    assert not best_of(run, "val/error", within=[Within.parse("steps=51")])[0].trained_enough
+    with pytest.raises(BadInput, match="isn't known here"):
+        frontier_of(run, within=Within.parse("epochs=1"))
+
+
+@pytest.mark.parametrize("text", ["", "10", "steps", "steps=", "steps=-1", "hours=3", "epochs=inf"])
+def test_other_budgets_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="epochs=NUMBER"):
+        Within.parse(text)
 
 
 def test_a_trial_cut_just_before_the_winning_step_censors_nothing(tmp_path: Path) -> None:

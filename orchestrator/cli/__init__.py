@@ -32,6 +32,7 @@ for command in (
     runs.resume,
     runs.status,
     runs.frontier,
+    runs.best,
     runs.report,
     trial.trial,
     registries.workloads,

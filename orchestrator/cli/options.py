@@ -14,9 +14,14 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The folder of a run, or s3://BUCKET/FOLDER and such.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print as CSV.")]
 GoalOption = Annotated[
     list[str] | None,
     typer.Option("--goal", help="METRIC<VALUE; may be given again. Default: the sweep's."),
+]
+TrialsOption = Annotated[
+    int | None,
+    typer.Option("--trials", min=1, help="Only the first so many that count, of each study."),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be given again.")

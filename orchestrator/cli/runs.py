@@ -16,11 +16,13 @@ from orchestrator.cli.options import (
     GOAL_UNREACHED,
     INTERRUPTED,
     AddressOption,
+    CsvOption,
     DataOption,
     GoalOption,
     JsonOption,
     RunArgument,
     SetOption,
+    TrialsOption,
     print_json,
 )
 from orchestrator.records import BadInput, SweepFailed
@@ -267,20 +269,63 @@ def status(path: RunArgument, as_json: JsonOption = False) -> int:
 def frontier(
     path: RunArgument,
     goal: GoalOption = None,
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="UNIT=N", help="Within so many steps, examples or epochs."),
+    ] = None,
+    trials: TrialsOption = None,
     as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print as CSV.")] = False,
+    as_csv: CsvOption = False,
 ) -> int:
     """The fewest steps to goal of every study, and the trial that needed them."""
-    from orchestrator.results import Run, frontier_of, parse_goals, to_csv
+    from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 
-    if as_json and as_csv:
-        raise BadInput("Give --json or --csv, not both.")
-    rows = frontier_of(Run.open(path), parse_goals(goal or []))
+    _refuse_both(as_json, as_csv)
+    budget = None if within is None else Within.parse(within)
+    rows = frontier_of(Run.open(path), parse_goals(goal or []), first=trials, within=budget)
     if as_csv:
         print(to_csv(rows), end="")
     else:
         _print_frontier(rows, as_json)
     return DONE
+
+
+def best(
+    path: RunArgument,
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Such as val/error.")],
+    maximise: Annotated[bool, typer.Option("--maximise", help="The highest is best.")] = False,
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="UNIT=N",
+            help="Within so many steps, examples or epochs; may be given again [all there is].",
+        ),
+    ] = None,
+    trials: TrialsOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> int:
+    """The best value of a metric in every study, and the trial that came to it."""
+    from orchestrator.results import Run, Within, best_of, best_to_csv
+    from orchestrator.terminal import best_table, print_table
+
+    _refuse_both(as_json, as_csv)
+    budgets = [Within.parse(text) for text in within or []]
+    rows = best_of(
+        Run.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
+    )
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    elif as_csv:
+        print(best_to_csv(rows), end="")
+    else:
+        print_table(best_table(rows))
+    return DONE
+
+
+def _refuse_both(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise BadInput("Give --json or --csv, not both.")
 
 
 def report(

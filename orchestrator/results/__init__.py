@@ -1,20 +1,21 @@
 """What a run keeps on disk, and the frontier read from it."""
 
 from orchestrator.results.archive import export_archive, import_archive
-from orchestrator.results.frontier import (
-    FrontierRow,
-    frontier_of,
-    median_interval,
-    parse_goals,
-    to_csv,
-    write_frontier,
-)
+from orchestrator.results.best import BestRow, best_of
+from orchestrator.results.counting import Within
+from orchestrator.results.frontier import FrontierRow, frontier_of, parse_goals
+from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.provenance import provenance
+from orchestrator.results.repeats import median_interval
 from orchestrator.results.store import Run
 
 __all__ = [
+    "BestRow",
     "FrontierRow",
     "Run",
+    "Within",
+    "best_of",
+    "best_to_csv",
     "export_archive",
     "frontier_of",
     "import_archive",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +57,9 @@ SCALES: dict[str, Scale] = {
     "LOG_SCALE": "log",
     "REVERSE_LOG_SCALE": "reverse_log",
 }
+
+TRAIN_SIZES = {"mnist": 55_000, "fashion_mnist": 55_000, "cifar_10": 45_000}
+"""Examples in an epoch, by the names of the published data sets; `mnist_N` has N."""
 
 OURS = "orchestrate"
 """The key of our own record in their JSON."""
@@ -184,9 +188,15 @@ def _read_study(folder: Path, source: Path, problems: list[Problem]) -> tuple[in
         grid=EvaluationGrid(spacing=0, min_gap=1),
         space=space,
         trials=0,
+        train_size=_train_size(workload[-2]),
         stop_at_goal=bool(described.get("early_stopping")),
         stop_dominated=False,
     )
+
+
+def _train_size(dataset: str) -> int | None:
+    subset = re.fullmatch(r"mnist_(\d+)", dataset)
+    return int(subset[1]) if subset else TRAIN_SIZES.get(dataset)
 
 
 def _space_entry(entry: Mapping[str, Any]) -> Range | Choice:

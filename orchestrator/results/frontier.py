@@ -7,50 +7,24 @@ that could change the answer, the answer is `censored`, never a false one.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from orchestrator.records import (
-    BadInput,
-    Goal,
-    Range,
-    Study,
-    StudyKey,
-    Value,
-    near_bounds,
-    unknown,
-    widened_to,
-)
+from orchestrator.records import BadInput, Goal, Study, StudyKey, Value, unknown
+from orchestrator.results.counting import Counted, Within, columns
+from orchestrator.results.remarks import inherited_too_little, near_ends, of_study
+from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run
-from orchestrator.results.tables import numbers, write_table
-
-STOPPED_EARLY = ("reached", "dominated")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repeats:
-    """The winner's point, run again with other seeds: free of the luck that made it the winner."""
-
-    count: int
-    reached: int
-    median: float | None
-    """Steps to goal; None where half of them or more did not reach it."""
-    low: int | None
-    high: int | None
-    """Order statistics between which the true median lies ..."""
-    confidence: float
-    """... with this probability, whatever the distribution."""
+from orchestrator.results.tables import numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +36,8 @@ class FrontierRow:
     optimizer: str
     batch_size: int
     goal: str
+    within: str | None
+    """The budget that was granted, if not each study's own."""
     reached: bool
     censored: bool
     """Trials that stopped early could have changed this answer."""
@@ -77,9 +53,15 @@ class FrontierRow:
     """The winner's training time up to that step."""
     trials: Mapping[str, int]
     """Finished trials by status."""
+    trials_used: int
+    """Those that count, of which the best was taken."""
     repeats: Repeats | None = None
     """How the winner did with other seeds."""
     warnings: tuple[str, ...]
+
+    @property
+    def key(self) -> StudyKey:
+        return StudyKey(workload=self.workload, recipe=self.recipe, batch_size=self.batch_size)
 
     def remarks(self) -> list[str]:
         """What a reader of its steps should know besides, in words."""
@@ -96,97 +78,106 @@ class FrontierRow:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it: no NaN."""
-        return asdict(replace(self, metrics={k: v for k, v in self.metrics.items() if _finite(v)}))
+        return asdict(
+            replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
+        )
 
 
-def frontier_of(run: Run, goals: Sequence[Goal] = ()) -> list[FrontierRow]:
-    """The frontier of every study of `run`, for `goals` or else for each study's own."""
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    goals: tuple[Goal, ...]
+    """Or else each study's own."""
+    first: int | None
+    within: Within | None
+
+
+def frontier_of(
+    run: Run,
+    goals: Sequence[Goal] = (),
+    *,
+    first: int | None = None,
+    within: Within | None = None,
+) -> list[FrontierRow]:
+    """The frontier of every study of `run`, for `goals` or else for each study's own; of the
+    `first` trials that count, or all; `within` a budget, or each study's."""
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
             f"{run.place} was imported, and an archive names no goals. Name one or more with "
             f'--goal, such as --goal "val/classification_error<0.1".'
         )
-    found = run.in_parallel(lambda study: _rows_of(run, study, goals or study.goals), studies)
-    rows = [row for one in found for row in one]
+    question = _Question(goals=tuple(goals), first=first, within=within)
+    rows = [
+        row for some in run.in_parallel(partial(_rows_of, run, question), studies) for row in some
+    ]
     for goal in goals:
         if not any(row.reached for row in rows if row.goal == str(goal)):
-            _refuse_unmeasured(run, studies, goal)
-    return rows if goals else _with_lifted(studies, rows)
-
-
-def _refuse_unmeasured(run: Run, studies: Iterable[Study], goal: Goal) -> None:
-    """Tells of a metric that is nowhere in a run which has others."""
-    measured = {name for study in studies for name in run.metrics(study.key)}
-    if measured and goal.metric not in measured:
-        raise unknown("metric", goal.metric, measured)
-
-
-def _rows_of(run: Run, study: Study, goals: Sequence[Goal]) -> list[FrontierRow]:
-    trials = run.trials(study.key)
-    measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    repeats = run.repeats.measurements(study.key) if study.repeats else None
-    return [_row(run, study, goal, trials, measurements, repeats) for goal in goals]
-
-
-def _with_lifted(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
-    """The rows, those marked whose budget from a smaller batch size turned out to be too short."""
+            refuse_unmeasured(run, studies, goal.metric)
+    if question != _Question(goals=(), first=None, within=None):
+        return rows
     steps: dict[StudyKey, list[int | None]] = {}
     for row in rows:
-        steps.setdefault(_key(row), []).append(row.steps)
-    marks: dict[StudyKey, str] = {}
-    for study in studies:
-        smaller = [
-            key
-            for key in steps
-            if (key.workload, key.recipe) == (study.workload, study.recipe)
-            and key.batch_size < study.batch_size
-        ]
-        if study.inherit is None or not smaller:
-            continue
-        there, here = steps[max(smaller)], steps[study.key]
-        if None in there:
-            continue
-        limit = math.ceil(study.inherit * max(step for step in there if step is not None))
-        if limit < study.budget_steps and any(step is None or step > limit for step in here):
-            marks[study.key] = (
-                f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"
-                f", were too few: trials went on to the whole budget"
-            )
+        steps.setdefault(row.key, []).append(row.steps)
+    marks = inherited_too_little(studies, steps)
     return [
-        replace(row, warnings=(*row.warnings, marks[_key(row)])) if _key(row) in marks else row
+        replace(row, warnings=(*row.warnings, marks[row.key])) if row.key in marks else row
         for row in rows
     ]
 
 
-def _key(row: FrontierRow) -> StudyKey:
-    return StudyKey(workload=row.workload, recipe=row.recipe, batch_size=row.batch_size)
+def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
+    """Tells of a metric that is nowhere in a run which has others."""
+    found = run.in_parallel(lambda study: run.metrics(study.key), studies)
+    measured = {name for names in found for name in names}
+    if measured and metric not in measured:
+        raise unknown("metric", metric, measured)
+
+
+def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
+    goals = question.goals or study.goals
+    trials = run.trials(study.key)
+    measurements = run.measurements(study.key, {goal.metric for goal in goals})
+    repeats = run.repeats.measurements(study.key) if study.repeats else None
+    return [_row(run, question, study, goal, trials, measurements, repeats) for goal in goals]
 
 
 def _row(
     run: Run,
+    question: _Question,
     study: Study,
     goal: Goal,
     trials: pa.Table,
     measurements: pa.Table,
     repeats: pa.Table | None,
 ) -> FrontierRow:
-    counted = _counted(trials)
-    trial, step, value = _columns(measurements, goal.metric)
+    last = question.within.steps(study) if question.within else None
+    trial, step, value = columns(measurements, goal.metric)
     with np.errstate(invalid="ignore"):
         passed = value < goal.bound if goal.direction == "<" else value > goal.bound
+    if last is not None:
+        passed &= step <= last
     places = np.flatnonzero(passed)
-    places = places[np.isin(trial[places], [*counted])]
-    firsts = _first_steps(trial[places], step[places])
+    counted = Counted(study, trials)
+    firsts = _first_steps(counted, trial[places], step[places])
+    if question.first is not None:
+        counted.only_first(question.first, firsts)
+        firsts = [one for one in firsts if one[1] in counted.places]
     best = firsts[0] if firsts else None
+    there = {index for _, index in firsts}
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
         optimizer=study.optimizer,
         batch_size=study.batch_size,
         goal=str(goal),
+        within=None if question.within is None else str(question.within),
         reached=best is not None,
-        censored=_censored(study, trials, counted, {index for _, index in firsts}, best),
+        censored=any(
+            index not in there
+            and (last is None or upcoming <= last)
+            and (best is None or (upcoming, index) < best)
+            for upcoming, index in counted.next_steps()
+        ),
         steps=None,
         resolution=None,
         trial=None,
@@ -195,54 +186,33 @@ def _row(
         metrics={},
         seconds=None,
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
-        warnings=_warnings(study, goal, trials, None if best else value),
+        trials_used=len(counted.places),
+        warnings=of_study(study, trials),
     )
     if best is None:
-        return row
+        kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
+        return replace(row, warnings=row.warnings + _best_short_of(goal, value[kept]))
     earlier = step[(trial == best[1]) & (step < best[0])]
-    winner = trials.slice(counted[best[1]], 1).to_pylist()[0]
-    curve = run.curve(study.key, best[1])
-    here = np.flatnonzero(numbers(curve["step"]) == best[0]).tolist()
-    measurement = next(
-        row
-        for row in (curve.slice(place, 1).to_pylist()[0] for place in here)
-        if row[goal.metric] is not None and goal.passed(row[goal.metric])
-    )
-    params = json.loads(winner["params"])
+    winner = trials.slice(counted.places[best[1]], 1).to_pylist()[0]
+    measurement = measurement_at(run.curve(study.key, best[1]), best[0], goal.metric, goal.passed)
     return replace(
         row,
         steps=best[0],
         resolution=best[0] - int(earlier.max(initial=0)),
         trial=best[1],
         seed=winner["seed"],
-        params=params,
-        metrics={
-            name: number
-            for name, number in measurement.items()
-            if "/" in name and number is not None
-        },
+        params=json.loads(winner["params"]),
+        metrics=metrics_of(measurement),
         seconds=measurement["seconds"],
-        repeats=_repeats(goal, best[1], repeats) if repeats is not None else None,
-        warnings=row.warnings + _at_bounds(study, trials, firsts),
+        repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
+        warnings=row.warnings + near_ends(study, trials, firsts),
     )
 
 
-def _counted(trials: pa.Table) -> dict[int, int]:
-    """The trials that count, and their places in the table."""
-    published = None
-    if "archive_status" in trials.column_names:
-        published = trials["archive_status"].to_pylist()
-    return {
-        index: place
-        for place, (index, status) in enumerate(
-            zip(trials["trial"].to_pylist(), trials["status"].to_pylist(), strict=True)
-        )
-        if status != "failed" and (published is None or published[place] in (None, "COMPLETE"))
-    }
-
-
-def _first_steps(trial: NDArray[np.int64], step: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """(steps, index) of the trials that passed a goal, best first; from where they had."""
+def _first_steps(
+    counted: Counted, trial: NDArray[np.int64], step: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """(steps, index) of the trials that count and passed a goal, best first; from where all had."""
     if not len(trial):
         return []
     # Runs of one trial, which a trial may have several of; sorting all would take far longer.
@@ -250,172 +220,30 @@ def _first_steps(trial: NDArray[np.int64], step: NDArray[np.int64]) -> list[tupl
     lowest = np.minimum.reduceat(step, starts)
     firsts: dict[int, int] = {}
     for index, at in zip(trial[starts].tolist(), lowest.tolist(), strict=True):
-        firsts[index] = min(at, firsts.get(index, at))
+        if index in counted.places:
+            firsts[index] = min(at, firsts.get(index, at))
     return sorted((at, index) for index, at in firsts.items())
 
 
-def _repeats(goal: Goal, winner: int, repeats: pa.Table) -> Repeats | None:
-    ours = repeats.filter(pc.equal(repeats["trial"], winner)) if len(repeats) else repeats
-    if not len(ours):
-        return None
-    _, step, value = _columns(ours, goal.metric)
-    number = numbers(ours["repeat"])
-    steps = sorted(
-        min(
-            (int(s) for s, v in zip(step[mine], value[mine], strict=True) if goal.passed(v)),
-            default=math.inf,
-        )
-        for mine in (number == repeat for repeat in np.unique(number))
-    )
-    low, high, confidence = median_interval(len(steps))
-    median = (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
-    return Repeats(
-        count=len(steps),
-        reached=sum(map(math.isfinite, steps)),
-        median=median if math.isfinite(median) else None,
-        low=int(steps[low]) if math.isfinite(steps[low]) else None,
-        high=int(steps[high]) if math.isfinite(steps[high]) else None,
-        confidence=confidence,
-    )
+def measurement_at(
+    curve: pa.Table, step: int, metric: str, wanted: Callable[[float | None], bool]
+) -> dict[str, Any]:
+    """The one at `step` whose value is wanted; a published trial may have several."""
+    here = np.flatnonzero(numbers(curve["step"]) == step).tolist()
+    rows: Iterator[dict[str, Any]] = (curve.slice(place, 1).to_pylist()[0] for place in here)
+    return next(row for row in rows if wanted(row[metric]))
 
 
-def median_interval(count: int) -> tuple[int, int, float]:
-    """Which of `count` ordered draws enclose the median of their distribution, and how surely: the
-    narrowest pair with at least 90 %, else the outermost."""
-    best = (0, count - 1, 1 - 2 * 0.5**count)
-    below = 0.5**count
-    for place in range(1, count // 2):
-        below += math.comb(count, place) * 0.5**count
-        if 1 - 2 * below < 0.9:
-            break
-        best = (place, count - 1 - place, 1 - 2 * below)
-    return best
+def metrics_of(measurement: Mapping[str, Any]) -> dict[str, float]:
+    return {k: v for k, v in measurement.items() if "/" in k and v is not None}
 
 
-def _at_bounds(
-    study: Study, trials: pa.Table, firsts: Sequence[tuple[int, int]]
-) -> tuple[str, ...]:
-    """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
-    early, the median of the best three, which a single lucky one can't move."""
-    params = dict(zip(trials["trial"].to_pylist(), trials["params"].to_pylist(), strict=True))
-    space = study.space
-    if study.search.extend:
-        space = widened_to(space, map(json.loads, params.values()))
-    warnings = [
-        f"{name} was widened to {entry.low:g} ... {entry.high:g}"
-        for name, entry in space.items()
-        if isinstance(entry, Range) and entry != study.space[name]
-    ]
-    count = 1 if study.stop_dominated else 3
-    best = [json.loads(params[index]) for _, index in firsts[:count]]
-    typical = {
-        name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
-        for name in best[0]
-        if isinstance(space.get(name), Range) and all(name in point for point in best)
-    }
-    for name, side in near_bounds(space, typical):
-        entry = space[name]
-        assert isinstance(entry, Range)
-        end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
-        warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
-    return tuple(warnings)
-
-
-def _columns(
-    measurements: pa.Table, metric: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
-    if metric not in measurements.column_names:
-        return trial, step, np.full(len(trial), math.nan)
-    return trial, step, numbers(measurements[metric])
-
-
-def _censored(
-    study: Study,
-    trials: pa.Table,
-    counted: Mapping[int, int],
-    crossed: set[int],
-    best: tuple[int, int] | None,
-) -> bool:
-    """Whether a trial that stopped early could have passed the goal before the winner did."""
-    statuses, steps = trials["status"].to_pylist(), trials["steps"].to_pylist()
-    for index, place in counted.items():
-        if statuses[place] not in STOPPED_EARLY or index in crossed:
-            continue
-        upcoming = study.following(steps[place])
-        if upcoming > steps[place] and (best is None or (upcoming, index) < best):
-            return True
-    return False
-
-
-def _warnings(
-    study: Study, goal: Goal, trials: pa.Table, values_if_unreached: NDArray[np.float64] | None
-) -> tuple[str, ...]:
-    warnings = []
-    statuses = trials["status"].to_pylist()
-    if len(statuses) < study.trials:
-        warnings.append(f"{len(statuses)} of {study.trials} trials have finished")
-    lasting = len(statuses) - statuses.count("diverged")
-    if lasting < study.trials and len(statuses) >= study.launches:
-        warnings.append(
-            f"only {lasting} of {study.trials} points did not diverge in {len(statuses)} launches"
-        )
-    if failed := statuses.count("failed"):
-        error = trials["error"][statuses.index("failed")].as_py()
-        last = error.strip().splitlines()[-1] if error else "no reason given"
-        warnings.append(f"{failed} of {study.trials} trials failed: {last}")
-    if values_if_unreached is not None:
-        finite = values_if_unreached[np.isfinite(values_if_unreached)]
-        if len(finite):
-            best = finite.min() if goal.direction == "<" else finite.max()
-            warnings.append(f"no trial passed {goal}; the best measured is {best:.6g}")
-    return tuple(warnings)
-
-
-JSON_COLUMNS = ("params", "metrics", "trials", "repeats")
-
-
-def write_frontier(run: Run, rows: Iterable[FrontierRow]) -> None:
-    """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
-    rows = list(rows)
-    (run.place / "frontier.csv").write_text(to_csv(rows))
-    table = pa.Table.from_pylist(
-        [
-            {
-                **row.to_json(),
-                **{k: json.dumps(row.to_json()[k]) for k in JSON_COLUMNS},
-            }
-            for row in rows
-        ]
-        or [{}]
-    )
-    write_table(run.place / "frontier.parquet", table)
-
-
-def to_csv(rows: Iterable[FrontierRow]) -> str:
-    """No durations and no counts by status: both are decided by the clock."""
-    columns = [
-        "workload", "recipe", "optimizer", "batch_size", "goal", "reached", "censored",
-        "steps", "resolution", "trial", "seed", "params",
-    ]  # fmt: skip
-    rows = list(rows)
-    metrics = sorted({name for row in rows for name in row.metrics})
-    repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*columns, *(f"repeats_{name}" for name in repeated), *metrics])
-    for row in rows:
-        fields = {**asdict(row), "params": "" if row.params is None else json.dumps(row.params)}
-        writer.writerow(
-            [*("" if fields[c] is None else fields[c] for c in columns)]
-            + [_cell(getattr(row.repeats, name, None)) for name in repeated]
-            + [repr(row.metrics[name]) if name in row.metrics else "" for name in metrics]
-        )
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    return "" if value is None else value
+def _best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return ()
+    best = finite.min() if goal.direction == "<" else finite.max()
+    return (f"no trial passed {goal}; the best measured is {best:.6g}",)
 
 
 def parse_goals(texts: Iterable[str]) -> list[Goal]:
@@ -424,7 +252,3 @@ def parse_goals(texts: Iterable[str]) -> list[Goal]:
     if len(set(goals)) < len(goals):
         raise BadInput("The same goal is given twice.")
     return goals
-
-
-def _finite(value: float) -> bool:
-    return math.isfinite(value)

@@ -1,0 +1,130 @@
+"""The best that every study came to in one metric, within a budget.
+
+Unlike steps to goal it rewards training on, so it can be asked only of studies whose trials were
+not ended early: where they were, it is `censored`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from orchestrator.records import Study, Value
+from orchestrator.results.counting import Counted, Within, columns
+from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
+from orchestrator.results.store import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestRow:
+    """The answer of one study within one budget. Without any its fields are None."""
+
+    workload: str
+    recipe: str
+    optimizer: str
+    batch_size: int
+    metric: str
+    within: str | None
+    """None: each study's own budget."""
+    trained_enough: bool
+    """Whether the study's budget is as large as that."""
+    censored: bool
+    """Trials that stopped early could have changed this answer."""
+    value: float | None
+    step: int | None
+    """The first at which it had that value."""
+    trial: int | None
+    seed: int | None
+    params: Mapping[str, Value] | None
+    metrics: Mapping[str, float]
+    """All of that measurement's."""
+    trials_used: int
+    """Those that count, of which the best was taken."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON has it: no NaN."""
+        return asdict(
+            replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
+        )
+
+
+def best_of(
+    run: Run,
+    metric: str,
+    *,
+    maximise: bool = False,
+    first: int | None = None,
+    within: Sequence[Within | None] = (None,),
+) -> list[BestRow]:
+    """The best of every study of `run`, for each budget; of the `first` trials that count, or all.
+    Of equal ones the one with the fewest steps, then with the lowest index."""
+    studies = run.studies()
+    work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
+    rows = [row for some in run.in_parallel(work, studies) for row in some]
+    if all(row.value is None for row in rows):
+        refuse_unmeasured(run, studies, metric)
+    return rows
+
+
+def _rows_of(
+    run: Run,
+    metric: str,
+    sign: float,
+    first: int | None,
+    within: Sequence[Within | None],
+    study: Study,
+) -> list[BestRow]:
+    trials = run.trials(study.key)
+    counted = Counted(study, trials)
+    if first is not None:
+        counted.only_first(first, ())
+    trial, step, value = columns(run.measurements(study.key, {metric}), metric)
+    usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
+    trial, step, value = trial[usable], step[usable], sign * value[usable]
+    budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
+    rows = []
+    for asked in within:
+        last = budget if asked is None else asked.steps(study)
+        row = BestRow(
+            workload=study.workload,
+            recipe=study.recipe,
+            optimizer=study.optimizer,
+            batch_size=study.batch_size,
+            metric=metric,
+            within=None if asked is None else str(asked),
+            trained_enough=budget >= last,
+            censored=any(upcoming <= last for upcoming, _ in counted.next_steps()),
+            value=None,
+            step=None,
+            trial=None,
+            seed=None,
+            params=None,
+            metrics={},
+            trials_used=len(counted.places),
+        )
+        granted = np.full(len(step), True) if asked is None else step <= last
+        if granted.any():
+            lowest = value[granted].min()
+            places = np.flatnonzero(granted & (value == lowest))
+            at, index = min(zip(step[places].tolist(), trial[places].tolist(), strict=True))
+            best = float(sign * lowest)
+            winner = trials.slice(counted.places[index], 1).to_pylist()[0]
+            curve = run.curve(study.key, index)
+            row = replace(
+                row,
+                value=best,
+                step=at,
+                trial=index,
+                seed=winner["seed"],
+                params=json.loads(winner["params"]),
+                metrics=metrics_of(measurement_at(curve, at, metric, partial(operator.eq, best))),
+            )
+        rows.append(row)
+    return rows

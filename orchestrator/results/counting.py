@@ -1,0 +1,113 @@
+"""Which trials of a study count for a question, and how far each is looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from orchestrator.records import BadInput, Study
+from orchestrator.results.tables import numbers
+
+STOPPED_EARLY = ("reached", "dominated")
+
+Unit = Literal["steps", "examples", "epochs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Within:
+    """How much training a question grants: what was measured later is left out."""
+
+    amount: float
+    unit: Unit
+
+    @classmethod
+    def parse(cls, text: str) -> Within:
+        name, _, amount = text.partition("=")
+        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
+        try:
+            number = float(amount)
+        except ValueError:
+            number = math.nan
+        if name not in units or not 0 <= number < math.inf:
+            raise BadInput(
+                f"A budget is written steps=NUMBER, examples=NUMBER or epochs=NUMBER, for example "
+                f"epochs=10, but got {text!r}."
+            )
+        return cls(amount=number, unit=units[name])
+
+    def __str__(self) -> str:
+        return f"{self.unit}={self.amount:g}"
+
+    def steps(self, study: Study) -> int:
+        """The last step of a study that is within it: as many as a sweep's budget of so much."""
+        if self.unit == "steps":
+            return int(self.amount)
+        if self.unit == "examples":
+            return math.ceil(self.amount / study.batch_size)
+        if study.train_size is None:
+            raise BadInput(
+                f"How many examples an epoch of {study.workload} has isn't known here. Ask in "
+                f"examples instead: examples={self.amount:g} times that."
+            )
+        return math.ceil(self.amount * study.train_size / study.batch_size)
+
+
+class Counted:
+    """The trials of a study that count: all but those that failed or that an archive doesn't count;
+    their places in the table of trials by index."""
+
+    def __init__(self, study: Study, trials: pa.Table) -> None:
+        self._study = study
+        self._steps: list[int] = trials["steps"].to_pylist()
+        self._statuses: list[str] = trials["status"].to_pylist()
+        published: list[str | None] = [None] * len(trials)
+        if "archive_status" in trials.column_names:
+            published = trials["archive_status"].to_pylist()
+        self.places = {
+            index: place
+            for place, index in enumerate(trials["trial"].to_pylist())
+            if self._statuses[place] != "failed" and published[place] in (None, "COMPLETE")
+        }
+
+    def only_first(self, trials: int, firsts: Sequence[tuple[int, int]]) -> None:
+        """Leaves as many as a search for `trials` would have had: points that diverged before its
+        frontier's step were replaced by others, round by round. `firsts` are (steps, index) of
+        those that got there."""
+        indices = sorted(self.places)[: replace(self._study, trials=trials).launches]
+        begin, end, counted = 0, min(trials, len(indices)), 0
+        while begin < end:
+            opened, known = indices[begin:end], set(indices[:end])
+            step = min((step for step, index in firsts if index in known), default=None)
+            counted += sum(not self._diverged_before(step, index) for index in opened)
+            begin, end = end, min(end + max(trials - counted, 0), len(indices))
+        self.places = {index: self.places[index] for index in indices[:end]}
+
+    def _diverged_before(self, step: int | None, index: int) -> bool:
+        place = self.places[index]
+        return self._statuses[place] == "diverged" and (step is None or self._steps[place] < step)
+
+    def next_steps(self) -> list[tuple[int, int]]:
+        """(step, index) of the next measurement of each trial that stopped before its budget: what
+        was measured says nothing about the time from there on."""
+        steps = [
+            (index, self._steps[place], self._study.following(self._steps[place]))
+            for index, place in self.places.items()
+            if self._statuses[place] in STOPPED_EARLY
+        ]
+        return [(upcoming, index) for index, step, upcoming in steps if upcoming > step]
+
+
+def columns(
+    measurements: pa.Table, metric: str
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Trial, step and value of each measurement; NaN where it wasn't measured."""
+    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
+    if metric not in measurements.column_names:
+        return trial, step, np.full(len(trial), math.nan)
+    return trial, step, numbers(measurements[metric])

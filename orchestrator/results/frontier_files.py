@@ -1,0 +1,75 @@
+"""Frontiers as files: Parquet, and CSV for whatever reads tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.results.best import BestRow
+from orchestrator.results.frontier import FrontierRow
+from orchestrator.results.store import Run
+from orchestrator.results.tables import write_table
+
+JSON_COLUMNS = ("params", "metrics", "trials", "repeats")
+
+
+def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
+    """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
+    (run.place / "frontier.csv").write_text(to_csv(rows))
+    table = pa.Table.from_pylist(
+        [
+            {
+                **row.to_json(),
+                **{k: json.dumps(row.to_json()[k]) for k in JSON_COLUMNS},
+            }
+            for row in rows
+        ]
+        or [{}]
+    )
+    write_table(run.place / "frontier.parquet", table)
+
+
+def to_csv(rows: Sequence[FrontierRow]) -> str:
+    """No durations and no counts by status: both are decided by the clock."""
+    columns = [
+        "workload", "recipe", "optimizer", "batch_size", "goal", "reached", "censored",
+        "steps", "resolution", "trial", "seed", "params",
+    ]  # fmt: skip
+    if any(row.within for row in rows):
+        columns.insert(columns.index("goal") + 1, "within")
+    repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []
+    more = [
+        {f"repeats_{name}": getattr(row.repeats, name, None) for name in repeated} for row in rows
+    ]
+    return _csv(columns, rows, more)
+
+
+def best_to_csv(rows: Sequence[BestRow]) -> str:
+    columns = [
+        "workload", "recipe", "optimizer", "batch_size", "metric", "within", "trained_enough",
+        "censored", "value", "step", "trial", "seed", "params",
+    ]  # fmt: skip
+    return _csv(columns, rows, [{} for _ in rows])
+
+
+def _csv(
+    columns: Sequence[str],
+    rows: Sequence[FrontierRow | BestRow],
+    more: Sequence[Mapping[str, Any]],
+) -> str:
+    """Those fields of each row, what there is `more`, and its metrics."""
+    metrics = sorted({name for row in rows for name in row.metrics})
+    text = io.StringIO()
+    names = [*columns, *(more[0] if more else ()), *metrics]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for row, others in zip(rows, more, strict=True):
+        fields = {name: getattr(row, name) for name in columns}
+        fields["params"] = None if row.params is None else json.dumps(row.params)
+        writer.writerow({**fields, **others, **row.metrics})
+    return text.getvalue()

@@ -1,0 +1,83 @@
+"""What a reader of a frontier should know besides its steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from orchestrator.records import Range, Study, StudyKey, near_bounds, widened_to
+
+
+def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
+    """Where fewer trials count than were asked for."""
+    warnings = []
+    statuses = trials["status"].to_pylist()
+    if len(statuses) < study.trials:
+        warnings.append(f"{len(statuses)} of {study.trials} trials have finished")
+    lasting = len(statuses) - statuses.count("diverged")
+    if lasting < study.trials and len(statuses) >= study.launches:
+        warnings.append(
+            f"only {lasting} of {study.trials} points did not diverge in {len(statuses)} launches"
+        )
+    if failed := statuses.count("failed"):
+        error = trials["error"][statuses.index("failed")].as_py()
+        last = error.strip().splitlines()[-1] if error else "no reason given"
+        warnings.append(f"{failed} of {study.trials} trials failed: {last}")
+    return tuple(warnings)
+
+
+def near_ends(study: Study, trials: pa.Table, firsts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+    """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
+    early, the median of the best three, which a single lucky one can't move."""
+    params = dict(zip(trials["trial"].to_pylist(), trials["params"].to_pylist(), strict=True))
+    space = study.space
+    if study.search.extend:
+        space = widened_to(space, map(json.loads, params.values()))
+    warnings = [
+        f"{name} was widened to {entry.low:g} ... {entry.high:g}"
+        for name, entry in space.items()
+        if isinstance(entry, Range) and entry != study.space[name]
+    ]
+    count = 1 if study.stop_dominated else 3
+    best = [json.loads(params[index]) for _, index in firsts[:count]]
+    typical = {
+        name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
+        for name in best[0]
+        if isinstance(space.get(name), Range) and all(name in point for point in best)
+    }
+    for name, side in near_bounds(space, typical):
+        entry = space[name]
+        assert isinstance(entry, Range)
+        end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
+        warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
+    return tuple(warnings)
+
+
+def inherited_too_little(
+    studies: Sequence[Study], steps: Mapping[StudyKey, Sequence[int | None]]
+) -> dict[StudyKey, str]:
+    """Studies whose budget from a smaller batch size turned out to be too short, by the `steps` to
+    each of their goals."""
+    marks: dict[StudyKey, str] = {}
+    for study in studies:
+        smaller = [
+            key
+            for key in steps
+            if (key.workload, key.recipe) == (study.workload, study.recipe)
+            and key.batch_size < study.batch_size
+        ]
+        if study.inherit is None or not smaller:
+            continue
+        there, here = steps[max(smaller)], steps[study.key]
+        if None in there:
+            continue
+        limit = math.ceil(study.inherit * max(step for step in there if step is not None))
+        if limit < study.budget_steps and any(step is None or step > limit for step in here):
+            marks[study.key] = (
+                f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"
+                f", were too few: trials went on to the whole budget"
+            )
+    return marks
