@@ -25,8 +25,8 @@ def import_(
     run = Run(out)
     with counting("studies") as progress:
         problems = import_archive(source, run, progress)
-    trials = [run.trials(study.key)["status"] for study in run.studies()]
-    say(f"{len(trials)} studies, {sum(map(len, trials)):,} trials, now in {run.place}")
+    trials = [study.trials for study in run.studies()]
+    say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
     if problems:
         say(f"{len(problems)} things in it could not be used ({run.place / 'problems.txt'}):")
         for problem in problems[:SHOWN]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -35,10 +35,13 @@ from orchestrator.records import (
     Study,
     StudyKey,
 )
-from orchestrator.results.curve_files import read_curves, write_curve
+from orchestrator.results.curve_files import content_of, read_curves, write_curve
 from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Run, study_from
 from orchestrator.results.tables import MEASUREMENTS, TRIALS, of_trial
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 STATUS_IN: dict[str, Status] = {
     "COMPLETE": "exhausted",
@@ -110,7 +113,7 @@ def import_archive(
     run.check_writable()
     with run.locked():
         jobs = [(run.place, source, folders[study.key], study) for _, study in known]
-        for done, (study, its_problems) in enumerate(_in_parallel(jobs), start=1):
+        for done, (study, its_problems) in enumerate(_in_parallel(_import_study, jobs), start=1):
             studies.append(study)
             problems += its_problems
             progress(done, len(jobs))
@@ -122,15 +125,14 @@ def import_archive(
     return problems
 
 
-def _in_parallel(
-    jobs: Sequence[tuple[Place, Path, Path, Study]],
-) -> Iterator[tuple[Study, list[Problem]]]:
+def _in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Done]:
+    """In order; on all cores where there is enough to do."""
     if len(jobs) < PARALLEL_FROM:
-        yield from map(_import_study, jobs)
+        yield from map(work, jobs)
         return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn) as pool:
-        yield from pool.map(_import_study, jobs, chunksize=1)
+        yield from pool.map(work, jobs, chunksize=1)
 
 
 def _study_folders(source: Path) -> list[Path]:
@@ -151,7 +153,7 @@ def _read_study(folder: Path, source: Path, problems: list[Problem]) -> tuple[in
     parts = folder.relative_to(source).parts
     described: Mapping[str, Any] = {}
     try:
-        described = _read_json(folder / "study.json")
+        described = _read_json(f"{folder}/study.json")
         if OURS in described:
             ours = dict(described[OURS])
             return ours.pop("place"), study_from(ours)
@@ -215,12 +217,14 @@ def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study, list[Pro
     count, and the problems there were, which are kept with the trials."""
     place, source, folder, study = job
     run = Run(place)
-    if not run.holds(study.key):
+    if run.holds(study.key):
+        trials = run.trials(study.key)
+    else:
         problems: list[Problem] = []
         trials, measurements = _read_trials(folder, source, study, problems)
         notes = {"problems": json.dumps([asdict(problem) for problem in problems])}
-        run.write_study(study.key, trials.replace_schema_metadata(notes), measurements)
-    trials = run.trials(study.key)
+        trials = trials.replace_schema_metadata(notes)
+        run.write_study(study.key, trials, measurements)
     if not study.trials:
         counted = pc.sum(pc.equal(trials["archive_status"], "COMPLETE")).as_py()
         study = replace(study, trials=counted or 0)
@@ -232,19 +236,20 @@ def _read_trials(
     folder: Path, source: Path, study: Study, problems: list[Problem]
 ) -> tuple[pa.Table, pa.Table]:
     rows: dict[int, dict[str, Any]] = {}
-    files: dict[int, Path] = {}
+    files: dict[int, str] = {}
     with os.scandir(folder) as entries:
-        places = sorted(folder / entry.name for entry in entries if entry.is_dir())
-    for place in places:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    # Texts instead of paths: there are hundreds of thousands of them.
+    for place in (f"{folder}/{name}" for name in names):
         try:
-            row = _read_metadata(_read_json(place / "metadata.json"), place.name, study)
+            row = _read_metadata(_read_json(f"{place}/metadata.json"), place, study)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            problems.append(_problem(place / "metadata.json", source, _reason(error)))
+            problems.append(_problem(f"{place}/metadata.json", source, _reason(error)))
             continue
         if row["trial"] in rows:
             problems.append(_problem(place, source, f"trial {row['trial']} is there twice"))
             continue
-        rows[row["trial"]], files[row["trial"]] = row, place / "measurements.csv"
+        rows[row["trial"]], files[row["trial"]] = row, f"{place}/measurements.csv"
     curves, flaws = read_curves({index: files[index] for index in sorted(files)})
     problems += [_problem(files[index], source, flaw) for index, flaw in flaws.items()]
     for row in rows.values():
@@ -260,7 +265,7 @@ def _read_trials(
     return pa.Table.from_pylist(trials, schema=IMPORTED_TRIALS), measurements
 
 
-def _read_metadata(metadata: Mapping[str, Any], name: str, study: Study) -> dict[str, Any]:
+def _read_metadata(metadata: Mapping[str, Any], place: str, study: Study) -> dict[str, Any]:
     ours = metadata.get(OURS)
     if ours is not None:
         return {**ours, "params": json.dumps(ours["params"]), "archive_status": None}
@@ -269,7 +274,7 @@ def _read_metadata(metadata: Mapping[str, Any], name: str, study: Study) -> dict
         raise ValueError(f"status {status!r} is none of {', '.join(STATUS_IN)}")
     steps = metadata.get("steps")
     return {
-        "trial": int(metadata.get("trial_id", name)),
+        "trial": int(metadata.get("trial_id", os.path.basename(place))),
         "optimizer": study.optimizer,
         "status": STATUS_IN[status],
         "steps": None if steps is None else int(steps),
@@ -294,13 +299,14 @@ def export_archive(
     # Complete or not there: it is made under another name.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     studies = run.studies()
-    for done, study in enumerate(studies, start=1):
-        _export_study(run, study, done, unfinished)
-        progress(done, len(studies))
+    jobs = [(run, study, place, unfinished) for place, study in enumerate(studies, start=1)]
+    for done, _ in enumerate(_in_parallel(_export_study, jobs), start=1):
+        progress(done, len(jobs))
     unfinished.rename(target)
 
 
-def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
+def _export_study(job: tuple[Run, Study, int, Path]) -> None:
+    run, study, place, target = job
     parts = study.workload.split("/")
     workload = parts if len(parts) > 1 else ["own", *parts]
     folder = target.joinpath(*map(_part, [*workload, study.recipe, str(study.batch_size)]))
@@ -321,8 +327,8 @@ def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
     (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
     for row in trials.to_pylist():
-        own = folder / str(row["trial"])
-        own.mkdir()
+        own = f"{folder}/{row['trial']}"
+        os.mkdir(own)
         params = json.loads(row["params"])
         status = row.pop("archive_status", None) or STATUS_OUT[row["status"]]
         metadata = {
@@ -332,9 +338,10 @@ def _export_study(run: Run, study: Study, place: int, target: Path) -> None:
             "parameters": params,
             **({} if foreign else {OURS: {**row, "params": params}}),
         }
-        (own / "metadata.json").write_text(json.dumps(metadata, indent=1), encoding="utf-8")
+        with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
+            file.write(json.dumps(metadata, indent=1))
         mine = of_trial(measurements, row["trial"])
-        write_curve(own / "measurements.csv", mine.select(columns))
+        write_curve(f"{own}/measurements.csv", mine.select(columns))
 
 
 def _part(name: str) -> str:
@@ -360,8 +367,8 @@ def _parameter_configs(space: Space) -> dict[str, Any]:
     return configs
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    document = json.loads(path.read_text(encoding="utf-8"))
+def _read_json(path: str) -> dict[str, Any]:
+    document = json.loads(content_of(path))
     if not isinstance(document, dict):
         raise ValueError("is no JSON object")
     return document
@@ -371,8 +378,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _problem(path: Path, source: Path, reason: str) -> Problem:
-    return Problem(path=str(path.relative_to(source)), reason=reason)
+def _problem(path: str | Path, source: Path, reason: str) -> Problem:
+    return Problem(path=os.path.relpath(path, source), reason=reason)
 
 
 def _reason(error: Exception) -> str:
