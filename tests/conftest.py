@@ -14,8 +14,18 @@ import torch
 import yaml
 from pyarrow import fs
 
-from orchestrator.records import EvaluationGrid, Goal, Measurement, Outcome, Study, Trial
+from orchestrator.records import (
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Study,
+    Trial,
+)
+from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.studies import Plan
 from orchestrator.training import Ranks, follow, train
 from orchestrator.training.ranks import launch_ranks
 
@@ -70,6 +80,26 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
     while (proposal := director.next()) is not None:
         trials.append(proposal.trial)
     return sorted(trials, key=lambda trial: trial.index)
+
+
+def train_all(run: Run, planned: Plan) -> int:
+    """A sweep without Ray, in this process; returns how many trials it took."""
+    director = Director(planned.studies, planned.sweep.seed)
+    for study in planned.studies:
+        for finished in run.finished(study):
+            director.load(finished)
+    director.begin()
+    count = 0
+    while (proposal := director.next()) is not None:
+        measurements, outcome = run_trial(proposal.trial)
+        finished = FinishedTrial(
+            trial=proposal.trial, outcome=outcome, measurements=tuple(measurements)
+        )
+        run.write(finished)
+        director.record(finished)
+        count += 1
+    assert director.done
+    return count
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:

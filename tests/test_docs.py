@@ -2,13 +2,17 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from conftest import orchestrate
+from conftest import orchestrate, train_all
 
-from orchestrator.sweep import SWEEPS
+from orchestrator.results import Run, best_of
+from orchestrator.studies import plan
+from orchestrator.sweep import SWEEPS, load_sweep
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data import CATALOGUE
 
@@ -70,3 +74,33 @@ def test_your_own_workload_from_nothing(tmp_path: Path) -> None:
         assert result.returncode == 0, (line, result.stderr)
     assert "reached" in result.stdout
     assert (tmp_path / "runs" / "tumours" / "report.html").exists()
+
+
+def test_other_readers_and_our_own_calls_find_the_same(
+    tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = plan(load_sweep(sweep_file(recipes=["sgd", "momentum"], stop={"at_goal": False})))
+    run = Run(tmp_path / "runs/quickstart")
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    # Trials on their own and put together, side by side.
+    run.compact(planned.studies[0].key)
+    run.compact(planned.studies[3].key)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", (DOCS / "results.md").read_text(), re.DOTALL):
+        exec(code, found)
+    ours = sorted((row.recipe, row.batch_size, row.value) for row in best_of(run, "val/error"))
+    theirs = {
+        "pandas": [(*key, value) for key, value in found["by_pandas"].items()],
+        "polars": found["by_polars"].select("recipe", "batch_size", "val/error").rows(),
+        "duckdb": found["by_duckdb"],
+        "pyarrow": [
+            (row["recipe"], row["batch_size"], row["val/error_min"])
+            for row in found["by_pyarrow"].to_pylist()
+        ],
+    }
+    for reader, rows in theirs.items():
+        assert sorted(rows) == ours, reader
+    assert len(found["rows"]) == len(ours) == 4
+    assert [row.within for row in found["bests"]] == 4 * ["epochs=2", None]

@@ -1,5 +1,6 @@
 """The frontier against the published definition, written a second way in pandas."""
 
+import io
 import json
 import math
 from dataclasses import replace
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import make_trial
+from conftest import make_trial, orchestrate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,3 +171,34 @@ def test_files_hold_the_same_answer(tmp_path: Path) -> None:
     assert from_csv.loc[0, "steps"] == from_parquet.loc[0, "steps"] == rows[0].steps == 10
     assert json.loads(from_csv.loc[0, "params"]) == {"learning_rate": 0.1}
     assert "seconds" not in to_csv(rows)
+
+
+def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
+    write_run(
+        tmp_path,
+        [("exhausted", [0.5, 0.3, 0.15, 0.4, 0.4, 0.4]), ("exhausted", [0.5] * 5 + [0.05])],
+        "val/error < 0.1",
+    )
+    asked = ("--goal", "val/error<0.2", "--within", "steps=20", "--trials", "1", "--json")
+    (row,) = json.loads(orchestrate("frontier", tmp_path, *asked).stdout)
+    assert (row["within"], row["steps"], row["trial"], row["trials_used"]) == ("steps=20", 20, 0, 1)
+    budgets = ("--within", "steps=20", "--within", "examples=1600")
+    first, second = json.loads(
+        orchestrate("best", tmp_path, "val/error", *budgets, "--json").stdout
+    )
+    assert (first["value"], first["trial"]) == (0.15, 0)
+    assert (second["value"], second["trial"], second["step"]) == (0.05, 1, 50)
+    table = orchestrate("best", tmp_path, "val/error", *budgets)
+    assert "examples=1600" in table.stdout
+    text = orchestrate("best", tmp_path, "val/error", "--maximise", "--csv").stdout
+    assert pd.read_csv(io.StringIO(text)).loc[0, "value"] == 0.5
+    for wrong, said in (
+        (("best", tmp_path, "val/eror"), "val/error"),
+        (("best", tmp_path, "val/error", "--within", "hours=3"), "epochs=NUMBER"),
+        (("frontier", tmp_path, "--within", "epochs=1"), "isn't known here"),
+        (("best", tmp_path, "val/error", "--json", "--csv"), "not both"),
+    ):
+        result = orchestrate(*wrong)
+        assert result.returncode == 2
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr

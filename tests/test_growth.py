@@ -6,36 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import orchestrate, run_trial
+from conftest import orchestrate, train_all
 
 from orchestrator.growth import refuse_incomparable
-from orchestrator.records import BadInput, FinishedTrial
+from orchestrator.records import BadInput
 from orchestrator.results import Run, frontier_of, median_interval, to_csv
-from orchestrator.search import Director
 from orchestrator.studies import Plan, plan
 from orchestrator.sweep import load_sweep
 
 SweepFile = Callable[..., Path]
-
-
-def train_all(run: Run, planned: Plan) -> int:
-    """The sweep without Ray, in this process; returns how many trials it took."""
-    director = Director(planned.studies, planned.sweep.seed)
-    for study in planned.studies:
-        for finished in run.finished(study):
-            director.load(finished)
-    director.begin()
-    count = 0
-    while (proposal := director.next()) is not None:
-        measurements, outcome = run_trial(proposal.trial)
-        finished = FinishedTrial(
-            trial=proposal.trial, outcome=outcome, measurements=tuple(measurements)
-        )
-        run.write(finished)
-        director.record(finished)
-        count += 1
-    assert director.done
-    return count
 
 
 def made(path: Path, file: Path, *changes: str) -> tuple[Run, Plan]:
