@@ -192,7 +192,8 @@ def _row(
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
         return replace(row, warnings=row.warnings + _best_short_of(goal, value[kept]))
-    earlier = step[(trial == best[1]) & (step < best[0])]
+    begin, end = np.searchsorted(trial, [best[1], best[1] + 1])
+    earlier = step[begin:end][step[begin:end] < best[0]]
     winner = trials.slice(counted.places[best[1]], 1).to_pylist()[0]
     measurement = measurement_at(run.curve(study.key, best[1]), best[0], goal.metric, goal.passed)
     return replace(
@@ -205,7 +206,8 @@ def _row(
         metrics=metrics_of(measurement),
         seconds=measurement["seconds"],
         repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
-        warnings=row.warnings + near_ends(study, trials, firsts),
+        warnings=row.warnings
+        + near_ends(study, trials, [counted.places[index] for _, index in firsts[:3]]),
     )
 
 

@@ -29,20 +29,20 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def near_ends(study: Study, trials: pa.Table, firsts: Sequence[tuple[int, int]]) -> tuple[str, ...]:
+def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
     """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
     early, the median of the best three, which a single lucky one can't move."""
-    params = dict(zip(trials["trial"].to_pylist(), trials["params"].to_pylist(), strict=True))
+    params = trials["params"]
     space = study.space
     if study.search.extend:
-        space = widened_to(space, map(json.loads, params.values()))
+        space = widened_to(space, map(json.loads, params.to_pylist()))
     warnings = [
         f"{name} was widened to {entry.low:g} ... {entry.high:g}"
         for name, entry in space.items()
         if isinstance(entry, Range) and entry != study.space[name]
     ]
     count = 1 if study.stop_dominated else 3
-    best = [json.loads(params[index]) for _, index in firsts[:count]]
+    best = [json.loads(params[place].as_py()) for place in best_places[:count]]
     typical = {
         name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
         for name in best[0]

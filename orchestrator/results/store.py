@@ -118,8 +118,14 @@ class Run:
         return parse_mapping(file.read_text(), str(file))
 
     def studies(self) -> list[Study]:
-        entries = json.loads((self.place / "studies.json").read_text())
-        return [study_from(entry) for entry in entries]
+        file = self.place / "studies.json"
+        try:
+            return [study_from(entry) for entry in json.loads(file.read_text())]
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"{file} can't be understood ({type(error).__name__}: {error}). It was changed, or "
+                f"another version of this project made it (see provenance.json)."
+            ) from None
 
     def provenance(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.place / "provenance.json").read_text())
