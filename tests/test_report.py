@@ -14,6 +14,7 @@ ROW = FrontierRow(
     optimizer="sgd",
     batch_size=1,
     goal="val/error < 0.04",
+    within=None,
     reached=True,
     censored=False,
     steps=1024,
@@ -24,6 +25,7 @@ ROW = FrontierRow(
     metrics={"val/error": 0.03},
     seconds=1.0,
     trials={"reached": 20},
+    trials_used=20,
     warnings=(),
 )
 ROWS = [replace(ROW, batch_size=2**k, steps=2 ** (10 - k)) for k in range(6)]
