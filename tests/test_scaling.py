@@ -1,4 +1,12 @@
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from orchestrator.analysis import scaling_of
 
@@ -14,9 +22,10 @@ def test_a_planted_hyperbola_is_recovered() -> None:
     assert found.critical_batch_size.value == pytest.approx(128, rel=0.02)
     assert found.steps_min.value == pytest.approx(1000, rel=0.02)
     assert found.fit_residual_log2 < 0.01
-    # 1 + B / 128 stays below 1.3 (1 + 1 / 128) up to 32; 1 + 128 / B below 1.1 min from 1024 on.
-    assert found.perfect_scaling_until.value == 32
-    assert found.max_useful_batch_size.value == 1024
+    # B + 128 is 1.3 (1 + 128) at 39.7 and 1.2 (1 + 128) at 26.8; 1 + 128 / B is 1.1 at 1280.
+    assert found.perfect_scaling_until.value == pytest.approx(39.7, rel=0.02)
+    assert found.critical_by_examples.value == pytest.approx(26.8, rel=0.02)
+    assert found.max_useful_batch_size.value == pytest.approx(1280, rel=0.02)
 
 
 def test_perfect_scaling_to_the_end_is_said() -> None:
@@ -44,3 +53,74 @@ def test_too_little_to_go_on_is_said(points: list[tuple[int, int]], verdict: str
     found = answer(points, tested=5)
     assert verdict in found.verdict
     assert found.critical_batch_size is None
+
+
+LAWS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "half-normal logarithm": lambda chance, count: np.exp(np.abs(chance.normal(size=count))),
+    "one and an exponential": lambda chance, count: 1 + chance.exponential(size=count),
+    "one and a Weibull of shape 2": lambda chance, count: 1 + chance.weibull(2, size=count),
+}
+"""By how much more steps than the fewest possible a trial needs."""
+
+REPETITIONS = 200
+
+
+@pytest.mark.parametrize("trials", [20, 100])
+@pytest.mark.parametrize("law", LAWS)
+def test_intervals_cover_the_planted_truth(law: str, trials: int) -> None:
+    """The truth: the median over infinitely many repetitions of the same searches."""
+    chance = np.random.default_rng(0)
+    steps_min, critical, sizes = 10_000, 200, 2 ** np.arange(14)
+    fewest = np.median([LAWS[law](chance, trials).min() for _ in range(5000)])
+    truth = {
+        "steps_min": steps_min * fewest,
+        "critical_batch_size": critical,
+        "perfect_scaling_until": 0.3 * critical + 1.3,
+        "max_useful_batch_size": 10 * critical,
+        "critical_by_examples": 0.2 * critical + 1.2,
+    }
+    covered, off = Counter(), []
+    for _ in range(REPETITIONS):
+        factors = [LAWS[law](chance, trials).min() for _ in sizes]
+        steps = np.rint(steps_min * (1 + critical / sizes) * factors).astype(int)
+        found = answer(list(zip(sizes.tolist(), steps.tolist(), strict=True)))
+        for name, value in truth.items():
+            estimate = getattr(found, name)
+            covered[name] += estimate.low <= value <= estimate.high
+            # Within one of the batch sizes tested.
+            assert value / 2 < estimate.value < 2 * value
+        off.append(abs(found.critical_batch_size.value / critical - 1))
+    for name, count in covered.items():
+        assert 0.85 <= count / REPETITIONS <= 0.95, name
+    assert np.median(off) < 0.1
+
+
+PUBLISHED = {
+    "mnist/simple_cnn_base": 428, "fashion_mnist/simple_cnn_base": 302, "cifar_10/resnet_8": 294,
+    "imagenet/resnet_50": 19_600, "imagenet/vgg_11": 3_200, "open_images_v4/resnet_50": 13_100,
+    "lm1b/transformer_base": 832, "lm1b/lstm": 70, "common_crawl/transformer_base": 526,
+}  # fmt: skip
+"""B_crit as others fitted it to the same points, which were read off the first figure of Shallue et
+al."""
+
+
+@pytest.mark.parametrize("workload", PUBLISHED)
+def test_published_curves_are_fitted_as_others_fitted_them(workload: str) -> None:
+    with Path(__file__).with_name("published_steps.csv").open(newline="") as file:
+        points = [
+            (int(row["batch_size"]), int(row["steps"]))
+            for row in csv.DictReader(file)
+            if row["workload"] == workload
+        ]
+    found = answer(points)
+    assert found.critical_batch_size.value == pytest.approx(PUBLISHED[workload], rel=0.02)
+    fits_worst = workload in ("cifar_10/resnet_8", "imagenet/vgg_11")
+    assert (found.fit_residual_log2 > 0.2) == fits_worst
+
+
+def test_what_nothing_bounds_is_said_to_be_unbounded() -> None:
+    found = answer([(size, 2**20 // size) for size in SIZES])
+    assert found.critical_batch_size.high == math.inf
+    assert found.steps_min.low == 0
+    found = answer([(size, 500 + size % 3) for size in SIZES])
+    assert found.critical_batch_size.low == 0

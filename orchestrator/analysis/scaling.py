@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
+from orchestrator.analysis.hyperbola import Hyperbola, fit_hyperbola
 from orchestrator.results import FrontierRow
 
 PERFECT_TOLERANCE = 0.3
 """Scaling counts as perfect while steps x batch size is at most so far above its minimum."""
 
 USEFUL_TOLERANCE = 0.1
-"""A batch size is the last useful one once its steps are at most so far above the fewest."""
+"""A batch size is the last useful one once steps are at most so far above the fewest that any batch
+size would need."""
+
+CRITICAL_TOLERANCE = 0.2
+"""The other definition of a critical batch size: so many more examples than the fewest."""
 
 GOOD_FIT_LOG2 = 0.25
 """Root mean square distance, in doublings, up to which the hyperbola is said to fit."""
@@ -24,11 +28,12 @@ GOOD_FIT_LOG2 = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number and, where one could be computed, its interval."""
+    """A number and, where one could be computed, its 90 % interval."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    """Infinite where nothing bounds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,10 @@ class Scaling:
     max_useful_batch_size: Estimate | None
     steps_min: Estimate | None
     critical_batch_size: Estimate | None
-    """B_crit of steps = steps_min (1 + B_crit / B), where that curve fits."""
+    """B_crit of steps = steps_min (1 + B_crit / B)."""
+    critical_by_examples: Estimate | None
+    """The batch size that needs a fifth more examples than the fewest: the same idea, without a
+    curve."""
     fit_residual_log2: float | None
     verdict: str
 
@@ -72,62 +80,84 @@ def scaling_of(
     points = sorted((size, max(steps, 1)) for size, steps in points)
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     steps = np.array([count for _, count in points], dtype=np.float64)
-    perfect = useful = fit = None
-    if len(points) >= 2:
-        perfect = _perfect_until(sizes, steps)
-        useful = float(sizes[np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())])
-    if len(points) >= 3:
-        fit = _fit_hyperbola(sizes, steps)
+    fit = fit_hyperbola(sizes, steps) if len(points) >= 3 else None
+    perfect = useful = by_examples = None
+    if fit is not None and _fits(fit):
+        # Less at the mercy of single lucky trials than the points are.
+        perfect = _on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE)
+        useful = _on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0)
+        by_examples = _on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE)
+    elif len(points) >= 2:
+        few = _few_examples_until(sizes, steps, PERFECT_TOLERANCE)
+        perfect = Estimate(value=float(sizes[few]))
+        saturated = np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())
+        useful = Estimate(value=float(sizes[saturated]))
+        by_examples = Estimate(value=_crossing(sizes, steps, CRITICAL_TOLERANCE))
+    steps_min = critical = None
+    if fit is not None:
+        low, high = fit.steps_min_interval
+        steps_min = Estimate(value=fit.steps_min, low=low, high=high)
+        low, high = fit.critical_interval
+        critical = Estimate(value=fit.critical, low=low, high=high)
     return Scaling(
         workload=workload,
         recipe=recipe,
         goal=goal,
-        perfect_scaling_until=None if perfect is None else Estimate(value=perfect),
-        max_useful_batch_size=None if useful is None else Estimate(value=useful),
-        steps_min=Estimate(value=fit[0]) if fit else None,
-        critical_batch_size=Estimate(value=fit[1]) if fit else None,
-        fit_residual_log2=fit[2] if fit else None,
+        perfect_scaling_until=perfect,
+        max_useful_batch_size=useful,
+        steps_min=steps_min,
+        critical_batch_size=critical,
+        critical_by_examples=by_examples,
+        fit_residual_log2=None if fit is None else fit.residual_log2,
         verdict=_verdict(sizes, steps, fit, tested),
     )
 
 
-def _perfect_until(sizes: NDArray[np.float64], steps: NDArray[np.float64]) -> float:
-    """The last batch size before steps x batch size leaves its minimum for good."""
+def _few_examples_until(
+    sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float
+) -> int:
+    """The place of the last batch size before steps x batch size leaves its minimum for good."""
     examples = sizes * steps
-    good = np.flatnonzero(examples <= (1 + PERFECT_TOLERANCE) * examples.min())
-    return float(sizes[good[-1]])
+    return int(np.flatnonzero(examples <= (1 + tolerance) * examples.min())[-1])
 
 
-def _fit_hyperbola(
-    sizes: NDArray[np.float64], steps: NDArray[np.float64]
-) -> tuple[float, float, float]:
-    """S_min, B_crit and the residual of steps = S_min (1 + B_crit / B), fitted to log2 steps."""
+def _crossing(sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float) -> float:
+    """Where it leaves, between two batch sizes tested."""
+    place = _few_examples_until(sizes, steps, tolerance)
+    if place == len(sizes) - 1:
+        return float(sizes[-1])
+    examples = np.log(sizes * steps)
+    bound = examples.min() + np.log(1 + tolerance)
+    share = (bound - examples[place]) / (examples[place + 1] - examples[place])
+    return float(sizes[place] * (sizes[place + 1] / sizes[place]) ** share)
 
-    def residuals(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
-        log_s_min, log_b_crit = parameters
-        off: NDArray[np.float64] = (
-            log_s_min + np.log2(1 + 2.0 ** (log_b_crit - np.log2(sizes))) - np.log2(steps)
-        )
-        return off
 
-    starts = np.linspace(np.log2(sizes[0]) - 1, np.log2(sizes[-1]) + 1, 5)
-    fits = [
-        least_squares(residuals, (np.log2(steps.min()), start), bounds=([-10, -20], [60, 60]))
-        for start in starts
-    ]
-    best = min(fits, key=lambda fit: float(fit.cost))
-    log_s_min, log_b_crit = best.x
-    return (
-        float(2**log_s_min),
-        float(2**log_b_crit),
-        float(np.sqrt(np.mean(residuals(best.x) ** 2))),
+def _fits(fit: Hyperbola) -> bool:
+    return fit.residual_log2 <= GOOD_FIT_LOG2
+
+
+def _on_curve(
+    fit: Hyperbola, sizes: NDArray[np.float64], per_critical: float, per_smallest: float
+) -> Estimate:
+    """A transition that lies at so many times B_crit and the smallest batch size together, within
+    the range tested. Steps x B is S_min (B + B_crit), so it is so much above its minimum at
+    tolerance x B_crit + (1 + tolerance) x B_smallest; steps are so much above S_min at
+    B_crit / tolerance."""
+    value, low, high = np.clip(
+        [
+            per_critical * critical + per_smallest * sizes[0]
+            for critical in (fit.critical, *fit.critical_interval)
+        ],
+        sizes[0],
+        sizes[-1],
     )
+    return Estimate(value=float(value), low=float(low), high=float(high))
 
 
 def _verdict(
     sizes: NDArray[np.float64],
     steps: NDArray[np.float64],
-    fit: tuple[float, float, float] | None,
+    fit: Hyperbola | None,
     tested: int,
 ) -> str:
     if not len(sizes):
@@ -137,8 +167,8 @@ def _verdict(
     assert fit is not None
     if steps.min() > 0.8 * steps.max():
         return "flat: a larger batch buys nothing in the range tested"
-    if fit[2] > GOOD_FIT_LOG2:
+    if not _fits(fit):
         return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
-    if fit[1] > sizes[-1]:
+    if fit.critical > sizes[-1]:
         return "still scaling at the largest batch size tested"
     return "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
