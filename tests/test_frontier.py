@@ -21,7 +21,15 @@ from orchestrator.records import (
     Outcome,
     Status,
 )
-from orchestrator.results import Run, Within, best_of, frontier_of, to_csv, write_frontier
+from orchestrator.results import (
+    Run,
+    Within,
+    best_of,
+    frontier_of,
+    outcomes_of,
+    to_csv,
+    write_frontier,
+)
 
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
@@ -202,3 +210,19 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
         assert result.returncode == 2
         assert said in result.stderr
         assert "Traceback" not in result.stderr
+
+
+def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
+    curves: list[tuple[Status, list[float]]] = [
+        ("exhausted", [0.5, 0.3, 0.4, 0.1, 0.1, 0.1]),
+        ("diverged", [0.5, math.nan]),
+        ("failed", [0.1]),
+        ("reached", [0.5, 0.15]),
+    ]
+    run = write_run(tmp_path, curves, "val/error < 0.2")
+    (study,) = run.studies()
+    table = outcomes_of(run, study, Goal.parse("val/error < 0.2"))
+    assert table["steps_to_goal"].to_pylist() == [30, None, None, 10]
+    assert table["counted"].to_pylist() == [True, True, False, True]
+    assert table["status"].to_pylist() == ["exhausted", "diverged", "failed", "reached"]
+    assert table["learning_rate"].to_pylist() == [0.1] * 4

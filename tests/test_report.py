@@ -2,10 +2,15 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.analysis import scalings
+import pyarrow as pa
+import pytest
+from browser import CHROMIUM, visit
+
 from orchestrator.places import Place
-from orchestrator.report import write_report
-from orchestrator.report.figures import steps_to_goal
+from orchestrator.records import Goal
+from orchestrator.report import Panel, write_report
+from orchestrator.report.content import Tried
+from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
 from orchestrator.results import FrontierRow
 
 ROW = FrontierRow(
@@ -15,6 +20,7 @@ ROW = FrontierRow(
     batch_size=1,
     goal="val/error < 0.04",
     within=None,
+    ranks=1,
     reached=True,
     censored=False,
     steps=1024,
@@ -33,11 +39,39 @@ UNREACHED = replace(ROW, batch_size=64, reached=False, steps=None, params=None, 
 
 
 def page(path: Path, rows: list[FrontierRow]) -> str:
+    """With every kind of figure, and whatever is in the rows in the figures, too."""
+    name = rows[0].recipe
+    curve = Curve(recipe=name, batch_size=1, trial=3, steps=[0, 1, 9], values=[0.9, 0.5, 0.03])
+    table = pa.table(
+        {
+            "trial": [0, 1, 2], "status": ["reached", "diverged", name],
+            "counted": [True, True, False], "steps": [9, 2, 0], "steps_to_goal": [9, None, None],
+            name: [0.1, 10.0, 0.3], "momentum": [0.9, 0.99, None],
+        }
+    )  # fmt: skip
+    tried = Tried(x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)])
+    workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
+    panels = [
+        Panel(
+            workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
+            rows=[row for row in rows if (row.workload, row.goal) == (workload, goal)],
+        )
+        for workload, goal in workloads
+    ]  # fmt: skip
+    spans = [Span(study=name, trial=n, status=name, started=n / 2, seconds=1.0) for n in range(9)]
     write_report(
-        Place.at(path / "report.html"), title="t", rows=rows, scalings=scalings(rows),
-        provenance={"python": "3.11"}, sweep_file="name: t",
+        Place.at(path / "report.html"), title=name, panels=panels, spans=spans,
+        provenance={"python": name}, sweep_file=f"name: {name}",
     )  # fmt: skip
     return (path / "report.html").read_text()
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+HOSTILE = {
+    "workload": EVIL, "recipe": EVIL, "optimizer": EVIL, "warnings": (EVIL,),
+    "params": {EVIL: 0.1, "momentum": 0.9, "kind": EVIL},
+    "metrics": {EVIL: 0.1}, "trials": {EVIL: 3},
+}  # fmt: skip
 
 
 def without_plotly(text: str) -> str:
@@ -45,7 +79,7 @@ def without_plotly(text: str) -> str:
 
 
 def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
-    perfect, line = steps_to_goal([*ROWS, UNREACHED]).data
+    perfect, line = steps_to_goal([UNREACHED, *reversed(ROWS)]).data
     assert list(line.x) == [row.batch_size for row in ROWS]
     assert list(line.y) == [row.steps for row in ROWS]
     assert all(x * y == 1024 for x, y in zip(perfect.x, perfect.y, strict=True))
@@ -54,14 +88,50 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
 def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
     text = without_plotly(page(tmp_path, [*ROWS, UNREACHED]))
     assert "perfect scaling up to batch size 32" in text
+    assert "still scaling at the largest batch size tested" in text
     assert "not reached" in text
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
 
 
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
-    evil = "<script>alert(1)</script>"
-    rows = [replace(row, workload=evil, recipe=evil, warnings=(evil,)) for row in ROWS]
-    assert evil not in page(tmp_path, rows)
+    rows = [replace(row, **HOSTILE) for row in ROWS]
+    assert EVIL not in page(tmp_path, [*rows, *ROWS])
+
+
+def test_curves_are_compared_at_the_smallest_batch_size_that_all_reached() -> None:
+    other = [replace(row, steps=3 * row.steps) for row in ROWS[2:] if row.steps]
+    first, second, perfect = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}).data
+    assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
+    assert list(second.y) == [1, 0.5, 0.25, 0.125]
+    assert (perfect.x[0], perfect.y[0]) == (4, 1)
+
+
+def test_trials_that_ran_at_once_are_on_different_lines() -> None:
+    times = [(0.0, 2.0), (0.5, 1.0), (1.5, 1.0), (2.0, 1.0)]
+    spans = [
+        Span(study="s", trial=n, status="reached", started=start, seconds=seconds)
+        for n, (start, seconds) in enumerate(times)
+    ]
+    (bars,) = timeline(spans).data
+    assert list(bars.y) == [0, 1, 1, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, False), (1400, True)])
+def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
+    evil = [replace(row, **HOSTILE) for row in ROWS]
+    stricter = [replace(row, goal="val/error < 0.01") for row in [*ROWS, UNREACHED]]
+    page(tmp_path, [*ROWS, UNREACHED, *stricter, *evil])
+    picture = tmp_path / f"report-{width}{'-dark' * dark}.png"
+    seen = visit(tmp_path / "report.html", picture, width=width, dark=dark)
+    assert seen.errors == []
+    assert seen.requests == []
+    assert len(seen.drawn) == 15
+    assert all(seen.drawn)
+    assert seen.wider == 0
+    assert seen.violations == []
+    assert picture.stat().st_size > 50_000
 
 
 def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:

@@ -1,5 +1,18 @@
 """What the frontier says: pure functions on numbers."""
 
+from orchestrator.analysis.cost import Advice, Cost, advice, costs
+from orchestrator.analysis.metaparameters import Tuned, tuned
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
 
-__all__ = ["Estimate", "Scaling", "scaling_of", "scalings"]
+__all__ = [
+    "Advice",
+    "Cost",
+    "Estimate",
+    "Scaling",
+    "Tuned",
+    "advice",
+    "costs",
+    "scaling_of",
+    "scalings",
+    "tuned",
+]

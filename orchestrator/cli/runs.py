@@ -194,14 +194,13 @@ def _write_up(run: Run) -> list[FrontierRow]:
 
 
 def _write_report(run: Run, rows: Sequence[FrontierRow], place: Place) -> None:
-    from orchestrator.analysis import scalings
-    from orchestrator.report import write_report
+    from orchestrator.report import panels_of, spans_of, write_report
 
     write_report(
         place,
         title=str(run.sweep()["name"]),
-        rows=rows,
-        scalings=scalings(rows),
+        panels=panels_of(run, rows),
+        spans=spans_of(run),
         provenance={**run.provenance(), **_how_it_ran(run)},
         sweep_file=(run.place / "sweep.yaml").read_text(),
     )

@@ -5,6 +5,7 @@ from orchestrator.results.best import BestRow, best_of
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
+from orchestrator.results.outcomes import outcomes_of
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.store import Run
@@ -20,6 +21,7 @@ __all__ = [
     "frontier_of",
     "import_archive",
     "median_interval",
+    "outcomes_of",
     "parse_goals",
     "provenance",
     "to_csv",

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput, Study
+from orchestrator.records import BadInput, Goal, Study
 from orchestrator.results.tables import numbers
 
 STOPPED_EARLY = ("reached", "dominated")
@@ -111,3 +111,25 @@ def columns(
     if metric not in measurements.column_names:
         return trial, step, np.full(len(trial), math.nan)
     return trial, step, numbers(measurements[metric])
+
+
+def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which are strictly past the goal."""
+    with np.errstate(invalid="ignore"):
+        return values < goal.bound if goal.direction == "<" else values > goal.bound
+
+
+def first_steps(
+    counted: Counted, trial: NDArray[np.int64], step: NDArray[np.int64]
+) -> list[tuple[int, int]]:
+    """(steps, index) of the trials that count and passed a goal, best first; from where all had."""
+    if not len(trial):
+        return []
+    # Runs of one trial, which a trial may have several of; sorting all would take far longer.
+    starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
+    lowest = np.minimum.reduceat(step, starts)
+    firsts: dict[int, int] = {}
+    for index, at in zip(trial[starts].tolist(), lowest.tolist(), strict=True):
+        if index in counted.places:
+            firsts[index] = min(at, firsts.get(index, at))
+    return sorted((at, index) for index, at in firsts.items())

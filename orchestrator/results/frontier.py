@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, StudyKey, Value, unknown
-from orchestrator.results.counting import Counted, Within, columns
+from orchestrator.results.counting import Counted, Within, columns, first_steps, past
 from orchestrator.results.remarks import inherited_too_little, near_ends, of_study
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run
@@ -51,6 +51,8 @@ class FrontierRow:
     """The winner's, at that step."""
     seconds: float | None
     """The winner's training time up to that step."""
+    ranks: int | None
+    """The processes that trained it."""
     trials: Mapping[str, int]
     """Finished trials by status."""
     trials_used: int
@@ -152,13 +154,12 @@ def _row(
 ) -> FrontierRow:
     last = question.within.steps(study) if question.within else None
     trial, step, value = columns(measurements, goal.metric)
-    with np.errstate(invalid="ignore"):
-        passed = value < goal.bound if goal.direction == "<" else value > goal.bound
+    passed = past(goal, value)
     if last is not None:
         passed &= step <= last
     places = np.flatnonzero(passed)
     counted = Counted(study, trials)
-    firsts = _first_steps(counted, trial[places], step[places])
+    firsts = first_steps(counted, trial[places], step[places])
     if question.first is not None:
         counted.only_first(question.first, firsts)
         firsts = [one for one in firsts if one[1] in counted.places]
@@ -185,6 +186,7 @@ def _row(
         params=None,
         metrics={},
         seconds=None,
+        ranks=None,
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
         warnings=of_study(study, trials),
@@ -205,26 +207,11 @@ def _row(
         params=json.loads(winner["params"]),
         metrics=metrics_of(measurement),
         seconds=measurement["seconds"],
+        ranks=winner["ranks"],
         repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
         warnings=row.warnings
         + near_ends(study, trials, [counted.places[index] for _, index in firsts[:3]]),
     )
-
-
-def _first_steps(
-    counted: Counted, trial: NDArray[np.int64], step: NDArray[np.int64]
-) -> list[tuple[int, int]]:
-    """(steps, index) of the trials that count and passed a goal, best first; from where all had."""
-    if not len(trial):
-        return []
-    # Runs of one trial, which a trial may have several of; sorting all would take far longer.
-    starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
-    lowest = np.minimum.reduceat(step, starts)
-    firsts: dict[int, int] = {}
-    for index, at in zip(trial[starts].tolist(), lowest.tolist(), strict=True):
-        if index in counted.places:
-            firsts[index] = min(at, firsts.get(index, at))
-    return sorted((at, index) for index, at in firsts.items())
 
 
 def measurement_at(

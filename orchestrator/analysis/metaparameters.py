@@ -1,0 +1,112 @@
+"""What the best metaparameters do as the batch grows, and how they relate to the usual rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as t_distribution
+
+from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.records import Value
+from orchestrator.results import FrontierRow
+
+EFFECTIVE = "effective learning rate"
+"""The learning rate over 1 - momentum: what a gradient moves the weights by in the end."""
+
+DECAYS = ("momentum", "beta1", "beta2", "decay_rate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The best values of one metaparameter for one workload, recipe and goal."""
+
+    workload: str
+    recipe: str
+    goal: str
+    name: str
+    points: tuple[tuple[int, float], ...]
+    """(batch size, value), from the smallest batch size up."""
+    exponent: float | None
+    """Of the power of the batch size that it follows: 1 is the linear rule, 0.5 the square root."""
+    exponent_interval: tuple[float, float] | None
+    """90 %, by the scatter about that power."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether the usual rules are about it."""
+        return self.name in ("learning_rate", EFFECTIVE)
+
+    def rule(self, exponent: float) -> tuple[tuple[int, float], ...]:
+        """What a rule would make of the first point."""
+        first, value = self.points[0]
+        return tuple((size, value * (size / first) ** exponent) for size, _ in self.points)
+
+
+def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
+    """For each workload, recipe and goal: every metaparameter that was searched and is a positive
+    number, the effective learning rate first."""
+    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
+    for row in sorted(rows, key=lambda row: row.batch_size):
+        if row.params is not None and not row.censored:
+            curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    found = []
+    for (workload, recipe, goal), curve in curves.items():
+        values = [_numbers(row.params or {}) for row in curve]
+        names = dict.fromkeys(name for some in values for name in some)
+        for name in sorted(names, key=lambda name: name != EFFECTIVE):
+            points = tuple(
+                (row.batch_size, some[name])
+                for row, some in zip(curve, values, strict=True)
+                if name in some
+            )
+            if len({value for _, value in points}) < 2:
+                continue
+            exponent, interval = _power(points)
+            found.append(
+                Tuned(
+                    workload=workload,
+                    recipe=recipe,
+                    goal=goal,
+                    name=name,
+                    points=points,
+                    exponent=exponent,
+                    exponent_interval=interval,
+                )
+            )
+    return found
+
+
+def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
+    numbers = {
+        name: float(value)
+        for name, value in params.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    # What matters of an average's decay is how far below one it is.
+    for name in [name for name in numbers if name in DECAYS and numbers[name] < 1]:
+        numbers[f"1 - {name}"] = 1 - numbers.pop(name)
+    if "learning_rate" in numbers and "1 - momentum" in numbers:
+        numbers[EFFECTIVE] = numbers["learning_rate"] / numbers["1 - momentum"]
+    return {name: value for name, value in numbers.items() if value > 0}
+
+
+def _power(
+    points: Sequence[tuple[int, float]],
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The slope of log value against log batch size, and its interval."""
+    sizes, values = (
+        np.log2(np.array(column, dtype=np.float64)) for column in zip(*points, strict=True)
+    )
+    spread = ((sizes - sizes.mean()) ** 2).sum()
+    if spread == 0:
+        return None, None
+    slope = float(((sizes - sizes.mean()) * (values - values.mean())).sum() / spread)
+    freedom = len(points) - 2
+    if freedom < 1:
+        return slope, None
+    off = values - values.mean() - slope * (sizes - sizes.mean())
+    error = np.sqrt((off**2).sum() / freedom / spread)
+    reach = float(error * t_distribution.ppf((1 + CONFIDENCE) / 2, freedom))
+    return slope, (slope - reach, slope + reach)

@@ -1,0 +1,114 @@
+"""The course of things: what the winners measured, and when which trial ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from orchestrator.records import Goal
+from orchestrator.report.figures.style import (
+    COLOURS,
+    GUIDE,
+    guide,
+    log10_axis,
+    safe,
+    shades,
+    styled,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """What one trial measured in one metric."""
+
+    recipe: str
+    batch_size: int
+    trial: int
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """When a trial was trained."""
+
+    study: str
+    trial: int
+    status: str
+    started: float
+    """Seconds since the first began."""
+    seconds: float
+
+
+STATUS_COLOURS = {
+    "reached": COLOURS[0],
+    "exhausted": COLOURS[4],
+    "dominated": GUIDE,
+    "diverged": COLOURS[1],
+    "failed": COLOURS[3],
+}
+
+
+def training_curves(curves: Sequence[Curve], goal: Goal) -> go.Figure:
+    """Of the best trial of each batch size, from small (dark) to large (bright)."""
+    figure = go.Figure()
+    ordered = sorted(curves, key=lambda curve: curve.batch_size)
+    for curve, colour in zip(ordered, shades(len(ordered)), strict=True):
+        figure.add_scatter(
+            x=curve.steps, y=curve.values, name=f"{curve.batch_size:,}", mode="lines",
+            line={"color": colour, "width": 2},
+            hovertemplate=f"<b>batch size {curve.batch_size:,}, trial {curve.trial}</b><br>"
+            "step %{x:,}: %{y:.4g}<extra></extra>",
+        )  # fmt: skip
+    steps = [step for curve in curves for step in curve.steps if step > 0]
+    figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
+    styled(figure, "Step", safe(goal.metric))
+    figure.update_layout(legend={"title": {"text": "batch size "}})
+    figure.update_xaxes(**log10_axis(steps))
+    values = [value for curve in curves for value in curve.values]
+    if min(values) > 0 and max(values) > 10 * min(values):
+        figure.update_yaxes(**log10_axis([*values, goal.bound]))
+    return figure
+
+
+def timeline(spans: Sequence[Span]) -> go.Figure:
+    """Each trial as a bar, coloured by how it ended; a line for each that ran at the same time."""
+    figure = go.Figure()
+    lines = _lines(spans)
+    for status in dict.fromkeys(span.status for span in spans):
+        mine = [
+            (span, line) for span, line in zip(spans, lines, strict=True) if span.status == status
+        ]
+        figure.add_bar(
+            base=[span.started for span, _ in mine],
+            x=[span.seconds for span, _ in mine],
+            y=[line for _, line in mine],
+            orientation="h", name=status, width=0.9,
+            marker={"color": STATUS_COLOURS.get(status, GUIDE), "line": {"width": 0}},
+            hovertext=[
+                f"<b>{safe(span.study)}, trial {span.trial}</b><br>"
+                f"{status} after {span.seconds:.3g} s"
+                for span, _ in mine
+            ],
+            hoverinfo="text",
+        )  # fmt: skip
+    count = max(lines, default=0) + 1
+    styled(figure, "Seconds since the first trial", "", height=140 + 26 * min(count, 16))
+    figure.update_layout(barmode="overlay", bargap=0)
+    figure.update_yaxes(showticklabels=False, range=[count - 0.4, -0.6])
+    return figure
+
+
+def _lines(spans: Sequence[Span]) -> list[int]:
+    """The first line that is free when a trial starts, for spans in order of start."""
+    free: list[float] = []
+    lines = []
+    for span in spans:
+        line = next((n for n, until in enumerate(free) if until <= span.started), len(free))
+        if line == len(free):
+            free.append(0.0)
+        free[line] = span.started + span.seconds
+        lines.append(line)
+    return lines

@@ -1,0 +1,103 @@
+"""What all figures look like: colours, shapes, axes."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+
+# Okabe and Ito's palette tells colours apart for every kind of colour vision; shapes do without.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
+SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
+GUIDE = "#8A8A8A"
+"""Of lines to compare with; seen on white and on black."""
+
+
+def mark(number: int) -> dict[str, Any]:
+    """Line and marker of the n-th of several curves."""
+    colour = COLOURS[number % len(COLOURS)]
+    return {
+        "line": {"color": colour, "width": 2.5},
+        "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 10, "color": colour},
+    }
+
+
+def shades(count: int) -> list[str]:
+    """Colours in an order that is seen without a legend."""
+    return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
+
+
+def guide(x: list[float], y: list[float], name: str, dash: str = "dash") -> go.Scatter:
+    """A line that nothing was measured on."""
+    line = {"color": GUIDE, "dash": dash, "width": 1.5}
+    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
+
+
+def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) -> go.Figure:
+    figure.update_layout(
+        font={"family": "system-ui, sans-serif", "size": 14},
+        margin={"l": 70, "r": 20, "t": 20, "b": 60},
+        height=height,
+        # The page shows through, be it light or dark.
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": GUIDE, "activecolor": COLOURS[0]},
+        hoverlabel={"align": "left"},
+    )
+    lines = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
+    figure.update_xaxes(title=x_title, **lines)
+    figure.update_yaxes(title=y_title, **lines)
+    return figure
+
+
+def log2_axis(values: Iterable[float]) -> dict[str, object]:
+    """A logarithmic axis with ticks at powers of two, at most about ten of them."""
+    values = [value for value in values if value > 0] or [1.0]
+    first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
+    stride = max(1, math.ceil((last - first) / 9))
+    ticks = [2.0**power for power in range(first, last + 1, stride)]
+    margin = 0.04 * max(last - first, 1)
+    edges = [math.log10(2) * (first - margin), math.log10(2) * (last + margin)]
+    return {
+        "type": "log",
+        "tickvals": ticks,
+        "ticktext": [f"{tick:,.0f}" if tick >= 1 else f"1/{1 / tick:,.0f}" for tick in ticks],
+        "range": edges,
+    }
+
+
+def log10_axis(values: Iterable[float]) -> dict[str, object]:
+    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten alone."""
+    values = [value for value in values if value > 0] or [1.0]
+    low, high = math.log10(min(values)), math.log10(max(values))
+    margin = 0.04 * max(high - low, 0.5)
+    edges = [low - margin, high + margin]
+    powers = range(math.floor(edges[0]), math.ceil(edges[1]) + 1)
+    digits = (1, 2, 5) if high - low < 2.5 else (1,)
+    stride = max(1, math.ceil(len(powers) / 8))
+    ticks = [float(f"{digit}e{power}") for power in powers[::stride] for digit in digits]
+    return {
+        "type": "log",
+        "tickvals": ticks,
+        "ticktext": [f"{tick:,g}" for tick in ticks],
+        "range": edges,
+    }
+
+
+def described(params: Mapping[str, Any] | None) -> str:
+    """Metaparameters for a label that appears on hovering."""
+    return "<br>".join(
+        f"{safe(name)} = {value:.4g}" if isinstance(value, float) else
+        f"{safe(name)} = {safe(value)}"
+        for name, value in (params or {}).items()
+    )  # fmt: skip
+
+
+def safe(text: object) -> str:
+    """Plotly takes some tags in texts for what they are; names are not to have any."""
+    return html.escape(str(text))

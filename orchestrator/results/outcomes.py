@@ -1,0 +1,35 @@
+"""What became of every trial of a study, for one goal."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.records import Goal, Study
+from orchestrator.results.counting import Counted, columns, first_steps, past
+from orchestrator.results.store import Run
+
+
+def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
+    """A row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal` (null where
+    it wasn't reached), and its metaparameters by name."""
+    trials = run.trials(study.key)
+    trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
+    places = np.flatnonzero(past(goal, value))
+    counted = Counted(study, trials)
+    reached = {index: steps for steps, index in first_steps(counted, trial[places], step[places])}
+    indices = trials["trial"].to_pylist()
+    params = [json.loads(text) for text in trials["params"].to_pylist()]
+    names = dict.fromkeys(name for point in params for name in point)
+    return pa.table(
+        {
+            "trial": trials["trial"],
+            "status": trials["status"],
+            "counted": [index in counted.places for index in indices],
+            "steps": trials["steps"],
+            "steps_to_goal": pa.array([reached.get(index) for index in indices], pa.int64()),
+            **{name: [point.get(name) for point in params] for name in names},
+        }
+    )
