@@ -1,17 +1,23 @@
+import json
 import re
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, visit
+from conftest import orchestrate, train_all
 
 from orchestrator.places import Place
 from orchestrator.records import Goal
 from orchestrator.report import Panel, write_report
 from orchestrator.report.content import Tried
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.results import FrontierRow
+from orchestrator.results import FrontierRow, Run, provenance
+from orchestrator.studies import plan
+from orchestrator.sweep import load_sweep
 
 ROW = FrontierRow(
     workload="digits/mlp",
@@ -136,3 +142,24 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
 
 def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
     assert "never reached" in page(tmp_path, [UNREACHED])
+
+
+def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
+    planned = plan(load_sweep(sweep_file()))
+    run = Run(tmp_path / "first")
+    run.create(planned.sweep.resolved(), planned.studies, provenance())
+    train_all(run, planned)
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
+    refused = orchestrate("report", *both)
+    assert refused.returncode == 2
+    assert "-o" in refused.stderr
+    assert orchestrate("report", both[0], both[0]).returncode == 2
+    assert orchestrate("report", *both, "-o", out).returncode == 0
+    text = without_plotly(out.read_text())
+    assert "first: sgd" in text
+    assert "second: sgd" in text
+    assert orchestrate("report", both[0]).returncode == 0
+    assert "first: sgd" not in (both[0] / "report.html").read_text()
+    found = json.loads(orchestrate("report", *both, "--json").stdout)
+    assert [answer["run"] for answer in found] == ["first", "second"]

@@ -28,7 +28,7 @@ from orchestrator.cli.options import (
 from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.places import Place
     from orchestrator.progress import Progress
@@ -189,20 +189,31 @@ def _write_up(run: Run) -> list[FrontierRow]:
 
     rows = frontier_of(run)
     write_frontier(run, rows)
-    _write_report(run, rows, run.place / "report.html")
+    _write_report({"": (run, rows)}, run.place / "report.html")
     return rows
 
 
-def _write_report(run: Run, rows: Sequence[FrontierRow], place: Place) -> None:
-    from orchestrator.report import panels_of, spans_of, write_report
+def _write_report(runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], place: Place) -> None:
+    """The page of a run; of several by their names, on one page."""
+    from orchestrator.report import Source, panels_of, spans_of, write_report
 
+    many = len(runs) > 1
+    provenance: dict[str, object] = {}
+    for name, (run, _) in runs.items():
+        told = {**run.provenance(), **_how_it_ran(run)}
+        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
-        title=str(run.sweep()["name"]),
-        panels=panels_of(run, rows),
-        spans=spans_of(run),
-        provenance={**run.provenance(), **_how_it_ran(run)},
-        sweep_file=(run.place / "sweep.yaml").read_text(),
+        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
+        panels=panels_of(
+            [
+                Source(run=run, rows=rows, label=name if many else "")
+                for name, (run, rows) in runs.items()
+            ]
+        ),
+        spans=[] if many else [span for run, _ in runs.values() for span in spans_of(run)],
+        provenance=provenance,
+        sweep_file="\n".join((run.place / "sweep.yaml").read_text() for run, _ in runs.values()),
     )
 
 
@@ -328,28 +339,48 @@ def _refuse_both(as_json: bool, as_csv: bool) -> None:
 
 
 def report(
-    path: RunArgument,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Runs; several are compared on one page.")
+    ],
     goal: GoalOption = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Write the report of a run as one HTML page, or print its answers as JSON."""
+    """Write the report of runs as one HTML page, or print its answers as JSON."""
     from orchestrator.analysis import scalings
     from orchestrator.places import Place
     from orchestrator.results import Run, frontier_of, parse_goals
 
-    run = Run.open(path)
-    rows = frontier_of(run, parse_goals(goal or []))
+    names = _names(paths)
+    goals = parse_goals(goal or [])
+    opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
+    runs = {name: (run, frontier_of(run, goals)) for name, run in opened.items()}
     if as_json:
-        print_json([scaling.to_json() for scaling in scalings(rows)])
+        found = [
+            {"run": name, **scaling.to_json()} if len(runs) > 1 else scaling.to_json()
+            for name, (_, rows) in runs.items()
+            for scaling in scalings(rows)
+        ]
+        print_json(found)
         return DONE
-    page = Place.at(output) if output else run.place / "report.html"
+    if output is None and len(runs) > 1:
+        raise BadInput("Name the page of several runs with -o, such as -o compared.html.")
+    page = Place.at(output) if output else opened[names[0]].place / "report.html"
     try:
-        _write_report(run, rows, page)
+        _write_report(runs, page)
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"The report can't be written to {page}: {reason}.") from None
     print(page)
     return DONE
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """The last parts of the paths, or all of them where that would not tell them apart."""
+    last = [path.rstrip("/").rpartition("/")[2] for path in paths]
+    names = last if len(set(last)) == len(last) else [*paths]
+    if len(set(names)) < len(names):
+        raise BadInput("The same run is given twice.")
+    return names

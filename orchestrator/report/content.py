@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,12 @@ MOST_POINTS = 160
 MOST_SPANS = 4000
 """Trials in the timeline, the longest ones where there are more."""
 
-MOST_OUTCOMES = 400
-"""Trials of a batch size whose metaparameters are shown, the first ones where there are more."""
+MOST_TRIED = 40_000
+"""Trials whose metaparameters are shown in all, the first ones of each study where there are more,
+and the best."""
+
+SIDE_BY_SIDE = 6
+"""Batch sizes at which they are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +75,45 @@ class Tried:
     """(batch size, trials)."""
 
 
-def panels_of(run: Run, rows: Sequence[FrontierRow]) -> list[Panel]:
-    """A panel for each workload and goal of a frontier, in its order."""
-    studies = {study.key: study for study in run.studies()}
-    grouped: dict[tuple[str, str], list[FrontierRow]] = {}
-    for row in rows:
-        grouped.setdefault((row.workload, row.goal), []).append(row)
-    found = []
-    for (workload, text), group in grouped.items():
-        goal = Goal.parse(text)
-        found.append(
-            Panel(
-                workload=workload,
-                goal=goal,
-                rows=group,
-                curves=_curves(run, goal, group),
-                tried=_tried(run, goal, [studies[row.key] for row in group]),
-            )
-        )
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A run, and the frontier that is asked of it."""
+
+    run: Run
+    rows: Sequence[FrontierRow]
+    label: str = ""
+    """What sets its recipes apart from those of other runs on the page."""
+
+    def name(self, recipe: str) -> str:
+        return f"{self.label}: {recipe}" if self.label else recipe
+
+
+def panels_of(sources: Sequence[Source]) -> list[Panel]:
+    """A panel for each workload and goal of the frontiers, in their order."""
+    rows = [row for source in sources for row in source.rows]
+    recipes = len({(row.workload, row.goal, row.recipe) for row in rows}) * len(sources)
+    most = max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1)))
+    return [
+        _panel(sources, workload, goal, most)
+        for workload, goal in dict.fromkeys((row.workload, row.goal) for row in rows)
+    ]
+
+
+def _panel(sources: Sequence[Source], workload: str, text: str, most: int) -> Panel:
+    goal = Goal.parse(text)
+    rows: list[FrontierRow] = []
+    curves: dict[str, list[Curve]] = {}
+    tried: dict[str, Tried] = {}
+    for source in sources:
+        mine = [row for row in source.rows if (row.workload, row.goal) == (workload, text)]
+        keys = {row.key for row in mine}
+        studies = [study for study in source.run.studies() if study.key in keys]
+        rows += [replace(row, recipe=source.name(row.recipe)) for row in mine]
+        for recipe, found in _curves(source.run, goal, mine).items():
+            curves[source.name(recipe)] = found
+        for recipe, outcomes in _tried(source.run, goal, studies, most).items():
+            tried[source.name(recipe)] = outcomes
+    return Panel(workload=workload, goal=goal, rows=rows, curves=curves, tried=tried)
 
 
 def _curves(run: Run, goal: Goal, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
@@ -121,7 +146,7 @@ def _curve(run: Run, goal: Goal, row: FrontierRow) -> Curve | None:
     )
 
 
-def _tried(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Tried]:
+def _tried(run: Run, goal: Goal, studies: Sequence[Study], most: int) -> dict[str, Tried]:
     found = {}
     for recipe in dict.fromkeys(study.recipe for study in studies):
         mine = sorted(
@@ -136,22 +161,41 @@ def _tried(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Tried]:
         if len(ranges) < 2:
             continue
         x, y = [*ranges][:2]
-        tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), mine)
+        shown = [mine[place] for place in _spread(len(mine))]
+        tables = run.in_parallel(partial(_outcomes, run, goal, (x, y), most), shown)
         found[recipe] = Tried(
             x=x,
             y=y,
             y_from_one=ranges[y].scale == "reverse_log",
             outcomes=[
-                (study.batch_size, table.select(_shown(table, x, y)).slice(0, MOST_OUTCOMES))
-                for study, table in zip(mine, tables, strict=True)
-                if x in table.column_names and y in table.column_names
+                (study.batch_size, table)
+                for study, table in zip(shown, tables, strict=True)
+                if table is not None
             ],
         )
     return {recipe: tried for recipe, tried in found.items() if tried.outcomes}
 
 
-def _shown(table: pa.Table, x: str, y: str) -> list[str]:
-    return ["trial", "status", "counted", "steps", "steps_to_goal", x, y]
+def _spread(count: int) -> list[int]:
+    """Places from the first to the last, at even distances."""
+    if count <= SIDE_BY_SIDE:
+        return [*range(count)]
+    return [round(n * (count - 1) / (SIDE_BY_SIDE - 1)) for n in range(SIDE_BY_SIDE)]
+
+
+def _outcomes(
+    run: Run, goal: Goal, names: tuple[str, str], most: int, study: Study
+) -> pa.Table | None:
+    """The trials that are shown, in columns that are."""
+    table = outcomes_of(run, study, goal)
+    if not set(names) <= set(table.column_names):
+        return None
+    table = table.select(["trial", "status", "counted", "steps", "steps_to_goal", *names])
+    by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
+        [("steps_to_goal", "ascending"), ("trial", "ascending")]
+    )
+    best = by_steps["place"].slice(0, 1).to_pylist()
+    return table.take(sorted({*range(min(most, len(table))), *best}))
 
 
 def spans_of(run: Run) -> list[Span]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import pyarrow as pa
@@ -18,9 +19,6 @@ from orchestrator.report.figures.style import (
     safe,
     styled,
 )
-
-PANELS = 6
-"""Batch sizes that are shown side by side."""
 
 LOOKS = {
     "reached": ("#0072B2", "circle", "reached the goal"),
@@ -63,23 +61,22 @@ def best_values(curves: Sequence[Tuned], recipes: Sequence[str]) -> go.Figure:
 def tried(
     outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool
 ) -> go.Figure:
-    """Every trial of some batch sizes by two metaparameters; the best is starred. With
+    """Every trial by two metaparameters, a panel for each batch size; the best is starred. With
     `y_from_one`, 1 - y is shown."""
-    shown = _spread(outcomes)
     figure = make_subplots(
-        rows=1, cols=len(shown), shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"batch size {size:,}" for size, _ in shown],
+        rows=1, cols=len(outcomes), shared_yaxes=True, horizontal_spacing=0.02,
+        subplot_titles=[f"batch size {size:,}" for size, _ in outcomes],
     )  # fmt: skip
-    for column, (_, table) in enumerate(shown, start=1):
+    for column, (_, table) in enumerate(outcomes, start=1):
         rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
         for kind, (colour, symbol, name) in LOOKS.items():
             points = [row for row in rows if _kind(row) == kind]
             figure.add_scatter(
-                x=[row[x] for row in points],
-                y=[1 - row[y] if y_from_one else row[y] for row in points],
+                x=[_short(row[x]) for row in points],
+                y=[_short(1 - row[y] if y_from_one else row[y]) for row in points],
                 mode="markers", name=name, legendgroup=kind, showlegend=column == 1,
                 marker={"color": colour, "symbol": symbol, "size": 7},
-                hovertext=[_describe(row, x, y) for row in points], hoverinfo="text",
+                hovertext=[_describe(row) for row in points], hoverinfo="text+x+y",
                 row=1, col=column,
             )  # fmt: skip
         best = min((row for row in rows if _kind(row) == "reached"), key=_order, default=None)
@@ -93,7 +90,7 @@ def tried(
         )  # fmt: skip
     styled(figure, safe(x), "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
-    points = [row for _, table in shown for row in table.select([x, y]).to_pylist()]
+    points = [row for _, table in outcomes for row in table.select([x, y]).to_pylist()]
     figure.update_xaxes(**log10_axis(row[x] for row in points if row[x] is not None))
     heights = [row[y] for row in points if row[y] is not None]
     figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
@@ -101,31 +98,22 @@ def tried(
     return figure
 
 
-def _spread(outcomes: Sequence[tuple[int, pa.Table]]) -> list[tuple[int, pa.Table]]:
-    """From the smallest to the largest, at even distances."""
-    if len(outcomes) <= PANELS:
-        return list(outcomes)
-    places = {round(n * (len(outcomes) - 1) / (PANELS - 1)) for n in range(PANELS)}
-    return [outcomes[place] for place in sorted(places)]
-
-
-def _kind(row: dict[str, object]) -> str:
+def _kind(row: dict[str, Any]) -> str:
     if row["counted"] and row["steps_to_goal"] is not None:
         return "reached"
     return "diverged" if row["status"] == "diverged" else "unreached"
 
 
-def _order(row: dict[str, int]) -> tuple[int, int]:
+def _order(row: dict[str, Any]) -> tuple[int, int]:
     return row["steps_to_goal"], row["trial"]
 
 
-def _describe(row: dict[str, object], x: str, y: str) -> str:
+def _describe(row: dict[str, Any]) -> str:
     steps = row["steps_to_goal"]
-    how = (
-        f"goal at step {steps:,}"
-        if steps is not None
-        else f"{row['status']}, {row['steps']:,} steps"
-    )
-    return (
-        f"<b>trial {row['trial']}</b><br>{how}<br>{safe(x)} {row[x]:.4g}<br>{safe(y)} {row[y]:.6g}"
-    )
+    how = f"{row['status']}, {row['steps']:,} steps"
+    return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
+
+
+def _short(number: float) -> float:
+    """As exact as it can be drawn."""
+    return float(f"{number:.4g}")
