@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.analysis import scalings, sentence, sparkline
 from orchestrator.progress import Progress, StudyProgress
 from orchestrator.results import BestRow, FrontierRow
 
@@ -151,6 +152,22 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
             _point(row.params),
             Text("; ".join(row.remarks())),
         )
+    return table
+
+
+def answers_table(rows: Sequence[FrontierRow]) -> Table:
+    """What each curve says, beside the curve itself: steps by batch size, in logarithms."""
+    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
+    for row in sorted(rows, key=lambda row: row.batch_size):
+        curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for scaling in scalings(rows):
+        curve = curves[scaling.workload, scaling.recipe, scaling.goal]
+        steps = [None if row.censored else row.steps for row in curve]
+        where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
+        table.add_row(sparkline(steps), Text(f"{where}{sentence(scaling)}"))
     return table
 
 

@@ -3,6 +3,7 @@
 from orchestrator.analysis.cost import Advice, Cost, advice, costs
 from orchestrator.analysis.metaparameters import Tuned, tuned
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
+from orchestrator.analysis.words import in_words, sentence, sparkline
 
 __all__ = [
     "Advice",
@@ -12,7 +13,10 @@ __all__ = [
     "Tuned",
     "advice",
     "costs",
+    "in_words",
     "scaling_of",
     "scalings",
+    "sentence",
+    "sparkline",
     "tuned",
 ]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import f as f_distribution
+from scipy.special import fdtri
 
 CONFIDENCE = 0.9
 
@@ -54,7 +54,7 @@ def fit_hyperbola(sizes: NDArray[np.float64], steps: NDArray[np.float64]) -> Hyp
         levels = offsets.mean(axis=1)
         squares = ((offsets - levels[:, None]) ** 2).sum(axis=1)
         best = int(squares.argmin())
-        allowed = squares[best] * (1 + f_distribution.ppf(CONFIDENCE, 1, count - 2) / (count - 2))
+        allowed = squares[best] * (1 + fdtri(1, count - 2, CONFIDENCE) / (count - 2))
         likely = np.flatnonzero(squares <= allowed)
         low, high = grid[max(likely[0] - 1, 0)], grid[min(likely[-1] + 1, POINTS - 1)]
     reach = np.sqrt((allowed - squares[likely]) / count)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as t_distribution
+from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
 from orchestrator.records import Value
@@ -108,5 +108,5 @@ def _power(
         return slope, None
     off = values - values.mean() - slope * (sizes - sizes.mean())
     error = np.sqrt((off**2).sum() / freedom / spread)
-    reach = float(error * t_distribution.ppf((1 + CONFIDENCE) / 2, freedom))
+    reach = float(error * stdtrit(freedom, (1 + CONFIDENCE) / 2))
     return slope, (slope - reach, slope + reach)

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import archives, registries, runs, trial
+from orchestrator.cli import archives, reading, registries, runs, trial
 from orchestrator.cli.options import BAD_INPUT
 from orchestrator.records import BadInput
 
@@ -30,10 +30,10 @@ app = typer.Typer(
 for command in (
     runs.sweep,
     runs.resume,
-    runs.status,
-    runs.frontier,
-    runs.best,
-    runs.report,
+    reading.status,
+    reading.frontier,
+    reading.best,
+    reading.report,
     trial.trial,
     registries.workloads,
     registries.spaces,

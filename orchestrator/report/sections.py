@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Advice, Cost, Estimate, Scaling, Tuned
+from orchestrator.analysis import Advice, Cost, Scaling, Tuned, in_words, sentence
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.records import Value
 from orchestrator.report import figures
@@ -47,17 +46,6 @@ def _lines(panel: Panel) -> list[str]:
             "this one sooner than any that did."
         )
     return lines
-
-
-def sentence(scaling: Scaling) -> str:
-    """What one curve says."""
-    if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
-        return f"{scaling.recipe}: {scaling.verdict}."
-    return (
-        f"{scaling.recipe}: perfect scaling up to batch size "
-        f"{_estimate(scaling.perfect_scaling_until)}, useful up to "
-        f"{_estimate(scaling.max_useful_batch_size)}; {scaling.verdict}."
-    )
 
 
 def _recommendation(advice: Advice) -> str:
@@ -106,7 +94,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
         scaling.workload,
         scaling.goal,
         scaling.recipe,
-        *("" if estimate is None else _estimate(estimate) for estimate in estimates),
+        *("" if estimate is None else in_words(estimate) for estimate in estimates),
         "" if off is None else f"{off:.2f}",
     ]
 
@@ -261,25 +249,6 @@ def _counts(outcomes: Sequence[tuple[int, Any]]) -> str:
         for size, table in outcomes
     ]
     return f"Reached the goal: {', '.join(parts)}."
-
-
-def _estimate(estimate: Estimate) -> str:
-    value = _rounded(estimate.value)
-    if estimate.low is None or estimate.high is None:
-        return value
-    if not math.isfinite(estimate.high):
-        return f"{value} ({_rounded(estimate.low)} or more)"
-    low, high = _rounded(estimate.low), _rounded(estimate.high)
-    return value if low == high == value else f"{value} ({low} to {high})"
-
-
-def _rounded(value: float) -> str:
-    """To three digits, without losing those of whole numbers that mean something."""
-    if value < 1:
-        return f"{value:.2g}"
-    digits = max(2 - math.floor(math.log10(value)), -9)
-    exact = value == round(value) and math.log2(value) % 1 == 0
-    return f"{value if exact else round(value, min(digits, 0)):,.0f}"
 
 
 def _frontier_table(rows: Sequence[FrontierRow]) -> str:

@@ -1,0 +1,53 @@
+"""Answers as people read them, on the page and in the terminal alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from orchestrator.analysis.scaling import Estimate, Scaling
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sentence(scaling: Scaling) -> str:
+    """What one curve says."""
+    if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
+        return f"{scaling.recipe}: {scaling.verdict}."
+    return (
+        f"{scaling.recipe}: perfect scaling up to batch size "
+        f"{in_words(scaling.perfect_scaling_until)}, useful up to "
+        f"{in_words(scaling.max_useful_batch_size)}; {scaling.verdict}."
+    )
+
+
+def in_words(estimate: Estimate) -> str:
+    """The value, and its interval if it has one."""
+    value = _rounded(estimate.value)
+    if estimate.low is None or estimate.high is None:
+        return value
+    if not math.isfinite(estimate.high):
+        return f"{value} ({_rounded(estimate.low)} or more)"
+    low, high = _rounded(estimate.low), _rounded(estimate.high)
+    return value if low == high == value else f"{value} ({low} to {high})"
+
+
+def _rounded(value: float) -> str:
+    """To three digits, without losing those of whole numbers that mean something."""
+    if value < 1:
+        return f"{value:.2g}"
+    digits = max(2 - math.floor(math.log10(value)), -9)
+    exact = value == round(value) and math.log2(value) % 1 == 0
+    return f"{value if exact else round(value, min(digits, 0)):,.0f}"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A bar for each, by its logarithm; a gap where there is none."""
+    logs = [None if value is None or value <= 0 else math.log(value) for value in values]
+    known = [log for log in logs if log is not None]
+    if not known:
+        return ""
+    low, span = min(known), max(max(known) - min(known), 1e-9)
+    return "".join(
+        " " if log is None else BARS[round((log - low) / span * (len(BARS) - 1))] for log in logs
+    )

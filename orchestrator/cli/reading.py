@@ -1,0 +1,219 @@
+"""Reading runs: how far they are, what they say, the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import (
+    DONE,
+    CsvOption,
+    GoalOption,
+    JsonOption,
+    RunArgument,
+    TrialsOption,
+    print_json,
+)
+from orchestrator.records import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.places import Place
+    from orchestrator.results import FrontierRow, Run
+
+
+def status(path: RunArgument, as_json: JsonOption = False) -> int:
+    """How far a run has come."""
+    from orchestrator.results import Run
+    from orchestrator.terminal import print_table, status_table
+
+    run = Run.open(path)
+    studies = []
+    for study in run.studies():
+        trials = run.trials(study.key)
+        statuses = trials["status"].to_pylist()
+        reached = [
+            s
+            for s, how in zip(trials["steps"].to_pylist(), statuses, strict=True)
+            if how == "reached"
+        ]
+        studies.append(
+            {
+                "workload": study.workload,
+                "recipe": study.recipe,
+                "batch_size": study.batch_size,
+                "planned": study.trials,
+                "finished": len(statuses),
+                "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
+                "best_steps": min(reached, default=None),
+            }
+        )
+    if as_json:
+        planned = sum(study.trials for study in run.studies())
+        finished = sum(len(run.trials(study.key)) for study in run.studies())
+        document = {"run": str(run.place), "planned": planned, "finished": finished}
+        print_json({**document, "studies": studies})
+    else:
+        print_table(status_table(studies))
+    return DONE
+
+
+def frontier(
+    path: RunArgument,
+    goal: GoalOption = None,
+    within: Annotated[
+        str | None,
+        typer.Option(metavar="UNIT=N", help="Within so many steps, examples or epochs."),
+    ] = None,
+    trials: TrialsOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> int:
+    """The fewest steps to goal of every study, and the trial that needed them."""
+    from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
+
+    _refuse_both(as_json, as_csv)
+    budget = None if within is None else Within.parse(within)
+    rows = frontier_of(Run.open(path), parse_goals(goal or []), first=trials, within=budget)
+    if as_csv:
+        print(to_csv(rows), end="")
+    else:
+        print_frontier(rows, as_json)
+    return DONE
+
+
+def best(
+    path: RunArgument,
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Such as val/error.")],
+    maximise: Annotated[bool, typer.Option("--maximise", help="The highest is best.")] = False,
+    within: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="UNIT=N",
+            help="Within so many steps, examples or epochs; may be given again [all there is].",
+        ),
+    ] = None,
+    trials: TrialsOption = None,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> int:
+    """The best value of a metric in every study, and the trial that came to it."""
+    from orchestrator.results import Run, Within, best_of, best_to_csv
+    from orchestrator.terminal import best_table, print_table
+
+    _refuse_both(as_json, as_csv)
+    budgets = [Within.parse(text) for text in within or []]
+    rows = best_of(
+        Run.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
+    )
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    elif as_csv:
+        print(best_to_csv(rows), end="")
+    else:
+        print_table(best_table(rows))
+    return DONE
+
+
+def _refuse_both(as_json: bool, as_csv: bool) -> None:
+    if as_json and as_csv:
+        raise BadInput("Give --json or --csv, not both.")
+
+
+def report(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Runs; several are compared on one page.")
+    ],
+    goal: GoalOption = None,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write the report of runs as one HTML page, or print its answers as JSON."""
+    from orchestrator.analysis import scalings
+    from orchestrator.places import Place
+    from orchestrator.results import Run, frontier_of, parse_goals
+
+    names = _names(paths)
+    goals = parse_goals(goal or [])
+    opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
+    runs = {name: (run, frontier_of(run, goals)) for name, run in opened.items()}
+    if as_json:
+        found = [
+            {"run": name, **scaling.to_json()} if len(runs) > 1 else scaling.to_json()
+            for name, (_, rows) in runs.items()
+            for scaling in scalings(rows)
+        ]
+        print_json(found)
+        return DONE
+    if output is None and len(runs) > 1:
+        raise BadInput("Name the page of several runs with -o, such as -o compared.html.")
+    page = Place.at(output) if output else opened[names[0]].place / "report.html"
+    try:
+        write_report_of(runs, page)
+    except OSError as error:
+        reason = error.strerror or error
+        raise BadInput(f"The report can't be written to {page}: {reason}.") from None
+    print(page)
+    return DONE
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """The last parts of the paths, or all of them where that would not tell them apart."""
+    last = [path.rstrip("/").rpartition("/")[2] for path in paths]
+    names = last if len(set(last)) == len(last) else [*paths]
+    if len(set(names)) < len(names):
+        raise BadInput("The same run is given twice.")
+    return names
+
+
+def write_report_of(runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], place: Place) -> None:
+    """The page of a run; of several by their names, on one page."""
+    from orchestrator.report import Source, panels_of, spans_of, write_report
+
+    many = len(runs) > 1
+    provenance: dict[str, object] = {}
+    for name, (run, _) in runs.items():
+        told = {**run.provenance(), **_how_it_ran(run)}
+        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
+    write_report(
+        place,
+        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
+        panels=panels_of(
+            [
+                Source(run=run, rows=rows, label=name if many else "")
+                for name, (run, rows) in runs.items()
+            ]
+        ),
+        spans=[] if many else [span for run, _ in runs.values() for span in spans_of(run)],
+        provenance=provenance,
+        sweep_file="\n".join((run.place / "sweep.yaml").read_text() for run, _ in runs.values()),
+    )
+
+
+def _how_it_ran(run: Run) -> dict[str, str]:
+    if run.imported:
+        return {}
+    stop = run.sweep()["stop"]
+    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
+    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
+    return {
+        "exact stopping": "on: trials that could no longer change the frontier were ended"
+        if on
+        else "off: every trial went on to its goals or its budget",
+        "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
+    }
+
+
+def print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
+    if as_json:
+        print_json([row.to_json() for row in rows])
+        return
+    from orchestrator.terminal import answers_table, frontier_table, print_table
+
+    print_table(frontier_table(rows))
+    print()
+    print_table(answers_table(rows))
