@@ -199,13 +199,13 @@ def _outcomes(
 
 
 def spans_of(run: Run) -> list[Span]:
-    """When each trial was trained, as far as that is known."""
+    """When each trial was trained, or the last part of it; as far as that is known."""
     found = []
     for study, trials in _with_trials(run):
         for row in trials.to_pylist():
             if row["started"] is not None and row["seconds"] is not None:
-                evaluating = row["evaluation_seconds"] or 0.0
-                found.append((row["started"], row["seconds"] + evaluating, str(study.key), row))
+                seconds = row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
+                found.append((row["started"], seconds, str(study.key), row))
     first = min((started for started, *_ in found), default=0.0)
     longest = sorted(found, key=lambda one: -one[1])[:MOST_SPANS]
     return [

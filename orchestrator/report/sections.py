@@ -213,7 +213,8 @@ def course(spans: Sequence[Span], show: Show) -> str:
         figures.timeline(spans),
         "Which trial ran when",
         f"{len(spans):,} trials, by how they ended.",
-        "Each bar is a trial; gaps are times in which a slot had nothing to train.",
+        "Each bar is a trial, or what was trained of it after it was last set aside for others. "
+        "Gaps are earlier parts of trials, and times in which a slot had nothing to train.",
     )
     return f"<section><h2>How the run went</h2>{figure}</section>"
 

@@ -26,6 +26,7 @@ TRIALS = pa.schema(
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("evaluation_seconds", pa.float64(), nullable=False),
+        pa.field("resumed_seconds", pa.float64(), nullable=False),  # of both, before `started`
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("started", pa.float64()),  # seconds since the epoch
@@ -63,6 +64,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "seed": trial.seed,
         "seconds": outcome.seconds,
         "evaluation_seconds": outcome.evaluation_seconds,
+        "resumed_seconds": outcome.resumed_seconds,
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
         "started": finished.started,

@@ -65,7 +65,7 @@ def tried(
     `y_from_one`, 1 - y is shown."""
     figure = make_subplots(
         rows=1, cols=len(outcomes), shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"batch size {size:,}" for size, _ in outcomes],
+        subplot_titles=[f"B = {size:,}" for size, _ in outcomes],
     )  # fmt: skip
     for column, (_, table) in enumerate(outcomes, start=1):
         rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
@@ -88,12 +88,14 @@ def tried(
                     "line": {"color": "#000000", "width": 1}},
             hoverinfo="skip", row=1, col=column,
         )  # fmt: skip
-    styled(figure, safe(x), "")
+    styled(figure, "", "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
     points = [row for _, table in outcomes for row in table.select([x, y]).to_pylist()]
-    figure.update_xaxes(**log10_axis(row[x] for row in points if row[x] is not None))
+    rates = [row[x] for row in points if row[x] is not None]
+    figure.update_xaxes(**log10_axis(rates, most=max(3, 12 // len(outcomes))))
     heights = [row[y] for row in points if row[y] is not None]
     figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
+    figure.update_xaxes(title=safe(x), col=(len(outcomes) + 1) // 2)
     figure.update_yaxes(title=f"1 - {safe(y)}" if y_from_one else safe(y), col=1)
     return figure
 

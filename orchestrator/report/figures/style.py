@@ -71,20 +71,24 @@ def log2_axis(values: Iterable[float]) -> dict[str, object]:
     }
 
 
-def log10_axis(values: Iterable[float]) -> dict[str, object]:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten alone."""
+def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, object]:
+    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten alone where
+    there would be too many."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)
     edges = [low - margin, high + margin]
-    powers = range(math.floor(edges[0]), math.ceil(edges[1]) + 1)
-    digits = (1, 2, 5) if high - low < 2.5 else (1,)
-    stride = max(1, math.ceil(len(powers) / 8))
-    ticks = [float(f"{digit}e{power}") for power in powers[::stride] for digit in digits]
+    within = range(math.ceil(edges[0]), math.floor(edges[1]) + 1)
+    if 3 * (high - low) < most:
+        powers = range(within.start - 1, within.stop)
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
+    else:
+        ticks = [float(f"1e{power}") for power in within[:: math.ceil(len(within) / most)]]
     return {
         "type": "log",
         "tickvals": ticks,
         "ticktext": [f"{tick:,g}" for tick in ticks],
+        "tickangle": 0,
         "range": edges,
     }
 
