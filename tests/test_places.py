@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import boto3
 import pytest
 from conftest import command, orchestrate, wait_for
 
@@ -38,6 +39,18 @@ def test_files_come_and_go(folder: Place) -> None:
     assert (folder / "below").file_names() == []
     with pytest.raises(FileNotFoundError):
         file.read()
+
+
+def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> None:
+    """By the store's own client."""
+    client = boto3.client("s3")
+    name = bucket.removeprefix("s3://")
+    (Place.at(bucket) / "runs" / "a.txt").write_text("ours")
+    assert client.get_object(Bucket=name, Key="runs/a.txt")["Body"].read() == b"ours"
+    client.put_object(Bucket=name, Key="runs/b.txt", Body=b"theirs")
+    assert (Place.at(bucket) / "runs").file_names() == ["a.txt", "b.txt"]
+    assert (Place.at(bucket) / "runs" / "b.txt").read_text() == "theirs"
+    client.close()
 
 
 def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
