@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, visit
-from conftest import orchestrate, train_all
+from conftest import orchestrate, train_all, wait_for
 
+from orchestrator.cli.live import rewritten
 from orchestrator.places import Place
 from orchestrator.records import Goal
 from orchestrator.report import Panel, write_report
@@ -138,6 +140,23 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
     assert seen.wider == 0
     assert seen.violations == []
     assert picture.stat().st_size > 50_000
+
+
+def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    planned = plan(load_sweep(sweep_file()))
+    run, written = Run(tmp_path / "run"), tmp_path / "run/report.html"
+    run.create(planned.sweep.resolved(), planned.studies, provenance())
+    with subprocess.Popen(["sleep", "300"]) as process, rewritten(run, every_seconds=0.5):
+        wait_for(written.exists, process)
+        assert "never reached" in written.read_text()
+        train_all(run, planned)
+        wait_for(lambda: "useful up to" in without_plotly(written.read_text()), process)
+        process.kill()
+    assert '<meta http-equiv="refresh" content="1">' in written.read_text()
+    assert orchestrate("report", run.place).returncode == 0
+    assert "refresh" not in without_plotly(written.read_text())
 
 
 def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:

@@ -170,7 +170,12 @@ def _names(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def write_report_of(runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], place: Place) -> None:
+def write_report_of(
+    runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]],
+    place: Place,
+    *,
+    reload_seconds: int | None = None,
+) -> None:
     """The page of a run; of several by their names, on one page."""
     from orchestrator.report import Source, panels_of, spans_of, write_report
 
@@ -181,6 +186,7 @@ def write_report_of(runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], place
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
+        reload_seconds=reload_seconds,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=panels_of(
             [

@@ -151,6 +151,7 @@ def _train(
     data_dir: Path | None,
 ) -> bool:
     """Trains on a cluster, in sight of the user; False after an interrupt."""
+    from orchestrator.cli.live import rewritten
     from orchestrator.cluster import connect, run_trials
     from orchestrator.terminal import say, showing
 
@@ -160,7 +161,7 @@ def _train(
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         if cluster.dashboard:
             say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
-        with showing(progress):
+        with showing(progress), rewritten(run):
             complete = run_trials(
                 run,
                 director,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
@@ -32,6 +33,7 @@ a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; padding: 0; }
 ul { padding-left: 1.2rem; } li { margin: .3rem 0; overflow-wrap: anywhere; }
 p.lead, figcaption, caption { color: var(--quiet); }
+.notice { border-left: 4px solid var(--note); padding: .3rem .8rem; color: var(--note); }
 figure { margin: 1.6rem 0; break-inside: avoid; }
 figcaption { font-size: .92rem; }
 figcaption b { color: var(--ink); display: block; }
@@ -98,8 +100,18 @@ def write_report(
     spans: Sequence[Span],
     provenance: Mapping[str, Any],
     sweep_file: str,
+    reload_seconds: int | None = None,
 ) -> None:
-    """Writes the report of one run to `place`, whole or not at all."""
+    """Writes the report to `place`, whole or not at all; while the run goes on, browsers reload it
+    after so many seconds."""
+    reload = notice = ""
+    if reload_seconds is not None:
+        now = datetime.now(UTC).strftime("%H:%M:%S UTC")
+        reload = f'<meta http-equiv="refresh" content="{reload_seconds}">\n'
+        notice = (
+            f'<p class="notice" role="status">As of {now}, this run was going on: answers are of '
+            f"what had been trained by then. The page reloads itself.</p>\n"
+        )
     figures = _Figures()
     parts = [
         sections.answers(panels),
@@ -113,7 +125,7 @@ def write_report(
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
+{reload}<link rel="icon" href="data:,">
 <title>{escape(title)}: steps to goal against batch size</title>
 <style>{_STYLE}</style>
 <script>{get_plotlyjs()}</script>
@@ -123,7 +135,7 @@ def write_report(
 <h1>{escape(title)}</h1>
 <p class="lead">How far can the batch size scale? For every batch size the metaparameters were
 searched anew, and the trial that reached the goal in the fewest steps counts.</p>
-{"".join(parts)}
+{notice}{"".join(parts)}
 </main>
 {figures.script()}
 </body>

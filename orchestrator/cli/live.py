@@ -1,0 +1,65 @@
+"""The report of a run that is being made: written anew now and then, by a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.results import Run
+
+EVERY_SECONDS = 30.0
+
+
+@contextmanager
+def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
+    """Within, the run's report is written every so many seconds, and asks browsers to reload it.
+    Elsewhere than in this process, which has trials to hand out."""
+    over = threading.Event()
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "orchestrator.cli.live",
+        str(run.place),
+        str(every_seconds),
+    ]
+
+    def work() -> None:
+        while not over.wait(every_seconds):
+            # Training goes first; what goes wrong here will be told at the end.
+            with subprocess.Popen(
+                ["nice", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as process:
+                while process.poll() is None:
+                    if over.wait(0.05):
+                        process.kill()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main() -> None:
+    from orchestrator.cli.reading import write_report_of
+    from orchestrator.results import Run, frontier_of
+
+    place, seconds = sys.argv[1:]
+    run = Run.open(place)
+    rows = frontier_of(run)
+    page = run.place / "report.html"
+    write_report_of({"": (run, rows)}, page, reload_seconds=max(1, round(float(seconds))))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()
