@@ -17,7 +17,7 @@ from orchestrator.records import Goal
 from orchestrator.report import Panel, write_report
 from orchestrator.report.content import Tried
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.results import FrontierRow, Run, provenance
+from orchestrator.results import BestRow, FrontierRow, Run, provenance
 from orchestrator.studies import plan
 from orchestrator.sweep import load_sweep
 
@@ -58,10 +58,18 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         }
     )  # fmt: skip
     tried = Tried(x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)])
+    best = BestRow(
+        workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
+        within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
+        params=None, metrics={}, trials_used=2,
+    )  # fmt: skip
+    bests = [best, replace(best, batch_size=2), replace(best, batch_size=4, value=None)]
+    cut = replace(best, censored=True)
     workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
     panels = [
         Panel(
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
+            quality={name: [*bests, replace(bests[0], within="epochs=3")], "cut": [cut]},
             rows=[row for row in rows if (row.workload, row.goal) == (workload, goal)],
         )
         for workload, goal in workloads
@@ -96,6 +104,7 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
 def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
     text = without_plotly(page(tmp_path, [*ROWS, UNREACHED]))
     assert "perfect scaling up to batch size 32" in text
+    assert "is not shown for cut" in text
     assert "still scaling at the largest batch size tested" in text
     assert "not reached" in text
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
@@ -135,7 +144,7 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
     seen = visit(tmp_path / "report.html", picture, width=width, dark=dark)
     assert seen.errors == []
     assert seen.requests == []
-    assert len(seen.drawn) == 15
+    assert len(seen.drawn) == 18
     assert all(seen.drawn)
     assert seen.wider == 0
     assert seen.violations == []

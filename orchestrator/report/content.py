@@ -12,7 +12,7 @@ import pyarrow as pa
 from orchestrator.analysis import Advice, Cost, Scaling, Tuned, advice, costs, scalings, tuned
 from orchestrator.records import Goal, Range, Study
 from orchestrator.report.figures import Curve, Span
-from orchestrator.results import FrontierRow, Run, outcomes_of
+from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, outcomes_of
 from orchestrator.results.counting import columns
 
 MOST_POINTS = 160
@@ -40,6 +40,8 @@ class Panel:
     """Recipe -> the best trial of each batch size."""
     tried: Mapping[str, Tried]
     """Recipe -> every trial, where two metaparameters were searched."""
+    quality: Mapping[str, Sequence[BestRow]]
+    """Recipe -> the best of the goal's metric within some budgets."""
 
     @property
     def recipes(self) -> list[str]:
@@ -104,6 +106,7 @@ def _panel(sources: Sequence[Source], workload: str, text: str, most: int) -> Pa
     rows: list[FrontierRow] = []
     curves: dict[str, list[Curve]] = {}
     tried: dict[str, Tried] = {}
+    quality: dict[str, Sequence[BestRow]] = {}
     for source in sources:
         mine = [row for row in source.rows if (row.workload, row.goal) == (workload, text)]
         keys = {row.key for row in mine}
@@ -113,7 +116,11 @@ def _panel(sources: Sequence[Source], workload: str, text: str, most: int) -> Pa
             curves[source.name(recipe)] = found
         for recipe, outcomes in _tried(source.run, goal, studies, most).items():
             tried[source.name(recipe)] = outcomes
-    return Panel(workload=workload, goal=goal, rows=rows, curves=curves, tried=tried)
+        for recipe, bests in _quality(source.run, goal, studies).items():
+            quality[source.name(recipe)] = bests
+    return Panel(
+        workload=workload, goal=goal, rows=rows, curves=curves, tried=tried, quality=quality
+    )
 
 
 def _curves(run: Run, goal: Goal, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
@@ -196,6 +203,29 @@ def _outcomes(
     )
     best = by_steps["place"].slice(0, 1).to_pylist()
     return table.take(sorted({*range(min(most, len(table))), *best}))
+
+
+def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequence[BestRow]]:
+    """Within the largest budgets that all studies of a recipe had, a quarter and a sixteenth."""
+    found: dict[str, Sequence[BestRow]] = {}
+    for recipe in dict.fromkeys(study.recipe for study in studies):
+        mine = [study for study in studies if study.recipe == recipe]
+        if len(mine) < 2 or not all(study.budget_steps for study in mine):
+            continue
+        budgets = [("steps", min(study.budget_steps for study in mine))]
+        if size := mine[0].train_size:
+            epochs = min(study.budget_steps * study.batch_size // size for study in mine)
+            budgets.append(("epochs", epochs))
+        within = [
+            Within.parse(f"{unit}={amount // part}")
+            for unit, amount in budgets
+            for part in (16, 4, 1)
+            if amount // part
+        ]
+        found[recipe] = best_of_studies(
+            run, mine, goal.metric, maximise=goal.direction == ">", within=within
+        )
+    return found
 
 
 def spans_of(run: Run) -> list[Span]:

@@ -102,7 +102,8 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 def panel_section(panel: Panel, show: Show) -> str:
     """All that there is about one workload and goal."""
     parts = [_steps(panel, show), _costs(panel, show), _best_values(panel, show)]
-    parts += [_training_curves(panel, show), _all_tried(panel, show), _frontier_table(panel.rows)]
+    parts += [_training_curves(panel, show), _all_tried(panel, show), _quality(panel, show)]
+    parts += [_frontier_table(panel.rows)]
     heading = escape(f"{panel.workload}, until {panel.goal}")
     return f"<section><h2>{heading}</h2>{''.join(parts)}</section>"
 
@@ -172,6 +173,30 @@ def _all_tried(panel: Panel, show: Show) -> str:
         )
         for recipe, tried in panel.tried.items()
     )
+
+
+def _quality(panel: Panel, show: Show) -> str:
+    """Refused where trials were ended for their goal's sake, which would favour who trained on."""
+    shown, refused = "", []
+    for recipe, rows in panel.quality.items():
+        if any(row.censored for row in rows):
+            refused.append(recipe)
+        elif any(row.value is not None for row in rows):
+            shown += show(
+                figures.best_within(rows),
+                f"{recipe}: best {panel.goal.metric} within budgets",
+                "",
+                "Whether a large batch comes to less with as many steps, and with as many epochs. "
+                "Small budgets are dark, large ones bright.",
+            )
+    if refused:
+        shown += (
+            f'<p class="lead">The best {escape(panel.goal.metric)} within budgets is not shown for '
+            f"{escape(', '.join(refused))}: trials were ended as soon as they had reached their "
+            f"goals or could no longer win, and what they would have come to isn't known. A sweep "
+            f"with <code>stop: {{at_goal: false}}</code> tells.</p>"
+        )
+    return shown
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:

@@ -1,7 +1,7 @@
 """What a run keeps on disk, and the frontier read from it."""
 
 from orchestrator.results.archive import export_archive, import_archive
-from orchestrator.results.best import BestRow, best_of
+from orchestrator.results.best import BestRow, best_of, best_of_studies
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
@@ -16,6 +16,7 @@ __all__ = [
     "Run",
     "Within",
     "best_of",
+    "best_of_studies",
     "best_to_csv",
     "export_archive",
     "frontier_of",

@@ -66,11 +66,24 @@ def best_of(
     """The best of every study of `run`, for each budget; of the `first` trials that count, or all.
     Of equal ones the one with the fewest steps, then with the lowest index."""
     studies = run.studies()
-    work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
-    rows = [row for some in run.in_parallel(work, studies) for row in some]
+    rows = best_of_studies(run, studies, metric, maximise=maximise, first=first, within=within)
     if all(row.value is None for row in rows):
         refuse_unmeasured(run, studies, metric)
     return rows
+
+
+def best_of_studies(
+    run: Run,
+    studies: Sequence[Study],
+    metric: str,
+    *,
+    maximise: bool = False,
+    first: int | None = None,
+    within: Sequence[Within | None] = (None,),
+) -> list[BestRow]:
+    """The same of some of its studies, whether the metric was measured in any or not."""
+    work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
+    return [row for some in run.in_parallel(work, studies) for row in some]
 
 
 def _rows_of(
