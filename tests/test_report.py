@@ -1,4 +1,5 @@
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -10,14 +11,15 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, visit
 from conftest import orchestrate, train_all, wait_for
+from test_frontier import write_run
 
 from orchestrator.cli.live import rewritten
 from orchestrator.places import Place
-from orchestrator.records import Goal
-from orchestrator.report import Panel, write_report
+from orchestrator.records import Goal, Status
+from orchestrator.report import Panel, Source, panels_of, spans_of, write_report
 from orchestrator.report.content import Tried
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.results import BestRow, FrontierRow, Run, provenance
+from orchestrator.results import BestRow, FrontierRow, Run, frontier_of, provenance
 from orchestrator.studies import plan
 from orchestrator.sweep import load_sweep
 
@@ -149,6 +151,29 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
     assert seen.wider == 0
     assert seen.violations == []
     assert picture.stat().st_size > 50_000
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [],
+        [("failed", [])],
+        [("reached", [0.1])],
+        [("reached", [math.nan, 0.1]), ("diverged", [math.nan, math.nan])],
+        [("exhausted", [0.5] * 6), ("dominated", [0.5, math.inf])],
+        [("exhausted", [])],
+    ],
+)
+def test_whatever_a_run_holds_it_has_a_page(
+    curves: list[tuple[Status, list[float]]], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path, curves, "val/error < 0.2")
+    page = Place.at(tmp_path / "page.html")
+    write_report(
+        page, title="t", panels=panels_of([Source(run=run, rows=frontier_of(run))]),
+        spans=spans_of(run), provenance={}, sweep_file="",
+    )  # fmt: skip
+    assert "The answer" in page.read_text()
 
 
 def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(

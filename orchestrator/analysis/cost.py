@@ -44,11 +44,12 @@ class Advice:
 
 
 def costs(rows: Sequence[FrontierRow]) -> list[Cost]:
-    """Of one workload and goal, in order of recipe and batch size as given."""
+    """Of one workload and goal, in order of recipe and batch size as given. A goal that was
+    reached before the first step costs nothing, and is left out."""
     amounts = [
         (row.steps, row.steps * row.batch_size, row)
         for row in rows
-        if row.steps is not None and not row.censored
+        if row.steps and not row.censored
     ]
     return [
         Cost(

@@ -137,10 +137,13 @@ def _curve(run: Run, goal: Goal, row: FrontierRow) -> Curve | None:
     if row.trial is None:
         return None
     _, step, value = columns(run.curve(row.key, row.trial), goal.metric)
-    finite = np.isfinite(value)
-    step, value = step[finite], value[finite]
+    # The axis is logarithmic.
+    drawn = np.isfinite(value) & (step > 0)
+    step, value = step[drawn], value[drawn]
+    if not len(step):
+        return None
     # Evenly in the logarithm, as it is drawn.
-    wanted = np.geomspace(1, max(len(step), 1), MOST_POINTS).astype(int) - 1
+    wanted = np.geomspace(1, len(step), MOST_POINTS).astype(int) - 1
     kept = (
         np.unique(wanted[wanted < len(step)]) if len(step) > MOST_POINTS else np.arange(len(step))
     )

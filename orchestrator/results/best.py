@@ -10,7 +10,7 @@ import json
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -37,13 +37,13 @@ class BestRow:
     """Whether the study's budget is as large as that."""
     censored: bool
     """Trials that stopped early could have changed this answer."""
-    value: float | None
-    step: int | None
+    value: float | None = None
+    step: int | None = None
     """The first at which it had that value."""
-    trial: int | None
-    seed: int | None
-    params: Mapping[str, Value] | None
-    metrics: Mapping[str, float]
+    trial: int | None = None
+    seed: int | None = None
+    params: Mapping[str, Value] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
     """All of that measurement's."""
     trials_used: int
     """Those that count, of which the best was taken."""
@@ -114,12 +114,6 @@ def _rows_of(
             within=None if asked is None else str(asked),
             trained_enough=budget >= last,
             censored=any(upcoming <= last for upcoming, _ in counted.next_steps()),
-            value=None,
-            step=None,
-            trial=None,
-            seed=None,
-            params=None,
-            metrics={},
             trials_used=len(counted.places),
         )
         granted = np.full(len(step), True) if asked is None else step <= last

@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -36,22 +36,22 @@ class FrontierRow:
     optimizer: str
     batch_size: int
     goal: str
-    within: str | None
+    within: str | None = None
     """The budget that was granted, if not each study's own."""
     reached: bool
     censored: bool
     """Trials that stopped early could have changed this answer."""
-    steps: int | None
-    resolution: int | None
+    steps: int | None = None
+    resolution: int | None = None
     """Steps since the winner's previous measurement: it passed the goal somewhere in between."""
-    trial: int | None
-    seed: int | None
-    params: Mapping[str, Value] | None
-    metrics: Mapping[str, float]
+    trial: int | None = None
+    seed: int | None = None
+    params: Mapping[str, Value] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
     """The winner's, at that step."""
-    seconds: float | None
+    seconds: float | None = None
     """The winner's training time up to that step."""
-    ranks: int | None
+    ranks: int | None = None
     """The processes that trained it."""
     trials: Mapping[str, int]
     """Finished trials by status."""
@@ -179,14 +179,6 @@ def _row(
             and (best is None or (upcoming, index) < best)
             for upcoming, index in counted.next_steps()
         ),
-        steps=None,
-        resolution=None,
-        trial=None,
-        seed=None,
-        params=None,
-        metrics={},
-        seconds=None,
-        ranks=None,
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
         warnings=of_study(study, trials),

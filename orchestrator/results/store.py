@@ -188,7 +188,7 @@ class Run:
 
     def finished(self, study: Study) -> Iterator[FinishedTrial]:
         """The finished trials of a study and their repeats, with all that was measured in them."""
-        measurements = self.measurements(study.key)
+        measurements = self.measurements(study.key).combine_chunks()
         for row in self.trials(study.key).to_pylist():
             yield finished_trial(study, row, of_trial(measurements, row["trial"]).to_pylist())
         for name in self.repeats._folder("trials", study.key).file_names():

@@ -62,7 +62,7 @@ def training_curves(curves: Sequence[Curve], goal: Goal) -> go.Figure:
             hovertemplate=f"<b>batch size {curve.batch_size:,}, trial {curve.trial}</b><br>"
             "step %{x:,}: %{y:.4g}<extra></extra>",
         )  # fmt: skip
-    steps = [step for curve in curves for step in curve.steps if step > 0]
+    steps = [step for curve in curves for step in curve.steps]
     figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
     styled(figure, "Step", safe(goal.metric))
     figure.update_layout(legend={"title": {"text": "batch size "}})
