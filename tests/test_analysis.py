@@ -1,12 +1,13 @@
 """Costs and metaparameters: planted powers, and a second way to count."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from test_report import ROW, UNREACHED
 
-from orchestrator.analysis import advice, costs, tuned
+from orchestrator.analysis import Estimate, advice, costs, in_words, sparkline, tuned
 from orchestrator.analysis.metaparameters import EFFECTIVE
 from orchestrator.results import FrontierRow
 
@@ -73,3 +74,24 @@ def test_too_little_to_tell_a_power_is_said() -> None:
     (two,) = tuned([at(8, learning_rate=0.1), at(16, learning_rate=0.2)])
     assert (two.exponent, two.exponent_interval) == (pytest.approx(1), None)
     assert tuned([at(8, kind="a"), at(16, kind="b"), at(32, rate=-1)]) == []
+
+
+def test_a_curve_in_a_few_characters() -> None:
+    assert sparkline([8, 4, 2, 1, None]) == "█▆▃▁ "
+    assert sparkline([5, 5]) == "▁▁"
+    assert sparkline([None, 0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("estimate", "words"),
+    [
+        (Estimate(value=1024.0), "1,024"),
+        (Estimate(value=13.2, low=9.4, high=17.0), "13 (9 to 17)"),
+        (Estimate(value=4282.3, low=3753.9, high=4886.5), "4,280 (3,750 to 4,890)"),
+        (Estimate(value=65536.0, low=65536.0, high=65536.0), "65,536"),
+        (Estimate(value=2e6, low=512.0, high=math.inf), "2,000,000 (512 or more)"),
+        (Estimate(value=0.25, low=0.0, high=2.0), "0.25 (0 to 2)"),
+    ],
+)
+def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:
+    assert in_words(estimate) == words
