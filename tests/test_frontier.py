@@ -181,6 +181,7 @@ def test_files_hold_the_same_answer(tmp_path: Path) -> None:
     assert "seconds" not in to_csv(rows)
 
 
+@pytest.mark.slow
 def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     write_run(
         tmp_path,

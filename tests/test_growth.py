@@ -108,6 +108,7 @@ def test_the_interval_of_a_median_covers_it(count: int, places: tuple[int, int])
     assert covered == pytest.approx(confidence, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
     run, _ = made(tmp_path / "run", sweep_file())
     with run.locked():

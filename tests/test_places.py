@@ -78,6 +78,7 @@ def test_other_places_are_refused(where: str, why: str) -> None:
     assert "=secret" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there_is_refused_before_anything_starts(
     bucket: str, sweep_file: Callable[..., Path]
 ) -> None:

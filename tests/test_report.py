@@ -176,6 +176,7 @@ def test_whatever_a_run_holds_it_has_a_page(
     assert "The answer" in page.read_text()
 
 
+@pytest.mark.slow
 def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
     assert "never reached" in page(tmp_path, [UNREACHED])
 
 
+@pytest.mark.slow
 def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
     planned = plan(load_sweep(sweep_file()))
     run = Run(tmp_path / "first")
