@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.analysis import scalings, sentence, sparkline
+from orchestrator.analysis import curves_of, scalings, sentence, sparkline
 from orchestrator.progress import Progress, StudyProgress
 from orchestrator.results import BestRow, FrontierRow
 
@@ -57,20 +57,34 @@ def showing(progress: Progress) -> Iterator[None]:
         with live:
             yield
         return
+
+    def print_line(_: threading.Event | None = None) -> None:
+        print(_line(progress), file=sys.stderr, flush=True)
+
+    try:
+        with repeating(print_line, PLAIN_INTERVAL_SECONDS):
+            yield
+    finally:
+        print_line()
+
+
+@contextmanager
+def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> Iterator[None]:
+    """Within, `act` is called every so many seconds, on a thread; what it is given says when that
+    is over."""
     over = threading.Event()
 
-    def print_lines() -> None:
-        while not over.wait(PLAIN_INTERVAL_SECONDS):
-            print(_line(progress), file=sys.stderr, flush=True)
+    def work() -> None:
+        while not over.wait(every_seconds):
+            act(over)
 
-    thread = threading.Thread(target=print_lines, daemon=True)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        print(_line(progress), file=sys.stderr, flush=True)
 
 
 def _line(progress: Progress) -> str:
@@ -131,13 +145,9 @@ def _duration(seconds: float) -> str:
 
 def frontier_table(rows: Sequence[FrontierRow]) -> Table:
     """The frontier as a person reads it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Workload", "Goal", "Recipe"):
-        table.add_column(heading)
-    for heading in ("Batch size", "Steps", "±", "Examples", "Trial"):
-        table.add_column(heading, justify="right")
-    table.add_column("Metaparameters", overflow="fold")
-    table.add_column("Notes", style="yellow", overflow="fold")
+    table = _winners(
+        ("Workload", "Goal", "Recipe"), ("Batch size", "Steps", "±", "Examples", "Trial")
+    )
     for row in rows:
         steps = "not reached" if row.steps is None else f"{row.steps:,}"
         table.add_row(
@@ -157,9 +167,7 @@ def frontier_table(rows: Sequence[FrontierRow]) -> Table:
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
     """What each curve says, beside the curve itself: steps by batch size, in logarithms."""
-    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
-    for row in sorted(rows, key=lambda row: row.batch_size):
-        curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    curves = curves_of(rows)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -173,13 +181,7 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
 
 def best_table(rows: Sequence[BestRow]) -> Table:
     """The best of every study as a person reads it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Workload", "Recipe"):
-        table.add_column(heading)
-    for heading in ("Batch size", "Within", "Best", "At step", "Trial"):
-        table.add_column(heading, justify="right")
-    table.add_column("Metaparameters", overflow="fold")
-    table.add_column("Notes", style="yellow", overflow="fold")
+    table = _winners(("Workload", "Recipe"), ("Batch size", "Within", "Best", "At step", "Trial"))
     for row in rows:
         notes = [] if row.trained_enough else ["trained for less than that"]
         if row.censored:
@@ -195,6 +197,18 @@ def best_table(rows: Sequence[BestRow]) -> Table:
             _point(row.params),
             Text("; ".join(notes)),
         )
+    return table
+
+
+def _winners(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table of trials, with their points and notes in the end."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in texts:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    table.add_column("Metaparameters", overflow="fold")
+    table.add_column("Notes", style="yellow", overflow="fold")
     return table
 
 

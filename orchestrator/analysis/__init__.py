@@ -2,7 +2,7 @@
 
 from orchestrator.analysis.cost import Advice, Cost, advice, costs
 from orchestrator.analysis.metaparameters import Tuned, tuned
-from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
+from orchestrator.analysis.scaling import Estimate, Scaling, curves_of, scaling_of, scalings
 from orchestrator.analysis.words import in_words, sentence, sparkline
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Tuned",
     "advice",
     "costs",
+    "curves_of",
     "in_words",
     "scaling_of",
     "scalings",

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.scaling import curves_of
 from orchestrator.records import Value
 from orchestrator.results import FrontierRow
 
@@ -47,12 +48,9 @@ class Tuned:
 def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     """For each workload, recipe and goal: every metaparameter that was searched and is a positive
     number, the effective learning rate first."""
-    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
-    for row in sorted(rows, key=lambda row: row.batch_size):
-        if row.params is not None and not row.censored:
-            curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    known = [row for row in rows if row.params is not None and not row.censored]
     found = []
-    for (workload, recipe, goal), curve in curves.items():
+    for (workload, recipe, goal), curve in curves_of(known).items():
         values = [_numbers(row.params or {}) for row in curve]
         names = dict.fromkeys(name for some in values for name in some)
         for name in sorted(names, key=lambda name: name != EFFECTIVE):

@@ -58,18 +58,23 @@ class Scaling:
         return asdict(self)
 
 
-def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
-    """The scaling of each workload, recipe and goal in a frontier."""
+def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
+    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up."""
     curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
     for row in rows:
         curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    return {names: sorted(curve, key=lambda row: row.batch_size) for names, curve in curves.items()}
+
+
+def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
+    """The scaling of each workload, recipe and goal in a frontier."""
     return [
         scaling_of(
             *names,
             [(r.batch_size, r.steps) for r in curve if r.steps is not None and not r.censored],
             tested=len(curve),
         )
-        for names, curve in curves.items()
+        for names, curve in curves_of(rows).items()
     ]
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
+
     from orchestrator.results import Run
 
 EVERY_SECONDS = 30.0
@@ -20,33 +21,22 @@ EVERY_SECONDS = 30.0
 def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Within, the run's report is written every so many seconds, and asks browsers to reload it.
     Elsewhere than in this process, which has trials to hand out."""
-    over = threading.Event()
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "orchestrator.cli.live",
-        str(run.place),
-        str(every_seconds),
-    ]
+    from orchestrator.terminal import repeating
 
-    def work() -> None:
-        while not over.wait(every_seconds):
-            # Training goes first; what goes wrong here will be told at the end.
-            with subprocess.Popen(
-                ["nice", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            ) as process:
-                while process.poll() is None:
-                    if over.wait(0.05):
-                        process.kill()
+    where = [str(run.place), str(every_seconds)]
+    command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    def write(over: threading.Event) -> None:
+        # Training goes first; what goes wrong here will be told at the end.
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while process.poll() is None:
+                if over.wait(0.05):
+                    process.kill()
+
+    with repeating(write, every_seconds):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def main() -> None:

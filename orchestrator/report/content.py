@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from orchestrator.analysis import Advice, Cost, Scaling, Tuned, advice, costs, s
 from orchestrator.records import Goal, Range, Study
 from orchestrator.report.figures import Curve, Span
 from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, outcomes_of
-from orchestrator.results.counting import columns
+from orchestrator.results.counting import Unit, columns
 
 MOST_POINTS = 160
 """Of a training curve; the frontier is never thinned out."""
@@ -86,6 +86,10 @@ class Source:
     label: str = ""
     """What sets its recipes apart from those of other runs on the page."""
 
+    @cached_property
+    def studies(self) -> list[Study]:
+        return self.run.studies()
+
     def name(self, recipe: str) -> str:
         return f"{self.label}: {recipe}" if self.label else recipe
 
@@ -110,7 +114,7 @@ def _panel(sources: Sequence[Source], workload: str, text: str, most: int) -> Pa
     for source in sources:
         mine = [row for row in source.rows if (row.workload, row.goal) == (workload, text)]
         keys = {row.key for row in mine}
-        studies = [study for study in source.run.studies() if study.key in keys]
+        studies = [study for study in source.studies if study.key in keys]
         rows += [replace(row, recipe=source.name(row.recipe)) for row in mine]
         for recipe, found in _curves(source.run, goal, mine).items():
             curves[source.name(recipe)] = found
@@ -215,12 +219,12 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
         mine = [study for study in studies if study.recipe == recipe]
         if len(mine) < 2 or not all(study.budget_steps for study in mine):
             continue
-        budgets = [("steps", min(study.budget_steps for study in mine))]
+        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
             epochs = min(study.budget_steps * study.batch_size // size for study in mine)
             budgets.append(("epochs", epochs))
         within = [
-            Within.parse(f"{unit}={amount // part}")
+            Within(amount=amount // part, unit=unit)
             for unit, amount in budgets
             for part in (16, 4, 1)
             if amount // part
@@ -234,7 +238,9 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
 def spans_of(run: Run) -> list[Span]:
     """When each trial was trained, or the last part of it; as far as that is known."""
     found = []
-    for study, trials in _with_trials(run):
+    studies = run.studies()
+    tables = run.in_parallel(lambda study: run.trials(study.key), studies)
+    for study, trials in zip(studies, tables, strict=True):
         for row in trials.to_pylist():
             if row["started"] is not None and row["seconds"] is not None:
                 seconds = row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
@@ -251,10 +257,3 @@ def spans_of(run: Run) -> list[Span]:
         )
         for started, seconds, study, row in sorted(longest, key=lambda one: one[0])
     ]
-
-
-def _with_trials(run: Run) -> list[tuple[Study, pa.Table]]:
-    studies = run.studies()
-    return list(
-        zip(studies, run.in_parallel(lambda study: run.trials(study.key), studies), strict=True)
-    )

@@ -157,14 +157,14 @@ def _row(
     passed = past(goal, value)
     if last is not None:
         passed &= step <= last
-    places = np.flatnonzero(passed)
+    there = np.flatnonzero(passed)
     counted = Counted(study, trials)
-    firsts = first_steps(counted, trial[places], step[places])
+    firsts = first_steps(counted, trial[there], step[there])
     if question.first is not None:
         counted.only_first(question.first, firsts)
         firsts = [one for one in firsts if one[1] in counted.places]
     best = firsts[0] if firsts else None
-    there = {index for _, index in firsts}
+    crossed = {index for _, index in firsts}
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -174,7 +174,7 @@ def _row(
         within=None if question.within is None else str(question.within),
         reached=best is not None,
         censored=any(
-            index not in there
+            index not in crossed
             and (last is None or upcoming <= last)
             and (best is None or (upcoming, index) < best)
             for upcoming, index in counted.next_steps()
@@ -188,21 +188,34 @@ def _row(
         return replace(row, warnings=row.warnings + _best_short_of(goal, value[kept]))
     begin, end = np.searchsorted(trial, [best[1], best[1] + 1])
     earlier = step[begin:end][step[begin:end] < best[0]]
-    winner = trials.slice(counted.places[best[1]], 1).to_pylist()[0]
-    measurement = measurement_at(run.curve(study.key, best[1]), best[0], goal.metric, goal.passed)
+    places = [counted.places[index] for _, index in firsts[:3]]
+    won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
+    return replace(
+        won,
+        resolution=best[0] - int(earlier.max(initial=0)),
+        repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
+        warnings=row.warnings + near_ends(study, trials, places),
+    )
+
+
+def _with_winner(
+    run: Run,
+    row: FrontierRow,
+    goal: Goal,
+    best: tuple[int, int],
+    winner: Mapping[str, Any],
+) -> FrontierRow:
+    steps, trial = best
+    measurement = measurement_at(run.curve(row.key, trial), steps, goal.metric, goal.passed)
     return replace(
         row,
-        steps=best[0],
-        resolution=best[0] - int(earlier.max(initial=0)),
-        trial=best[1],
+        steps=steps,
+        trial=trial,
         seed=winner["seed"],
         params=json.loads(winner["params"]),
         metrics=metrics_of(measurement),
         seconds=measurement["seconds"],
         ranks=winner["ranks"],
-        repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
-        warnings=row.warnings
-        + near_ends(study, trials, [counted.places[index] for _, index in firsts[:3]]),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pyarrow as pa
 
 from orchestrator.records import Goal, Study
@@ -17,9 +16,9 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     it wasn't reached), and its metaparameters by name."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
-    places = np.flatnonzero(past(goal, value))
+    passed = past(goal, value)
     counted = Counted(study, trials)
-    reached = {index: steps for steps, index in first_steps(counted, trial[places], step[places])}
+    reached = {index: steps for steps, index in first_steps(counted, trial[passed], step[passed])}
     indices = trials["trial"].to_pylist()
     params = [json.loads(text) for text in trials["params"].to_pylist()]
     names = dict.fromkeys(name for point in params for name in point)
