@@ -127,6 +127,11 @@ def test_what_comes_after_a_budget_is_left_out_and_censors_nothing(tmp_path: Pat
         frontier_of(run, within=Within.parse("epochs=1"))
 
 
+@pytest.mark.parametrize("text", ["steps=1234567", "epochs=0.1", "examples=71638836"])
+def test_budgets_are_named_to_the_last_digit(text: str) -> None:
+    assert str(Within.parse(text)) == text
+
+
 @pytest.mark.parametrize("text", ["", "10", "steps", "steps=", "steps=-1", "hours=3", "epochs=inf"])
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="epochs=NUMBER"):

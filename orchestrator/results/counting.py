@@ -42,7 +42,7 @@ class Within:
         return cls(amount=number, unit=units[name])
 
     def __str__(self) -> str:
-        return f"{self.unit}={self.amount:g}"
+        return f"{self.unit}={self.amount:.15g}"
 
     def steps(self, study: Study) -> int:
         """The last step of a study that is within it: as many as a sweep's budget of so much."""
