@@ -421,3 +421,28 @@ class FinishedTrial:
     ranks: int = 1
     started: float | None = None
     """Wall-clock start, seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What other trainings are held against: a recipe at one batch size."""
+
+    recipe: str
+    batch_size: int
+
+    @classmethod
+    def parse(cls, text: str) -> Baseline:
+        recipe, _, size = text.rpartition("@")
+        if not recipe or not size.isdecimal() or int(size) < 1:
+            raise BadInput(
+                f"A baseline is written RECIPE@BATCH_SIZE, for example linear_rule@256, but got "
+                f"{text!r}."
+            )
+        return cls(recipe=recipe, batch_size=int(size))
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.recipe, self.batch_size
+
+    def __str__(self) -> str:
+        return f"{self.recipe}@{self.batch_size}"

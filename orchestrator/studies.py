@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.records import (
     WIDENINGS,
     BadInput,
@@ -37,9 +38,7 @@ from orchestrator.search import (
 )
 from orchestrator.sweep import BatchLadder, Budget, Recipe, Search, Sweep, validated
 from orchestrator.training import (
-    SCHEDULE_SETTINGS,
     check_metaparameters,
-    check_schedule,
     one_thread,
     rehearse,
 )

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from orchestrator.records import BadInput, Divergence, Goal, unknown
+from orchestrator.records import BadInput, Baseline, Divergence, Goal, unknown
 from orchestrator.search import DESIGNS, check_algorithm
 from orchestrator.yaml_files import parse_yaml, read_yaml
 
@@ -229,6 +229,20 @@ def _goal_text(text: str) -> str:
     return str(Goal.parse(text))
 
 
+def _baseline_text(text: str) -> str:
+    return str(Baseline.parse(text))
+
+
+class Report(_Part):
+    """What its page is asked besides; may be said later, too."""
+
+    baseline: Annotated[str, AfterValidator(_baseline_text)] | None = None
+    """RECIPE@BATCH_SIZE: from which batch size on the others are large, or huge."""
+    price_per_device_hour: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    compare_at: int | None = Field(default=None, ge=1)
+    """The batch size that comparisons of workloads are relative to; None: the smallest."""
+
+
 class Sweep(_Part):
     """All studies described by one file."""
 
@@ -249,6 +263,15 @@ class Sweep(_Part):
     checkpoint: Checkpoints = Checkpoints()
     faults: Faults = Faults()
     resources: Resources = Resources()
+    report: Report = Report()
+
+    @model_validator(mode="after")
+    def _known_baseline(self) -> Sweep:
+        if self.report.baseline is not None:
+            names = [recipe.name for recipe in self.recipes]
+            if (name := Baseline.parse(self.report.baseline).recipe) not in names:
+                raise unknown("recipe of report.baseline", name, names)
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -299,7 +322,16 @@ def validated(document: Mapping[str, Any], place: str) -> Sweep:
         ) from None
 
 
-GROWS = ("workloads", "batch_sizes", "repeats", "resources", "checkpoint", "faults", "goals")
+GROWS = (
+    "workloads",
+    "batch_sizes",
+    "repeats",
+    "resources",
+    "checkpoint",
+    "faults",
+    "goals",
+    "report",
+)
 """What a run may get more of, or be run on, without making its trials incomparable."""
 
 GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
@@ -388,4 +420,5 @@ _PARTS: dict[Any, type[BaseModel]] = {
     "checkpoint": Checkpoints,
     "faults": Faults,
     "resources": Resources,
+    "report": Report,
 }

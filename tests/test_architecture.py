@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent.parent / "orchestrator"
 
 FLOORS = {
     "cli": 6,
+    "lr_schedules": 1,
     "terminal": 5,
     "cluster": 4,
     "report": 4,

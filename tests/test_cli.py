@@ -11,11 +11,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
+from orchestrator.lr_schedules import DECAYS
 from orchestrator.records import BadInput
 from orchestrator.search import known_spaces
 from orchestrator.terminal import describe
 from orchestrator.training import GENERAL
-from orchestrator.training.lr_schedules import DECAYS
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -1,13 +1,65 @@
-"""What a batch size costs: examples and device-seconds against time, and which one to take."""
+"""What a batch size costs: work against time, and which one to take on how many devices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+from scipy.optimize import nnls
+
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
-from orchestrator.results import FrontierRow
+from orchestrator.results import FrontierRow, StepTime
+
+BUSY = 0.5
+"""A device counts as busy from this share of its best rate of examples on: with less, twice the
+devices take less off the time than they add to the work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """What one device does: a step on `examples` takes `overhead` + `per_example` x `examples`
+    seconds, fitted to the measured step times by their relative errors."""
+
+    overhead: float
+    per_example: float
+    residual: float
+    """Root mean square relative error of the fit."""
+    smallest: int
+    largest: int
+    """Examples per device and step that were measured."""
+
+    @property
+    def busy_from(self) -> int:
+        """Examples per step that keep it busy, but no fewer and no more than were measured."""
+        if not self.per_example:
+            return self.largest
+        wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
+        return max(self.smallest, math.ceil(min(wanted, self.largest)))
+
+    def devices(self, batch_size: int) -> int:
+        """How many a batch keeps busy."""
+        return max(1, batch_size // self.busy_from)
+
+    def step_seconds(self, batch_size: int, devices: int) -> float:
+        """What they need for each other's gradients is in it only as far as it was measured."""
+        return self.overhead + self.per_example * math.ceil(batch_size / devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """What reaching the goal takes on so many devices."""
+
+    devices: int
+    seconds: float
+    device_seconds: float
+    money: float | None
+    """At the price that was given."""
+    pareto: bool
+    """Whether no other batch size, recipe and number needs both less time and fewer device-seconds.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,81 +72,153 @@ class Cost:
     examples: int
     seconds: float | None
     """Of training, as measured: of a trial that may have shared its machine with others."""
-    device_seconds: float | None
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
+    priced: tuple[Priced, ...] = ()
+    """From one device to as many as the batch keeps busy; empty where step times aren't known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Which batch size to take for one workload and goal, of the best recipe there."""
+    """Which batch size to take, on how many devices: each with one price. Time and work are seconds
+    and device-seconds where step times are known for all that is compared, else steps and examples.
+    """
 
-    workload: str
-    goal: str
     fastest: Cost
-    """The fewest examples among those within a tenth of the fewest steps."""
+    """The least work among those within a tenth of the least time."""
     cheapest: Cost
-    """The fewest steps among those within a tenth of the fewest examples, that is, of the least
-    work."""
+    """The least time among those within a tenth of the least work."""
     balanced: Cost
-    """The least product of both: at a hyperbola's B_crit, where each is twice its minimum."""
+    """The least product of both: in steps and examples a hyperbola's B_crit, where each is twice
+    its minimum."""
+    by_step_times: bool
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def costs(rows: Sequence[FrontierRow]) -> list[Cost]:
-    """Of one workload and goal, in order of recipe and batch size as given. A goal that was
-    reached before the first step costs nothing, and is left out."""
-    amounts = [
-        (row.steps, row.steps * row.batch_size, row)
-        for row in rows
-        if row.steps and not row.censored
-    ]
+def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
+    """What was measured of a workload, by recipe; where at least two sizes were."""
+    by_recipe: dict[str, list[StepTime]] = {}
+    for time in times:
+        by_recipe.setdefault(time.recipe, []).append(time)
+    return {
+        recipe: fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in mine])
+        for recipe, mine in by_recipe.items()
+        if len({math.ceil(t.batch_size / t.ranks) for t in mine}) > 1
+    }
+
+
+def fit_device(points: Sequence[tuple[int, float]]) -> Device:
+    """Of (examples, seconds) of one device's steps."""
+    examples, seconds = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+    (overhead, per_example), off = nnls(
+        np.stack([1 / seconds, examples / seconds], axis=1), np.ones(len(points))
+    )
+    return Device(
+        overhead=float(overhead),
+        per_example=float(per_example),
+        residual=float(off / math.sqrt(len(points))),
+        smallest=int(examples.min()),
+        largest=int(examples.max()),
+    )
+
+
+def costs(
+    rows: Sequence[FrontierRow],
+    devices: Mapping[str, Device] | None = None,
+    price_per_device_hour: float | None = None,
+) -> list[Cost]:
+    """Of one workload and goal, in order of recipe and batch size as given; `devices` by recipe. A
+    goal that was reached before the first step costs nothing, and is left out."""
+    known = [(row, row.steps) for row in rows if row.steps and not row.censored]
+    pairs = _on_front([(steps, steps * row.batch_size) for row, steps in known])
+    priced = _priced(known, devices or {}, price_per_device_hour)
     return [
         Cost(
             recipe=row.recipe,
             batch_size=row.batch_size,
             steps=steps,
-            examples=examples,
+            examples=steps * row.batch_size,
             seconds=row.seconds,
-            device_seconds=row.seconds * row.ranks if row.seconds and row.ranks else None,
-            pareto=not any(
-                others <= steps and theirs <= examples and (others, theirs) != (steps, examples)
-                for others, theirs, _ in amounts
-            ),
+            pareto=pareto,
+            priced=one,
         )
-        for steps, examples, row in amounts
+        for (row, steps), pareto, one in zip(known, pairs, priced, strict=True)
     ]
 
 
-def advice(rows: Sequence[FrontierRow]) -> list[Advice]:
-    """For each workload and goal that was reached."""
-    panels: dict[tuple[str, str], list[FrontierRow]] = {}
-    for row in rows:
-        panels.setdefault((row.workload, row.goal), []).append(row)
-    found = []
-    for (workload, goal), panel in panels.items():
-        if priced := costs(panel):
-            one = Advice(
-                workload=workload,
-                goal=goal,
-                fastest=min(_within_a_tenth(priced, _steps), key=_examples),
-                cheapest=min(_within_a_tenth(priced, _examples), key=_steps),
-                balanced=min(priced, key=lambda cost: cost.steps * cost.examples),
+def advice(costs: Sequence[Cost]) -> Advice | None:
+    """The choice among them; None if there are none."""
+    if not costs:
+        return None
+    by_times = all(cost.priced for cost in costs)
+    time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
+    choices = [replace(cost, priced=(one,)) for cost in costs for one in cost.priced]
+    choices = choices if by_times else [replace(cost, priced=()) for cost in costs]
+    return Advice(
+        fastest=min(_within_a_tenth(choices, time), key=work),
+        cheapest=min(_within_a_tenth(choices, work), key=time),
+        balanced=min(choices, key=lambda choice: time(choice) * work(choice)),
+        by_step_times=by_times,
+    )
+
+
+def _priced(
+    known: Sequence[tuple[FrontierRow, int]], devices: Mapping[str, Device], price: float | None
+) -> list[tuple[Priced, ...]]:
+    amounts: list[list[tuple[int, float]]] = []
+    for row, steps in known:
+        device = devices.get(row.recipe)
+        counts = [] if device is None else _doublings(device.devices(row.batch_size))
+        amounts.append(
+            [(n, steps * device.step_seconds(row.batch_size, n)) for n in counts if device]
+        )
+    front = iter(_on_front([(time, time * n) for some in amounts for n, time in some]))
+    return [
+        tuple(
+            Priced(
+                devices=n,
+                seconds=time,
+                device_seconds=n * time,
+                money=None if price is None else n * time * price / 3600,
+                pareto=next(front),
             )
-            found.append(one)
-    return found
+            for n, time in some
+        )
+        for some in amounts
+    ]
 
 
-def _within_a_tenth(priced: Sequence[Cost], amount: Callable[[Cost], int]) -> list[Cost]:
-    least = min(map(amount, priced))
-    return [cost for cost in priced if amount(cost) <= (1 + USEFUL_TOLERANCE) * least]
+def _doublings(most: int) -> list[int]:
+    """1, 2, 4 and so on, and `most`."""
+    return [2**n for n in range((most - 1).bit_length())] + [most]
 
 
-def _steps(cost: Cost) -> int:
+def _on_front(pairs: Sequence[tuple[float, float]]) -> list[bool]:
+    """Which pairs no other is at most as large as in both."""
+    return [
+        not any(a <= time and b <= work and (a, b) != (time, work) for a, b in pairs)
+        for time, work in pairs
+    ]
+
+
+def _within_a_tenth(costs: Sequence[Cost], amount: Callable[[Cost], float]) -> list[Cost]:
+    least = min(map(amount, costs))
+    return [cost for cost in costs if amount(cost) <= (1 + USEFUL_TOLERANCE) * least]
+
+
+def _steps(cost: Cost) -> float:
     return cost.steps
 
 
-def _examples(cost: Cost) -> int:
+def _examples(cost: Cost) -> float:
     return cost.examples
+
+
+def _seconds(cost: Cost) -> float:
+    return cost.priced[0].seconds
+
+
+def _device_seconds(cost: Cost) -> float:
+    return cost.priced[0].device_seconds

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
 from orchestrator.analysis.scaling import curves_of
-from orchestrator.records import Value
+from orchestrator.records import Goal, Study, Value
 from orchestrator.results import FrontierRow
+from orchestrator.results.counting import stopped_early
 
 EFFECTIVE = "effective learning rate"
 """The learning rate over 1 - momentum: what a gradient moves the weights by in the end."""
@@ -108,3 +111,42 @@ def _power(
     error = np.sqrt((off**2).sum() / freedom / spread)
     reach = float(error * stdtrit(freedom, (1 + CONFIDENCE) / 2))
     return slope, (slope - reach, slope + reach)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionPoint:
+    """What the trials with one option of a metaparameter came to at one batch size."""
+
+    option: Value
+    batch_size: int
+    steps: int | None
+    """The fewest to the goal; None where none reached it, or one that was ended early could have
+    done so sooner."""
+    best: float | None
+    """The best of the goal's metric; None where trials were ended early, or nothing was measured.
+    """
+
+
+def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[OptionPoint]:
+    """A point for each option, from the outcomes of the study's trials."""
+    rows = [row for row in outcomes.to_pylist() if row["counted"] and row.get(name) is not None]
+    better = max if goal.direction == ">" else min
+    found = []
+    for option in dict.fromkeys(row[name] for row in rows):
+        mine = [row for row in rows if row[name] == option]
+        steps = min(
+            (r["steps_to_goal"] for r in mine if r["steps_to_goal"] is not None), default=None
+        )
+        cut = [r for r in mine if stopped_early(study, r)]
+        upcoming = [study.following(r["steps"]) for r in cut if r["steps_to_goal"] is None]
+        values = [r["best"] for r in mine if math.isfinite(r["best"])]
+        sooner = any(steps is None or step <= steps for step in upcoming)
+        found.append(
+            OptionPoint(
+                option=option,
+                batch_size=study.batch_size,
+                steps=None if sooner else steps,
+                best=better(values) if values and not cut else None,
+            )
+        )
+    return found

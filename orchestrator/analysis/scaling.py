@@ -25,6 +25,8 @@ CRITICAL_TOLERANCE = 0.2
 GOOD_FIT_LOG2 = 0.25
 """Root mean square distance, in doublings, up to which the hyperbola is said to fit."""
 
+FITS = "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
@@ -176,4 +178,4 @@ def _verdict(
         return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
     if fit.critical > sizes[-1]:
         return "still scaling at the largest batch size tested"
-    return "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
+    return FITS

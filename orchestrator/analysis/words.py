@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.analysis.scaling import Estimate, Scaling
+from orchestrator.analysis.scaling import FITS, Estimate, Scaling
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -14,11 +14,12 @@ def sentence(scaling: Scaling) -> str:
     """What one curve says."""
     if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
         return f"{scaling.recipe}: {scaling.verdict}."
-    return (
+    said = (
         f"{scaling.recipe}: perfect scaling up to batch size "
         f"{in_words(scaling.perfect_scaling_until)}, useful up to "
-        f"{in_words(scaling.max_useful_batch_size)}; {scaling.verdict}."
+        f"{in_words(scaling.max_useful_batch_size)}"
     )
+    return f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
 
 
 def in_words(estimate: Estimate) -> str:

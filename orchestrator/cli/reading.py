@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.places import Place
+    from orchestrator.report import Settings
     from orchestrator.results import FrontierRow, Run
 
 
@@ -130,10 +132,26 @@ def report(
     output: Annotated[
         str | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
     ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="RECIPE@BATCH_SIZE", help="Tell beside it what is large and huge."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="Of a device-hour: tell costs in money, too.")
+    ] = None,
+    compare_at: Annotated[
+        int | None,
+        typer.Option(min=1, help="Batch size that comparisons are relative to [the smallest]."),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write each figure there as well.")
+    ] = None,
+    image_format: Annotated[
+        Literal["svg", "png", "pdf"], typer.Option("--format", help="Of these images.")
+    ] = "svg",
     as_json: JsonOption = False,
 ) -> int:
     """Write the report of runs as one HTML page, or print its answers as JSON."""
-    from orchestrator.analysis import scalings
     from orchestrator.places import Place
     from orchestrator.results import Run, frontier_of, parse_goals
 
@@ -141,24 +159,51 @@ def report(
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     runs = {name: (run, frontier_of(run, goals)) for name, run in opened.items()}
+    asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     if as_json:
-        found = [
-            {"run": name, **scaling.to_json()} if len(runs) > 1 else scaling.to_json()
-            for name, (_, rows) in runs.items()
-            for scaling in scalings(rows)
-        ]
-        print_json(found)
+        print_json(_answers(runs, asked))
         return DONE
     if output is None and len(runs) > 1:
         raise BadInput("Name the page of several runs with -o, such as -o compared.html.")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
     try:
-        write_report_of(runs, page)
+        write_report_of(
+            runs, page, asked=asked, images=None if images is None else (images, image_format)
+        )
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"The report can't be written to {page}: {reason}.") from None
     print(page)
     return DONE
+
+
+def _answers(
+    runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Per run, workload, goal and recipe: where its curve bends, and what to take of it."""
+    from orchestrator.report import Source
+
+    found = []
+    for name, (run, rows) in runs.items():
+        settings = _settings([run], asked)
+        for panel in Source(run=run, rows=rows).answers(settings):
+            advice = panel.advice_by_recipe
+            for scaling in panel.scalings:
+                recommended = advice.get(scaling.recipe)
+                answer = {
+                    **scaling.to_json(),
+                    "recommended": None if recommended is None else recommended.to_json(),
+                }
+                found.append({"run": name, **answer} if len(runs) > 1 else answer)
+    return found
+
+
+def _settings(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
+    """What was asked for, and else what the first run's sweep file asks for."""
+    from orchestrator.report import Settings
+
+    own = runs[0].sweep().get("report") or {}
+    return Settings.of({**own, **{key: value for key, value in asked.items() if value is not None}})
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -175,6 +220,8 @@ def write_report_of(
     place: Place,
     *,
     reload_seconds: int | None = None,
+    asked: Mapping[str, object] | None = None,
+    images: tuple[Path, str] | None = None,
 ) -> None:
     """The page of a run; of several by their names, on one page."""
     from orchestrator.report import Source, panels_of, spans_of, write_report
@@ -187,12 +234,14 @@ def write_report_of(
     write_report(
         place,
         reload_seconds=reload_seconds,
+        images=images,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=panels_of(
             [
                 Source(run=run, rows=rows, label=name if many else "")
                 for name, (run, rows) in runs.items()
-            ]
+            ],
+            _settings([run for run, _ in runs.values()], asked or {}),
         ),
         spans=[] if many else [span for run, _ in runs.values() for span in spans_of(run)],
         provenance=provenance,

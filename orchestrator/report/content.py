@@ -1,32 +1,71 @@
-"""What a report shows, gathered from a run: answers, and the data of each figure."""
+"""What a report shows, gathered from runs: answers, and the data of each figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from orchestrator.analysis import Advice, Cost, Scaling, Tuned, advice, costs, scalings, tuned
-from orchestrator.records import Goal, Range, Study
-from orchestrator.report.figures import Curve, Span
-from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, outcomes_of
-from orchestrator.results.counting import Unit, columns
-
-MOST_POINTS = 160
-"""Of a training curve; the frontier is never thinned out."""
-
-MOST_SPANS = 4000
-"""Trials in the timeline, the longest ones where there are more."""
+from orchestrator.analysis import (
+    Advice,
+    Cost,
+    Device,
+    Gap,
+    Largeness,
+    Scaling,
+    Tuned,
+    advice,
+    costs,
+    devices_of,
+    gaps,
+    largeness,
+    scalings,
+    tuned,
+)
+from orchestrator.records import BadInput, Baseline, Goal, Study
+from orchestrator.report.courses import curves_of_winners, schedules_of
+from orchestrator.report.figures import Curve
+from orchestrator.report.trials import (
+    SIDE_BY_SIDE,
+    Grid,
+    Options,
+    Tried,
+    grid_of,
+    options_of,
+    outcomes,
+    tried_of,
+)
+from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, step_times
+from orchestrator.results.counting import Unit
 
 MOST_TRIED = 40_000
 """Trials whose metaparameters are shown in all, the first ones of each study where there are more,
 and the best."""
 
-SIDE_BY_SIDE = 6
-"""Batch sizes at which they are shown."""
+SHARES = (16, 8, 4, 2, 1)
+"""Of a budget: what the best within is asked for."""
+
+DISTANCE = "weights/distance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a person wants to know besides."""
+
+    baseline: Baseline | None = None
+    """What a batch size is large or huge beside."""
+    price_per_device_hour: float | None = None
+    compare_at: int | None = None
+    """The batch size that comparisons are relative to; None: the smallest they share."""
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Settings:
+        """From a sweep file's `report`."""
+        given = {name: value for name, value in asked.items() if value is not None}
+        if "baseline" in given:
+            given["baseline"] = Baseline.parse(str(given["baseline"]))
+        return cls(**given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,45 +75,71 @@ class Panel:
     workload: str
     goal: Goal
     rows: Sequence[FrontierRow]
-    curves: Mapping[str, Sequence[Curve]]
-    """Recipe -> the best trial of each batch size."""
-    tried: Mapping[str, Tried]
+    settings: Settings = Settings()
+    devices: Mapping[str, Device] = field(default_factory=dict)
+    """Recipe -> what a device does, where step times were measured."""
+    curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    """Recipe -> the goal's metric of the best trial of each batch size."""
+    distances: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    """Recipe -> how far its weights went."""
+    schedules: Sequence[Curve] = ()
+    tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> every trial, where two metaparameters were searched."""
-    quality: Mapping[str, Sequence[BestRow]]
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+    options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
+    quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best of the goal's metric within some budgets."""
+    largeness: Largeness | str | None = None
+    """Or why it isn't known; None where no baseline was given."""
 
     @property
     def recipes(self) -> list[str]:
         return list(dict.fromkeys(row.recipe for row in self.rows))
 
-    @property
+    @cached_property
     def scalings(self) -> list[Scaling]:
         return scalings(self.rows)
 
-    @property
-    def advice(self) -> Advice | None:
-        found = advice(self.rows)
-        return found[0] if found else None
+    @cached_property
+    def costs(self) -> list[Cost]:
+        return costs(self.rows, self.devices, self.settings.price_per_device_hour)
 
     @property
-    def costs(self) -> list[Cost]:
-        return costs(self.rows)
+    def advice(self) -> Advice | None:
+        return advice(self.costs)
+
+    @property
+    def advice_by_recipe(self) -> dict[str, Advice]:
+        found = {
+            recipe: advice([cost for cost in self.costs if cost.recipe == recipe])
+            for recipe in self.recipes
+        }
+        return {recipe: one for recipe, one in found.items() if one is not None}
+
+    @property
+    def least(self) -> str:
+        """The fewest steps and the fewest examples, in words."""
+        if not self.costs:
+            return "The goal was never reached."
+        steps = min(self.costs, key=lambda cost: cost.steps)
+        examples = min(self.costs, key=lambda cost: cost.examples)
+        return (
+            f"Fewest steps: {steps.recipe}, {steps.steps:,} at batch size {steps.batch_size:,}. "
+            f"Fewest examples: {examples.recipe}, {examples.examples:,} at "
+            f"{examples.batch_size:,}."
+        )
 
     @property
     def tuned(self) -> list[Tuned]:
         return tuned(self.rows)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """All trials of a recipe by two of its metaparameters."""
-
-    x: str
-    y: str
-    y_from_one: bool
-    """Whether 1 - y is what was searched evenly."""
-    outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials)."""
+    @property
+    def gaps(self) -> list[Gap]:
+        """At the end of the best that each study came to; where that isn't known, at the goal."""
+        bests = [row for rows in self.quality.values() for row in rows]
+        asked = {row.within for rows in self.quality.values() for row in rows[-1:]}
+        whole = [row for row in bests if row.within in asked]
+        return gaps(whole if whole and not any(r.censored for r in whole) else self.rows, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,136 +153,110 @@ class Source:
 
     @cached_property
     def studies(self) -> list[Study]:
-        return self.run.studies()
+        return sorted(self.run.studies(), key=lambda study: study.batch_size)
 
     def name(self, recipe: str) -> str:
         return f"{self.label}: {recipe}" if self.label else recipe
 
+    def answers(self, settings: Settings) -> list[Panel]:
+        """What is known of each workload and goal without looking at single trials."""
+        return [
+            Panel(
+                workload=workload,
+                goal=Goal.parse(goal),
+                rows=[self._named(row) for row in self._of(workload, goal)],
+                settings=settings,
+                devices=self._devices(workload),
+            )
+            for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows)
+        ]
 
-def panels_of(sources: Sequence[Source]) -> list[Panel]:
+    def panel(self, answer: Panel, most: int) -> Panel:
+        """All of it, with at most so many trials of each study by their metaparameters."""
+        goal, workload, run = answer.goal, answer.workload, self.run
+        rows = self._of(workload, str(goal))
+        keys = {row.key for row in rows}
+        studies = [study for study in self.studies if study.key in keys]
+        tables = outcomes(run, goal, studies)
+        quality = _quality(run, goal, studies)
+        tried, grids, options = {}, {}, {}
+        curves = curves_of_winners(run, goal.metric, rows)
+        far = [row for row in rows if DISTANCE in row.metrics]
+        distances = curves_of_winners(run, DISTANCE, far)
+        schedules = (
+            []
+            if run.imported
+            else schedules_of(rows, {s.key: s for s in studies}, answer.settings.compare_at)
+        )
+        for recipe in dict.fromkeys(study.recipe for study in studies):
+            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
+            if (some := tried_of(mine, tables, most)) is not None:
+                tried[name] = some
+            if (grid := grid_of(mine, tables, goal)) is not None:
+                grids[name] = grid
+            if found := options_of(mine, tables, goal):
+                options[name] = found
+        return replace(
+            answer,
+            curves={self.name(recipe): some for recipe, some in curves.items()},
+            distances={self.name(recipe): some for recipe, some in distances.items()},
+            schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
+            tried=tried,
+            grids=grids,
+            options=options,
+            quality={self.name(recipe): some for recipe, some in quality.items()},
+            largeness=_largeness(run, answer, studies),
+        )
+
+    def _of(self, workload: str, goal: str) -> list[FrontierRow]:
+        return [row for row in self.rows if (row.workload, row.goal) == (workload, goal)]
+
+    def _named(self, row: FrontierRow) -> FrontierRow:
+        return replace(row, recipe=self.name(row.recipe))
+
+    def _devices(self, workload: str) -> dict[str, Device]:
+        studies = [study for study in self.studies if study.workload == workload]
+        found = devices_of(step_times(self.run, studies))
+        return {self.name(recipe): device for recipe, device in found.items()}
+
+
+def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
     """A panel for each workload and goal of the frontiers, in their order."""
     rows = [row for source in sources for row in source.rows]
     recipes = len({(row.workload, row.goal, row.recipe) for row in rows}) * len(sources)
     most = max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1)))
-    return [
-        _panel(sources, workload, goal, most)
-        for workload, goal in dict.fromkeys((row.workload, row.goal) for row in rows)
-    ]
-
-
-def _panel(sources: Sequence[Source], workload: str, text: str, most: int) -> Panel:
-    goal = Goal.parse(text)
-    rows: list[FrontierRow] = []
-    curves: dict[str, list[Curve]] = {}
-    tried: dict[str, Tried] = {}
-    quality: dict[str, Sequence[BestRow]] = {}
+    panels: dict[tuple[str, Goal], Panel] = {}
     for source in sources:
-        mine = [row for row in source.rows if (row.workload, row.goal) == (workload, text)]
-        keys = {row.key for row in mine}
-        studies = [study for study in source.studies if study.key in keys]
-        rows += [replace(row, recipe=source.name(row.recipe)) for row in mine]
-        for recipe, found in _curves(source.run, goal, mine).items():
-            curves[source.name(recipe)] = found
-        for recipe, outcomes in _tried(source.run, goal, studies, most).items():
-            tried[source.name(recipe)] = outcomes
-        for recipe, bests in _quality(source.run, goal, studies).items():
-            quality[source.name(recipe)] = bests
-    return Panel(
-        workload=workload, goal=goal, rows=rows, curves=curves, tried=tried, quality=quality
+        for answer in source.answers(settings or Settings()):
+            panel = source.panel(answer, most)
+            key = (panel.workload, panel.goal)
+            panels[key] = _joined(panels[key], panel) if key in panels else panel
+    return [*panels.values()]
+
+
+def _joined(one: Panel, other: Panel) -> Panel:
+    """Those of two runs, whose recipes have different names."""
+    return replace(
+        one,
+        rows=[*one.rows, *other.rows],
+        devices={**one.devices, **other.devices},
+        curves={**one.curves, **other.curves},
+        distances={**one.distances, **other.distances},
+        schedules=[*one.schedules, *other.schedules],
+        tried={**one.tried, **other.tried},
+        grids={**one.grids, **other.grids},
+        options={**one.options, **other.options},
+        quality={**one.quality, **other.quality},
+        largeness=one.largeness or other.largeness,
     )
-
-
-def _curves(run: Run, goal: Goal, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
-    found: dict[str, list[Curve]] = {}
-    for row, curve in zip(
-        rows, run.in_parallel(lambda row: _curve(run, goal, row), rows), strict=True
-    ):
-        if curve is not None:
-            found.setdefault(row.recipe, []).append(curve)
-    return found
-
-
-def _curve(run: Run, goal: Goal, row: FrontierRow) -> Curve | None:
-    if row.trial is None:
-        return None
-    _, step, value = columns(run.curve(row.key, row.trial), goal.metric)
-    # The axis is logarithmic.
-    drawn = np.isfinite(value) & (step > 0)
-    step, value = step[drawn], value[drawn]
-    if not len(step):
-        return None
-    # Evenly in the logarithm, as it is drawn.
-    wanted = np.geomspace(1, len(step), MOST_POINTS).astype(int) - 1
-    kept = (
-        np.unique(wanted[wanted < len(step)]) if len(step) > MOST_POINTS else np.arange(len(step))
-    )
-    return Curve(
-        recipe=row.recipe,
-        batch_size=row.batch_size,
-        trial=row.trial,
-        steps=step[kept].tolist(),
-        values=[float(f"{each:.6g}") for each in value[kept].tolist()],
-    )
-
-
-def _tried(run: Run, goal: Goal, studies: Sequence[Study], most: int) -> dict[str, Tried]:
-    found = {}
-    for recipe in dict.fromkeys(study.recipe for study in studies):
-        mine = sorted(
-            (study for study in studies if study.recipe == recipe),
-            key=lambda study: study.batch_size,
-        )
-        ranges = {
-            name: entry
-            for name, entry in mine[0].space.items()
-            if isinstance(entry, Range) and entry.scale in ("log", "reverse_log")
-        }
-        if len(ranges) < 2:
-            continue
-        x, y = [*ranges][:2]
-        shown = [mine[place] for place in _spread(len(mine))]
-        tables = run.in_parallel(partial(_outcomes, run, goal, (x, y), most), shown)
-        found[recipe] = Tried(
-            x=x,
-            y=y,
-            y_from_one=ranges[y].scale == "reverse_log",
-            outcomes=[
-                (study.batch_size, table)
-                for study, table in zip(shown, tables, strict=True)
-                if table is not None
-            ],
-        )
-    return {recipe: tried for recipe, tried in found.items() if tried.outcomes}
-
-
-def _spread(count: int) -> list[int]:
-    """Places from the first to the last, at even distances."""
-    if count <= SIDE_BY_SIDE:
-        return [*range(count)]
-    return [round(n * (count - 1) / (SIDE_BY_SIDE - 1)) for n in range(SIDE_BY_SIDE)]
-
-
-def _outcomes(
-    run: Run, goal: Goal, names: tuple[str, str], most: int, study: Study
-) -> pa.Table | None:
-    """The trials that are shown, in columns that are."""
-    table = outcomes_of(run, study, goal)
-    if not set(names) <= set(table.column_names):
-        return None
-    table = table.select(["trial", "status", "counted", "steps", "steps_to_goal", *names])
-    by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
-        [("steps_to_goal", "ascending"), ("trial", "ascending")]
-    )
-    best = by_steps["place"].slice(0, 1).to_pylist()
-    return table.take(sorted({*range(min(most, len(table))), *best}))
 
 
 def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequence[BestRow]]:
-    """Within the largest budgets that all studies of a recipe had, a quarter and a sixteenth."""
+    """Within the largest budgets that all studies of a recipe had, and parts of them."""
     found: dict[str, Sequence[BestRow]] = {}
     for recipe in dict.fromkeys(study.recipe for study in studies):
         mine = [study for study in studies if study.recipe == recipe]
-        if len(mine) < 2 or not all(study.budget_steps for study in mine):
+        if not all(study.budget_steps for study in mine):
             continue
         budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
@@ -226,7 +265,7 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
         within = [
             Within(amount=amount // part, unit=unit)
             for unit, amount in budgets
-            for part in (16, 4, 1)
+            for part in SHARES
             if amount // part
         ]
         found[recipe] = best_of_studies(
@@ -235,25 +274,20 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
     return found
 
 
-def spans_of(run: Run) -> list[Span]:
-    """When each trial was trained, or the last part of it; as far as that is known."""
-    found = []
-    studies = run.studies()
-    tables = run.in_parallel(lambda study: run.trials(study.key), studies)
-    for study, trials in zip(studies, tables, strict=True):
-        for row in trials.to_pylist():
-            if row["started"] is not None and row["seconds"] is not None:
-                seconds = row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
-                found.append((row["started"], seconds, str(study.key), row))
-    first = min((started for started, *_ in found), default=0.0)
-    longest = sorted(found, key=lambda one: -one[1])[:MOST_SPANS]
-    return [
-        Span(
-            study=study,
-            trial=row["trial"],
-            status=row["status"],
-            started=round(started - first, 3),
-            seconds=round(seconds, 3),
-        )
-        for started, seconds, study, row in sorted(longest, key=lambda one: one[0])
-    ]
+def _largeness(run: Run, answer: Panel, studies: Sequence[Study]) -> Largeness | str | None:
+    """Of what a baseline is given for; of several runs that which has it."""
+    baseline = answer.settings.baseline
+    if baseline is None:
+        return None
+    base = next((s for s in studies if (s.recipe, s.batch_size) == baseline.key), None)
+    if base is None:
+        return None
+    within = Within(amount=base.budget_steps * base.batch_size, unit="examples")
+    if base.train_size:
+        within = Within(amount=within.amount / base.train_size, unit="epochs")
+    metric, maximise = answer.goal.metric, answer.goal.direction == ">"
+    rows = best_of_studies(run, studies, metric, maximise=maximise, within=[within])
+    try:
+        return largeness(rows, baseline.key, answer.goal, base.train_size)
+    except BadInput as error:
+        return str(error)

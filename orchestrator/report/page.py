@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io import write_images
 from plotly.offline import get_plotlyjs
 
 from orchestrator.places import Place
+from orchestrator.records import BadInput
 from orchestrator.report import sections
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span
+from orchestrator.report.panel import panel_section
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --quiet: #555; --line: #ddd;
@@ -29,6 +35,7 @@ body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.8rem; line-height: 1.2; margin: .5rem 0 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.3rem; margin: 2.6rem 0 .4rem; overflow-wrap: anywhere; }
 h3 { font-size: 1.05rem; margin: 1.4rem 0 .2rem; overflow-wrap: anywhere; }
+h4 { font-size: 1rem; margin: 1rem 0 .3rem; }
 a { color: var(--link); }
 nav ul { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; list-style: none; padding: 0; }
 ul { padding-left: 1.2rem; } li { margin: .3rem 0; overflow-wrap: anywhere; }
@@ -39,13 +46,21 @@ figcaption { font-size: .92rem; }
 figcaption b { color: var(--ink); display: block; }
 .plot { min-height: 300px; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
+        font-size: .94rem; }
 caption { white-space: normal; text-align: left; padding-bottom: .4rem; font-size: .92rem; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
+th, td { padding: .3rem .55rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; font-weight: normal; }
 thead th { border-bottom: 2px solid var(--quiet); font-weight: 600; }
 .text { text-align: left; }
 td.wrap { white-space: normal; min-width: 14rem; color: var(--note); }
+.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
+         gap: 0 1rem; }
+.small figure { margin: .6rem 0; display: flex; flex-direction: column-reverse; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .8rem; }
+.cards div { border: 1px solid var(--line); border-top: 4px solid var(--link); border-radius: 4px;
+             padding: .4rem .9rem .6rem; break-inside: avoid; }
+.cards b { font-size: 1.7rem; line-height: 1.3; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
 pre { overflow-x: auto; }
 @media print { body { max-width: none; } nav, .modebar { display: none; } }
@@ -54,10 +69,15 @@ pre { overflow-x: auto; }
 _DRAW = """
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+const SAVE_AS_SVG = {name: "Download plot as SVG", icon: Plotly.Icons.disk,
+  click: plot => Plotly.downloadImage(plot, {format: "svg", filename: plot.id})};
 for (const [id, figure] of Object.entries(FIGURES)) {
   figure.layout.font.color = ink();
+  const small = document.getElementById(id).closest(".small") !== null;
   Plotly.newPlot(id, figure.data, figure.layout, {displaylogo: false, responsive: true,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"]});
+    displayModeBar: small ? false : undefined,
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"],
+    modeBarButtonsToAdd: [SAVE_AS_SVG], toImageButtonOptions: {scale: 2}});
 }
 const recolour = () => {
   for (const id of Object.keys(FIGURES)) Plotly.relayout(id, {"font.color": ink()});
@@ -73,9 +93,11 @@ class _Figures:
 
     def __init__(self) -> None:
         self._json: list[str] = []
+        self._named: list[tuple[str, go.Figure]] = []
 
     def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
         number = len(self._json)
+        self._named.append((title, figure))
         # Without the templates of plotly, which are larger than most figures.
         figure.layout.template = None
         self._json.append(f'"figure-{number}": {figure.to_json()}')
@@ -85,6 +107,26 @@ class _Figures:
 aria-label="{escape(f"{title}. {finding}")}"></div>
 <figcaption><b>{escape(title)}</b> {escape(finding)} {escape(reading)}</figcaption></figure>
 """
+
+    def save(self, folder: Path, kind: str) -> None:
+        """Each figure as a file, in the order of the page, named by its title."""
+        if find_spec("kaleido") is None:
+            raise BadInput(
+                "Images of figures need the package kaleido: pip install "
+                "'orchestrate-batch-size[images]'."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        for _, figure in self._named:
+            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff", width=1000)
+        titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self._named]
+        files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
+        try:
+            write_images([figure for _, figure in self._named], files, scale=2)
+        except RuntimeError as error:
+            raise BadInput(
+                f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
+                f"it, or set BROWSER_PATH to it. It said: {str(error).strip().splitlines()[0]}"
+            ) from None
 
     def script(self) -> str:
         # Nothing in there can end the script.
@@ -101,9 +143,10 @@ def write_report(
     provenance: Mapping[str, Any],
     sweep_file: str,
     reload_seconds: int | None = None,
+    images: tuple[Path, str] | None = None,
 ) -> None:
     """Writes the report to `place`, whole or not at all; while the run goes on, browsers reload it
-    after so many seconds."""
+    after so many seconds. `images`: a folder for its figures as files, and their format."""
     reload = notice = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")
@@ -115,11 +158,13 @@ def write_report(
     figures = _Figures()
     parts = [
         sections.answers(panels),
-        *(sections.panel_section(panel, figures.show) for panel in panels),
+        sections.overview(panels, figures.show),
+        *(panel_section(panel, figures.show) for panel in panels),
         sections.comparisons(panels, figures.show),
         sections.course(spans, figures.show),
         sections.provenance_section(provenance, sweep_file),
     ]
+    text = "".join(parts)
     place.write_text(f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -135,9 +180,12 @@ def write_report(
 <h1>{escape(title)}</h1>
 <p class="lead">How far can the batch size scale? For every batch size the metaparameters were
 searched anew, and the trial that reached the goal in the fewest steps counts.</p>
-{notice}{"".join(parts)}
+{notice}{sections.contents(text)}
+{text}
 </main>
 {figures.script()}
 </body>
 </html>
 """)
+    if images is not None:
+        figures.save(*images)

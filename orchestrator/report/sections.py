@@ -1,71 +1,61 @@
-"""The parts of the page, as HTML. Whatever comes from a run is escaped here."""
+"""The parts of the page that are about all of it, as HTML. Whatever comes from a run is escaped."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Advice, Cost, Scaling, Tuned, in_words, sentence
+from orchestrator.analysis import Cost, Group, groups_of, sentence
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
-from orchestrator.records import Value
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span
+from orchestrator.report.tables import devices, in_time, table_of_advice, table_of_scalings
+from orchestrator.report.trials import SIDE_BY_SIDE
 from orchestrator.results import FrontierRow
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page: the figure, its title, what is to be seen, how to read it."""
 
+MOST_CARDS = 3
+"""Workloads and goals whose recommendation is told large."""
+
+MOST_NOTES = 3
+
+
+def section(title: str, text: str) -> str:
+    """One that can be linked to."""
+    return f'<section id="{anchor(title)}"><h2>{escape(title)}</h2>{text}</section>'
+
+
+def anchor(title: str) -> str:
+    return "".join(sign if sign.isalnum() else "-" for sign in title.lower())
+
+
+def contents(text: str) -> str:
+    """Links to the sections there are."""
+    found = re.findall(r'<section id="([^"]+)"><h2>(.*?)</h2>', text)
+    links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in found)
+    return f'<nav aria-label="On this page"><ul>{links}</ul></nav>'
+
 
 def answers(panels: Sequence[Panel]) -> str:
     """The page in words, then in numbers."""
-    many = len(panels) > 1
-    lists = [
-        (f"<h3>{escape(panel.workload)}, until {escape(str(panel.goal))}</h3>" if many else "")
-        + f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(panel))}</ul>"
-        for panel in panels
-    ]
-    return f"""
-<section aria-labelledby="answer"><h2 id="answer">The answer</h2>
-{"".join(lists)}
-{_table_of_scalings([scaling for panel in panels for scaling in panel.scalings])}
-</section>
-"""
-
-
-def _lines(panel: Panel) -> list[str]:
-    lines = [sentence(scaling) for scaling in panel.scalings]
-    if panel.advice is not None:
-        lines.append(_recommendation(panel.advice))
-    if any(row.censored for row in panel.rows):
-        lines.append(
-            "Some answers are censored: trials were ended at other goals, and could have come to "
-            "this one sooner than any that did."
-        )
-    return lines
-
-
-def _recommendation(advice: Advice) -> str:
-    def named(cost: Cost) -> str:
-        return (
-            f"{cost.recipe} at batch size {cost.batch_size:,} ({cost.steps:,} steps, "
-            f"{cost.examples:,} examples)"
-        )
-
-    return (
-        f"Recommended: fastest, {named(advice.fastest)}; cheapest, {named(advice.cheapest)}; "
-        f"balanced, {named(advice.balanced)}."
-    )
-
-
-def _table_of_scalings(scalings: Sequence[Scaling]) -> str:
-    heads = [("Workload", True), ("Goal", True), ("Recipe", True)] + [
-        (name, False)
-        for name in ("Perfect until", "Useful until", "B_crit", "Fifth more examples at", "S_min")
-    ]
+    if len(panels) <= MOST_CARDS:
+        parts = [
+            (f"<h3>{escape(_name(panel))}</h3>" if len(panels) > 1 else "")
+            + f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(panel))}</ul>"
+            + _cards(panel)
+            for panel in panels
+        ]
+    else:
+        lines = [(_name(panel), line) for panel in panels for line in _lines(panel)]
+        items = [f"<li><b>{escape(name)}</b>: {escape(line)}</li>" for name, line in lines]
+        parts = [f"<ul>{''.join(items)}</ul>"]
     remark = (
         f"In brackets 90 % intervals, by the scatter about the fitted curve. Scaling is called "
         f"perfect while steps times batch size is within {PERFECT_TOLERANCE:.0%} of its minimum, a "
@@ -73,161 +63,187 @@ def _table_of_scalings(scalings: Sequence[Scaling]) -> str:
         f"and S_min are those of steps = S_min (1 + B_crit / B); the last column says by how many "
         f"doublings the points lie off that curve."
     )
-    table = _table(
-        "Where each curve bends, in numbers.",
-        [*heads, ("Off the curve", False)],
-        [_scaling_cells(scaling) for scaling in scalings],
-    )
-    return f'{table}<p class="lead">{remark}</p>'
+    text = f"""{"".join(parts)}{_basis(panels)}{table_of_scalings(panels)}
+<p class="lead">{remark}</p>{table_of_advice(panels)}"""
+    return section("The answer", text)
 
 
-def _scaling_cells(scaling: Scaling) -> list[str]:
-    estimates = (
-        scaling.perfect_scaling_until,
-        scaling.max_useful_batch_size,
-        scaling.critical_batch_size,
-        scaling.critical_by_examples,
-        scaling.steps_min,
-    )
-    off = scaling.fit_residual_log2
-    return [
-        scaling.workload,
-        scaling.goal,
-        scaling.recipe,
-        *("" if estimate is None else in_words(estimate) for estimate in estimates),
-        "" if off is None else f"{off:.2f}",
+def _name(panel: Panel) -> str:
+    return f"{panel.workload}, until {panel.goal}"
+
+
+def _lines(panel: Panel) -> list[str]:
+    lines = [sentence(scaling) for scaling in panel.scalings]
+    if any(row.censored for row in panel.rows):
+        lines.append(
+            "Some answers are censored: trials were ended at other goals, and could have come to "
+            "this one sooner than any that did."
+        )
+    notes = [
+        f"{row.recipe} at batch size {row.batch_size:,}: {'; '.join(row.warnings)}"
+        for row in panel.rows
+        if row.warnings and not row.censored
     ]
+    if notes:
+        more = len(notes) - MOST_NOTES
+        rest = f" And {more} more, in the table of the frontier." if more > 0 else ""
+        lines.append(f"Mind: {'. '.join(notes[:MOST_NOTES])}.{rest}")
+    return lines
 
 
-def panel_section(panel: Panel, show: Show) -> str:
-    """All that there is about one workload and goal."""
-    parts = [_steps(panel, show), _costs(panel, show), _best_values(panel, show)]
-    parts += [_training_curves(panel, show), _all_tried(panel, show), _quality(panel, show)]
-    parts += [_frontier_table(panel.rows)]
-    heading = escape(f"{panel.workload}, until {panel.goal}")
-    return f"<section><h2>{heading}</h2>{''.join(parts)}</section>"
-
-
-def _steps(panel: Panel, show: Show) -> str:
-    said = " ".join(sentence(scaling) for scaling in panel.scalings)
-    return show(
-        figures.steps_to_goal(panel.rows),
-        "Steps to goal against batch size",
-        said,
-        "Both axes are logarithmic. Along the dashed line, twice the batch halves the steps; it "
-        "passes through the point that needed the fewest examples.",
-    )
-
-
-def _costs(panel: Panel, show: Show) -> str:
-    if not panel.costs:
+def _cards(panel: Panel) -> str:
+    """What to take, of all recipes."""
+    advice = panel.advice
+    if advice is None:
         return ""
-    best = ", ".join(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto)
-    return show(
-        figures.examples_against_steps(panel.costs, panel.recipes),
-        "Work against time",
-        f"Beaten in both by none: {best}.",
-        "Steps are time, where there are devices for the whole batch; examples are work. Batch "
-        "sizes that none beats in both are filled.",
+    named = {"Fastest": advice.fastest, "Balanced": advice.balanced, "Cheapest": advice.cheapest}
+    cards = "".join(
+        f"<div><dt>{name}</dt><dd><b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
+        f"{escape(_needs(cost))}</dd></div>"
+        for name, cost in named.items()
     )
+    return f'<h4>Recommended batch size</h4><dl class="cards">{cards}</dl>'
 
 
-def _best_values(panel: Panel, show: Show) -> str:
-    found = panel.tuned
-    curves = {
-        name: [c for c in found if c.name == name] for name in dict.fromkeys(c.name for c in found)
-    }
-    return "".join(
+def _basis(panels: Sequence[Panel]) -> str:
+    """How recommendations come about."""
+    found = [advice for panel in panels if (advice := panel.advice) is not None]
+    if not found:
+        return ""
+    if all(advice.by_step_times for advice in found):
+        off = max(device.residual for panel in panels for device in panel.devices.values())
+        basis = (
+            f"Of all batch sizes on one device and on as many as each keeps busy, that is, at half "
+            f"of their best rate or more: fastest is the least work (device-seconds) within a "
+            f"tenth of the least time, cheapest the least time within a tenth of the least work, "
+            f"balanced the least product of both. From step times as measured, at most {off:.0%} "
+            f"off on the whole; other trials may have slowed them down, and what more devices than "
+            f"were used need to exchange gradients is not in them."
+        )
+    else:
+        basis = (
+            "Fastest is the fewest examples within a tenth of the fewest steps, cheapest the "
+            "fewest steps within a tenth of the fewest examples, balanced the least product of "
+            "both."
+        )
+    return f'<p class="lead">{basis}</p>'
+
+
+def _needs(cost: Cost) -> str:
+    needs = f"{cost.steps:,} steps, {cost.examples:,} examples"
+    for one in cost.priced:
+        needs += f"; on {devices(one.devices)} {in_time(one.seconds)}"
+        if one.devices > 1:
+            needs += f", {in_time(one.device_seconds)} of devices"
+        if one.money is not None:
+            needs += f", {one.money:,.3g} in money"
+    return needs
+
+
+def overview(panels: Sequence[Panel], show: Show) -> str:
+    """All curves at a glance, where there are several workloads or goals."""
+    if len(panels) < 2:
+        return ""
+    shown = "".join(
         show(
-            figures.best_values(mine, panel.recipes),
-            f"Best {name} against batch size",
-            " ".join(map(_rule, mine)),
-            "The winner's value at each batch size"
-            + ("; and what the usual rules make of the first one." if mine[0].is_rate else "."),
+            figures.small_steps(panel.rows),
+            f"{panel.workload}, {panel.goal}",
+            panel.least,
+            "",
         )
-        for name, mine in curves.items()
+        for panel in panels
     )
-
-
-def _training_curves(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            figures.training_curves(curves, panel.goal),
-            f"{recipe}: {panel.goal.metric} while it trains",
-            "The best trial of each batch size.",
-            "Dark is a small batch, bright a large one. A trial stops at its goal unless asked to "
-            "go on.",
-        )
-        for recipe, curves in panel.curves.items()
+    lead = (
+        "Steps to goal against batch size, both logarithmic; along the dashed line twice the batch "
+        "halves the steps."
     )
-
-
-def _all_tried(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            figures.tried(tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one),
-            f"{recipe}: every trial by {tried.x} and {tried.y}",
-            _counts(tried.outcomes),
-            "How wide the good region is, where it moves as the batch grows, and how near its best "
-            "point lies to an end of the ranges. The best trial is starred.",
-        )
-        for recipe, tried in panel.tried.items()
-    )
-
-
-def _quality(panel: Panel, show: Show) -> str:
-    """Refused where trials were ended for their goal's sake, which would favour who trained on."""
-    shown, refused = "", []
-    for recipe, rows in panel.quality.items():
-        if any(row.censored for row in rows):
-            refused.append(recipe)
-        elif any(row.value is not None for row in rows):
-            shown += show(
-                figures.best_within(rows),
-                f"{recipe}: best {panel.goal.metric} within budgets",
-                "",
-                "Whether a large batch comes to less with as many steps, and with as many epochs. "
-                "Small budgets are dark, large ones bright.",
-            )
-    if refused:
-        shown += (
-            f'<p class="lead">The best {escape(panel.goal.metric)} within budgets is not shown for '
-            f"{escape(', '.join(refused))}: trials were ended as soon as they had reached their "
-            f"goals or could no longer win, and what they would have come to isn't known. A sweep "
-            f"with <code>stop: {{at_goal: false}}</code> tells.</p>"
-        )
-    return shown
+    text = f'<p class="lead">{lead}</p><div class="small">{shown}</div>'
+    return section("At a glance", text)
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:
-    """Goals and workloads side by side, where there are several."""
-    shown = []
+    """Goals, models, data sets and all workloads side by side, where there are several."""
+    shown = _goals(panels, show)
+    for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
+        shown += _group(group, panels, show)
     rows = [row for panel in panels for row in panel.rows]
-    for workload, recipe in dict.fromkeys((row.workload, row.recipe) for row in rows):
-        mine = [row for row in rows if (row.workload, row.recipe) == (workload, recipe)]
-        if len({row.goal for row in mine}) > 1:
-            shown.append(
-                show(
-                    figures.goals_compared(mine),
-                    f"{workload}, {recipe}: goals compared",
-                    f"Steps to each of {len({row.goal for row in mine})} goals.",
-                    "Whether a stricter goal moves the batch size at which scaling ends.",
-                )
-            )
     if len({row.workload for row in rows}) > 1:
         curves: dict[str, list[FrontierRow]] = {}
         for row in rows:
             curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
-        if any(row.steps and not row.censored for row in rows):
-            shown.append(
-                show(
-                    figures.relative_steps(curves),
-                    "Workloads and recipes compared",
-                    "Steps to goal, relative to those at a common batch size.",
-                    "Curves that go on falling longer gain more from a larger batch.",
-                )
+        shown += _relative(curves, "Workloads and recipes compared", panels, show)
+    return section("Compared", shown) if shown else ""
+
+
+def _goals(panels: Sequence[Panel], show: Show) -> str:
+    rows = [row for panel in panels for row in panel.rows]
+    shown = ""
+    for workload, recipe in dict.fromkeys((row.workload, row.recipe) for row in rows):
+        mine = [row for row in rows if (row.workload, row.recipe) == (workload, recipe)]
+        goals = len({row.goal for row in mine})
+        if goals > 1:
+            shown += show(
+                figures.goals_compared(mine),
+                f"{workload}, {recipe}: goals compared",
+                f"Steps to each of {goals} goals.",
+                "Whether a stricter goal moves the batch size at which scaling ends.",
             )
-    return f"<section><h2>Compared</h2>{''.join(shown)}</section>" if shown else ""
+    return shown
+
+
+def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
+    """Workloads that differ in one thing: their curves, and where good trials lie."""
+    labels = {workload: label for label, workload in group.members}
+    mine = [panel for panel in panels if panel.workload in labels]
+    several = len(mine) > len(labels)
+    title = f"{group.of}: {group.by}s compared"
+    shown = ""
+    for recipe in dict.fromkeys(recipe for panel in mine for recipe in panel.recipes):
+        curves = {
+            labels[panel.workload] + (f", {panel.goal}" if several else ""): [
+                row for row in panel.rows if row.recipe == recipe
+            ]
+            for panel in mine
+        }
+        if sum(any(row.steps for row in rows) for rows in curves.values()) > 1:
+            shown += _relative(curves, f"{title}, {recipe}", panels, show)
+        shown += _tried_in(mine, labels, recipe, title, show)
+    return shown
+
+
+def _relative(
+    curves: Mapping[str, Sequence[FrontierRow]], title: str, panels: Sequence[Panel], show: Show
+) -> str:
+    if not any(row.steps and not row.censored for rows in curves.values() for row in rows):
+        return ""
+    return show(
+        figures.relative_steps(curves, panels[0].settings.compare_at),
+        title,
+        "Steps to goal, relative to those at a common batch size.",
+        "Curves that go on falling longer gain more from a larger batch.",
+    )
+
+
+def _tried_in(
+    panels: Sequence[Panel], labels: Mapping[str, str], recipe: str, title: str, show: Show
+) -> str:
+    """Every trial of each workload, at the largest batch size that all show."""
+    tried = {panel.workload: panel.tried[recipe] for panel in panels if recipe in panel.tried}
+    if not 1 < len(tried) <= SIDE_BY_SIDE or len({(t.x, t.y) for t in tried.values()}) > 1:
+        return ""
+    shared = set.intersection(*({size for size, _ in t.outcomes} for t in tried.values()))
+    if not shared:
+        return ""
+    size, one = max(shared), next(iter(tried.values()))
+    return show(
+        figures.tried_by_workload(
+            [(labels[name], dict(some.outcomes)[size]) for name, some in tried.items()],
+            one.x, one.y, y_from_one=one.y_from_one,
+        ),
+        f"{title}, {recipe}: every trial at batch size {size:,}",
+        f"By {one.x} and {one.y}.",
+        "Whether the good region moves from one to the next.",
+    )  # fmt: skip
 
 
 def course(spans: Sequence[Span], show: Show) -> str:
@@ -241,7 +257,7 @@ def course(spans: Sequence[Span], show: Show) -> str:
         "Each bar is a trial, or what was trained of it after it was last set aside for others. "
         "Gaps are earlier parts of trials, and times in which a slot had nothing to train.",
     )
-    return f"<section><h2>How the run went</h2>{figure}</section>"
+    return section("How the run went", figure)
 
 
 def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
@@ -249,87 +265,8 @@ def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
         f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>"
         for name, value in provenance.items()
     )
-    return f"""
-<section>
-<h2>Where this comes from</h2>
-<dl>{items}</dl>
-<details><summary>Sweep file, in full</summary><pre>{escape(sweep_file)}</pre></details>
-</section>
-"""
-
-
-def _rule(curve: Tuned) -> str:
-    if curve.exponent is None or curve.exponent_interval is None:
-        return f"{curve.recipe}: too few batch sizes to tell a rule."
-    low, high = curve.exponent_interval
-    rules = "; 1 is the linear rule, 0.5 the square root" if curve.is_rate else ""
-    return (
-        f"{curve.recipe}: it goes with the batch size to the power of {curve.exponent:.2f} "
-        f"({low:.2f} to {high:.2f}{rules})."
+    return section(
+        "Where this comes from",
+        f"<dl>{items}</dl><details><summary>Sweep file, in full</summary>"
+        f"<pre>{escape(sweep_file)}</pre></details>",
     )
-
-
-def _counts(outcomes: Sequence[tuple[int, Any]]) -> str:
-    parts = [
-        f"{len(table) - table['steps_to_goal'].null_count} of {len(table)} at {size:,}"
-        for size, table in outcomes
-    ]
-    return f"Reached the goal: {', '.join(parts)}."
-
-
-def _frontier_table(rows: Sequence[FrontierRow]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row.params or {}))
-    heads = [
-        ("Recipe", True), ("Batch size", False), ("Steps", False), ("±", False),
-        ("Examples", False), ("Trial", False), *((name, False) for name in names),
-        ("Trials", True), ("Notes", True),
-    ]  # fmt: skip
-    table = _table("The frontier.", heads, [_frontier_cells(row, names) for row in rows])
-    return (
-        f'{table}<p class="lead">Per study, the trial that reached the goal in the fewest steps. '
-        f"± is the distance to its previous measurement.</p>"
-    )
-
-
-def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
-    if row.censored:
-        steps = "censored"
-    else:
-        steps = "not reached" if row.steps is None else f"{row.steps:,}"
-    return [
-        row.recipe,
-        f"{row.batch_size:,}",
-        steps,
-        "" if row.resolution is None else f"{row.resolution:,}",
-        "" if row.steps is None else f"{row.steps * row.batch_size:,}",
-        "" if row.trial is None else str(row.trial),
-        *(_value((row.params or {}).get(name)) for name in names),
-        ", ".join(f"{count} {status}" for status, count in row.trials.items()),
-        "; ".join(row.remarks()),
-    ]
-
-
-def _table(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """`heads` say which columns are text; the first one names its row."""
-    looks = [
-        ' class="text wrap"' if name == "Notes" else ' class="text"' if text else ""
-        for name, text in heads
-    ]
-    head = "".join(
-        f'<th scope="col"{look}>{escape(name)}</th>'
-        for (name, _), look in zip(heads, looks, strict=True)
-    )
-    body = ""
-    for first, *rest in rows:
-        cells = "".join(
-            f"<td{look}>{escape(cell)}</td>" for look, cell in zip(looks[1:], rest, strict=True)
-        )
-        body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
-    return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
-<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
-
-
-def _value(value: Value | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

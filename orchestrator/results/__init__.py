@@ -8,12 +8,14 @@ from orchestrator.results.frontier_files import best_to_csv, to_csv, write_front
 from orchestrator.results.outcomes import outcomes_of
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
+from orchestrator.results.step_times import StepTime, step_times
 from orchestrator.results.store import Run
 
 __all__ = [
     "BestRow",
     "FrontierRow",
     "Run",
+    "StepTime",
     "Within",
     "best_of",
     "best_of_studies",
@@ -25,6 +27,7 @@ __all__ = [
     "outcomes_of",
     "parse_goals",
     "provenance",
+    "step_times",
     "to_csv",
     "write_frontier",
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,12 @@ from orchestrator.results.tables import numbers
 STOPPED_EARLY = ("reached", "dominated")
 
 Unit = Literal["steps", "examples", "epochs"]
+
+
+def stopped_early(study: Study, row: Mapping[str, Any]) -> bool:
+    """Whether a trial with this row ended before its budget though nothing was wrong: what it
+    measured says nothing about the time from there on."""
+    return row["status"] in STOPPED_EARLY and study.following(row["steps"]) > row["steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +99,16 @@ class Counted:
         return self._statuses[place] == "diverged" and (step is None or self._steps[place] < step)
 
     def next_steps(self) -> list[tuple[int, int]]:
-        """(step, index) of the next measurement of each trial that stopped before its budget: what
-        was measured says nothing about the time from there on."""
-        steps = [
-            (index, self._steps[place], self._study.following(self._steps[place]))
+        """(step, index) of the next measurement of each trial that stopped early."""
+        stopped = [
+            (index, {"status": self._statuses[place], "steps": self._steps[place]})
             for index, place in self.places.items()
-            if self._statuses[place] in STOPPED_EARLY
         ]
-        return [(upcoming, index) for index, step, upcoming in steps if upcoming > step]
+        return [
+            (self._study.following(self._steps[self.places[index]]), index)
+            for index, row in stopped
+            if stopped_early(self._study, row)
+        ]
 
 
 def columns(

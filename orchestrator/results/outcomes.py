@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from orchestrator.records import Goal, Study
 from orchestrator.results.counting import Counted, columns, first_steps, past
@@ -13,12 +16,14 @@ from orchestrator.results.store import Run
 
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     """A row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal` (null where
-    it wasn't reached), and its metaparameters by name."""
+    it wasn't reached), `best` of the goal's metric (NaN where nothing was), and its metaparameters
+    by name."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     passed = past(goal, value)
     counted = Counted(study, trials)
     reached = {index: steps for steps, index in first_steps(counted, trial[passed], step[passed])}
+    best = _best(goal, trial, value)
     indices = trials["trial"].to_pylist()
     params = [json.loads(text) for text in trials["params"].to_pylist()]
     names = dict.fromkeys(name for point in params for name in point)
@@ -29,6 +34,22 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "counted": [index in counted.places for index in indices],
             "steps": trials["steps"],
             "steps_to_goal": pa.array([reached.get(index) for index in indices], pa.int64()),
+            "best": [best.get(index, math.nan) for index in indices],
             **{name: [point.get(name) for point in params] for name in names},
         }
     )
+
+
+def _best(goal: Goal, trial: NDArray[np.int64], value: NDArray[np.float64]) -> dict[int, float]:
+    if not len(trial):
+        return {}
+    value = np.where(np.isfinite(value), value, np.nan)
+    # Runs of one trial, which a trial may have several of.
+    starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
+    better = np.fmin if goal.direction == "<" else np.fmax
+    best: dict[int, float] = {}
+    for index, one in zip(
+        trial[starts].tolist(), better.reduceat(value, starts).tolist(), strict=True
+    ):
+        best[index] = float(better(one, best.get(index, math.nan)))
+    return best

@@ -2,7 +2,6 @@
 
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
-from orchestrator.training.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.training.metaparameters import GENERAL, check_metaparameters
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.ranks import Ranks, free_port, one_thread, open_ranks
@@ -10,12 +9,10 @@ from orchestrator.training.ranks import Ranks, free_port, one_thread, open_ranks
 __all__ = [
     "GENERAL",
     "OPTIMIZERS",
-    "SCHEDULE_SETTINGS",
     "Checkpoint",
     "Ranks",
     "accepted_by",
     "check_metaparameters",
-    "check_schedule",
     "follow",
     "free_port",
     "one_thread",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.lr_schedules import SCHEDULE_SETTINGS
 from orchestrator.records import BadInput, Value, check_kind, unknown
-from orchestrator.training.lr_schedules import SCHEDULE_SETTINGS
 from orchestrator.training.modifiers import MODIFIERS, Modifiers, modifiers_from
 from orchestrator.training.optimizers import LAYERWISE, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from orchestrator.lr_schedules import Factor, make_schedule
 from orchestrator.records import BadInput, Trial, derive_seed
 from orchestrator.training.batches import Share
-from orchestrator.training.lr_schedules import Factor, make_schedule
 from orchestrator.training.metaparameters import sort
 from orchestrator.training.modifiers import Average, kept
 from orchestrator.training.optimizers import make_optimizer

@@ -1,21 +1,58 @@
 """Figures: data in, figure out."""
 
-from orchestrator.report.figures.cost import examples_against_steps
-from orchestrator.report.figures.course import Curve, Span, timeline, training_curves
-from orchestrator.report.figures.metaparameters import best_values, tried
-from orchestrator.report.figures.quality import best_within
-from orchestrator.report.figures.steps import goals_compared, relative_steps, steps_to_goal
+from orchestrator.report.figures.cost import device_seconds_against_time, examples_against_steps
+from orchestrator.report.figures.course import (
+    Curve,
+    Span,
+    distances,
+    schedules,
+    timeline,
+    training_curves,
+)
+from orchestrator.report.figures.metaparameters import (
+    best_values,
+    heat_maps,
+    options,
+    tried,
+    tried_by_workload,
+    tried_within,
+)
+from orchestrator.report.figures.quality import (
+    accuracy_held,
+    best_within,
+    generalisation_gap,
+    ladder,
+    training_longer,
+)
+from orchestrator.report.figures.steps import (
+    goals_compared,
+    relative_steps,
+    small_steps,
+    steps_to_goal,
+)
 
 __all__ = [
     "Curve",
     "Span",
+    "accuracy_held",
     "best_values",
     "best_within",
+    "device_seconds_against_time",
+    "distances",
     "examples_against_steps",
+    "generalisation_gap",
     "goals_compared",
+    "heat_maps",
+    "ladder",
+    "options",
     "relative_steps",
+    "schedules",
+    "small_steps",
     "steps_to_goal",
     "timeline",
     "training_curves",
+    "training_longer",
     "tried",
+    "tried_by_workload",
+    "tried_within",
 ]

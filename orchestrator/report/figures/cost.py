@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from orchestrator.analysis import Cost
-from orchestrator.report.figures.style import log2_axis, mark, safe, styled
+from orchestrator.analysis.cost import Priced
+from orchestrator.report.figures.style import log2_axis, log10_axis, mark, safe, styled
 
 
 def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
@@ -34,9 +35,41 @@ def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.
     return figure
 
 
-def _describe(cost: Cost) -> str:
-    measured = "" if cost.seconds is None else f"<br>{cost.seconds:.3g} s of training as measured"
-    return (
+def device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
+    """Each batch size as a line from one device to as many as it keeps busy."""
+    figure = go.Figure()
+    for recipe in dict.fromkeys(cost.recipe for cost in costs):
+        mine = [cost for cost in costs if cost.recipe == recipe]
+        # A gap after each batch size.
+        points = [(cost, one) for cost in mine for one in (*cost.priced, None)]
+        look = mark(recipes.index(recipe))
+        symbol, colour = look["marker"]["symbol"], look["marker"]["color"]
+        figure.add_scatter(
+            x=[one and one.seconds for _, one in points],
+            y=[one and one.device_seconds for _, one in points],
+            name=safe(recipe), mode="lines+markers", line={"color": colour, "width": 1},
+            marker={
+                "color": colour, "size": 9,
+                "symbol": [symbol if one and one.pareto else f"{symbol}-open" for _, one in points],
+            },
+            hovertext=[_describe(cost, one) for cost, one in points],
+            hoverinfo="text",
+        )  # fmt: skip
+    styled(figure, "Seconds to goal", "Device-seconds")
+    priced = [one for cost in costs for one in cost.priced]
+    figure.update_xaxes(**log10_axis(one.seconds for one in priced))
+    figure.update_yaxes(**log10_axis(one.device_seconds for one in priced))
+    return figure
+
+
+def _describe(cost: Cost, one: Priced | None = None) -> str:
+    said = (
         f"<b>{safe(cost.recipe)}, batch size {cost.batch_size:,}</b><br>{cost.steps:,} steps, "
-        f"{cost.examples:,} examples{measured}"
+        f"{cost.examples:,} examples"
     )
+    if one is not None:
+        said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
+        said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
+    elif cost.seconds is not None:
+        said += f"<br>{cost.seconds:.3g} s of training as measured"
+    return said

@@ -53,6 +53,21 @@ STATUS_COLOURS = {
 
 def training_curves(curves: Sequence[Curve], goal: Goal) -> go.Figure:
     """Of the best trial of each batch size, from small (dark) to large (bright)."""
+    figure = _by_batch_size(curves, safe(goal.metric))
+    steps = [step for curve in curves for step in curve.steps]
+    figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
+    values = [value for curve in curves for value in curve.values]
+    if min(values) > 0 and max(values) > 10 * min(values):
+        figure.update_yaxes(**log10_axis([*values, goal.bound]))
+    return figure
+
+
+def distances(curves: Sequence[Curve]) -> go.Figure:
+    """How far the weights are from where they began, against the logarithm of the step."""
+    return _by_batch_size(curves, "Distance from the initial weights")
+
+
+def _by_batch_size(curves: Sequence[Curve], y_title: str) -> go.Figure:
     figure = go.Figure()
     ordered = sorted(curves, key=lambda curve: curve.batch_size)
     for curve, colour in zip(ordered, shades(len(ordered)), strict=True):
@@ -62,14 +77,25 @@ def training_curves(curves: Sequence[Curve], goal: Goal) -> go.Figure:
             hovertemplate=f"<b>batch size {curve.batch_size:,}, trial {curve.trial}</b><br>"
             "step %{x:,}: %{y:.4g}<extra></extra>",
         )  # fmt: skip
-    steps = [step for curve in curves for step in curve.steps]
-    figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    styled(figure, "Step", safe(goal.metric))
+    styled(figure, "Step", y_title)
     figure.update_layout(legend={"title": {"text": "batch size "}})
-    figure.update_xaxes(**log10_axis(steps))
-    values = [value for curve in curves for value in curve.values]
-    if min(values) > 0 and max(values) > 10 * min(values):
-        figure.update_yaxes(**log10_axis([*values, goal.bound]))
+    figure.update_xaxes(**log10_axis(step for curve in curves for step in curve.steps))
+    return figure
+
+
+def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
+    """What each recipe's learning rate is multiplied with as training goes on."""
+    figure = go.Figure()
+    for curve in curves:
+        number = recipes.index(curve.recipe)
+        figure.add_scatter(
+            x=curve.steps, y=curve.values, name=safe(curve.recipe), mode="lines",
+            line={"color": COLOURS[number % len(COLOURS)], "width": 2,
+                  "dash": ("solid", "dash", "dot", "dashdot")[number % 4]},
+            hovertemplate=f"<b>{safe(curve.recipe)}, trial {curve.trial}</b><br>"
+            "step %{x:,}: %{y:.3g}<extra></extra>",
+        )  # fmt: skip
+    styled(figure, "Step", "Share of the learning rate", height=360)
     return figure
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
-from orchestrator.analysis import Tuned
+from orchestrator.analysis import OptionPoint, Tuned
+from orchestrator.records import Value
 from orchestrator.report.figures.style import (
     GUIDE,
     guide,
@@ -63,47 +66,169 @@ def tried(
 ) -> go.Figure:
     """Every trial by two metaparameters, a panel for each batch size; the best is starred. With
     `y_from_one`, 1 - y is shown."""
+    cells = [[_Cell(table=table, title=f"B = {size:,}") for size, table in outcomes]]
+    return _scattered(cells, x, y, y_from_one)
+
+
+def tried_within(
+    outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool,
+    examples: int, steps: int,
+) -> go.Figure:  # fmt: skip
+    """The same, counting as reached who needed at most so many examples (first line), or steps."""
+    cells = [
+        [
+            _Cell(table=table, title=f"B = {size:,}", limit=examples / size)
+            for size, table in outcomes
+        ],
+        [_Cell(table=table, title="", limit=steps) for _, table in outcomes],
+    ]
+    lines = [f"within {examples:,} examples", f"within {steps:,} steps"]
+    return _scattered(cells, x, y, y_from_one, lines)
+
+
+def tried_by_workload(
+    outcomes: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
+) -> go.Figure:
+    """The same, a panel for each of several workloads."""
+    cells = [[_Cell(table=table, title=safe(label)) for label, table in outcomes]]
+    return _scattered(cells, x, y, y_from_one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cell:
+    table: pa.Table
+    title: str
+    limit: float = math.inf
+    """Steps by which a trial must have reached the goal."""
+
+    def kind(self, row: Mapping[str, Any]) -> str:
+        steps = row["steps_to_goal"]
+        if row["counted"] and steps is not None and steps <= self.limit:
+            return "reached"
+        diverged = row["status"] == "diverged" and row["steps"] <= self.limit
+        return "diverged" if diverged else "unreached"
+
+
+def _scattered(
+    cells: Sequence[Sequence[_Cell]], x: str, y: str, y_from_one: bool, lines: Sequence[str] = ()
+) -> go.Figure:
+    wide = len(cells[0])
     figure = make_subplots(
-        rows=1, cols=len(outcomes), shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"B = {size:,}" for size, _ in outcomes],
+        rows=len(cells), cols=wide, shared_yaxes=True, shared_xaxes=len(cells) > 1,
+        horizontal_spacing=0.02, vertical_spacing=0.06,
+        subplot_titles=[cell.title for line in cells for cell in line], row_titles=[*lines],
     )  # fmt: skip
-    for column, (_, table) in enumerate(outcomes, start=1):
-        rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
-        for kind, (colour, symbol, name) in LOOKS.items():
-            points = [row for row in rows if _kind(row) == kind]
-            figure.add_scatter(
-                x=[_short(row[x]) for row in points],
-                y=[_short(1 - row[y] if y_from_one else row[y]) for row in points],
-                mode="markers", name=name, legendgroup=kind, showlegend=column == 1,
-                marker={"color": colour, "symbol": symbol, "size": 7},
-                hovertext=[_describe(row) for row in points], hoverinfo="text+x+y",
-                row=1, col=column,
-            )  # fmt: skip
-        best = min((row for row in rows if _kind(row) == "reached"), key=_order, default=None)
-        figure.add_scatter(
-            x=[] if best is None else [best[x]],
-            y=[] if best is None else [1 - best[y] if y_from_one else best[y]],
-            mode="markers", name="the best", legendgroup="best", showlegend=column == 1,
-            marker={"color": "#E69F00", "symbol": "star", "size": 15,
-                    "line": {"color": "#000000", "width": 1}},
-            hoverinfo="skip", row=1, col=column,
-        )  # fmt: skip
-    styled(figure, "", "")
-    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
-    points = [row for _, table in outcomes for row in table.select([x, y]).to_pylist()]
+    for line, row_of_cells in enumerate(cells, start=1):
+        for column, cell in enumerate(row_of_cells, start=1):
+            _scatter(figure, cell, (x, y, y_from_one), line, column)
+    styled(figure, "", "", height=200 + 260 * len(cells))
+    figure.update_layout(
+        margin={"t": 60, "r": 40 if lines else 20}, legend={"y": 1.1 if len(cells) == 1 else 1.05}
+    )
+    points = [
+        row for line in cells for cell in line for row in cell.table.select([x, y]).to_pylist()
+    ]
     rates = [row[x] for row in points if row[x] is not None]
-    figure.update_xaxes(**log10_axis(rates, most=max(3, 12 // len(outcomes))))
+    figure.update_xaxes(**log10_axis(rates, most=max(2, 9 // wide)))
     heights = [row[y] for row in points if row[y] is not None]
     figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
-    figure.update_xaxes(title=safe(x), col=(len(outcomes) + 1) // 2)
+    figure.update_xaxes(title=safe(x), row=len(cells), col=(wide + 1) // 2)
     figure.update_yaxes(title=f"1 - {safe(y)}" if y_from_one else safe(y), col=1)
     return figure
 
 
-def _kind(row: dict[str, Any]) -> str:
-    if row["counted"] and row["steps_to_goal"] is not None:
-        return "reached"
-    return "diverged" if row["status"] == "diverged" else "unreached"
+def _scatter(
+    figure: go.Figure, cell: _Cell, names: tuple[str, str, bool], line: int, column: int
+) -> None:
+    x, y, y_from_one = names
+    rows = [row for row in cell.table.to_pylist() if row[x] is not None and row[y] is not None]
+    legend = line == column == 1
+    for kind, (colour, symbol, name) in LOOKS.items():
+        points = [row for row in rows if cell.kind(row) == kind]
+        figure.add_scatter(
+            x=[_short(row[x]) for row in points],
+            y=[_short(1 - row[y] if y_from_one else row[y]) for row in points],
+            mode="markers", name=name, legendgroup=kind, showlegend=legend,
+            marker={"color": colour, "symbol": symbol, "size": 7},
+            hovertext=[_describe(row) for row in points], hoverinfo="text+x+y",
+            row=line, col=column,
+        )  # fmt: skip
+    best = min((row for row in rows if cell.kind(row) == "reached"), key=_order, default=None)
+    figure.add_scatter(
+        x=[] if best is None else [best[x]],
+        y=[] if best is None else [1 - best[y] if y_from_one else best[y]],
+        mode="markers", name="the best", legendgroup="best", showlegend=legend,
+        marker={"color": "#E69F00", "symbol": "star", "size": 15,
+                "line": {"color": "#000000", "width": 1}},
+        hoverinfo="skip", row=line, col=column,
+    )  # fmt: skip
+
+
+def heat_maps(
+    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]],
+    axes: tuple[tuple[str, Sequence[Value]], tuple[str, Sequence[Value]]],
+    shown: str,
+    *,
+    logs: bool,
+) -> go.Figure:
+    """What the points of a grid came to, a map for each batch size; (name, values) of both axes.
+    With `logs`, colours go with the logarithm."""
+    (x, xs), (y, ys) = axes
+    figure = make_subplots(
+        rows=1, cols=len(cells), shared_yaxes=True, horizontal_spacing=0.02,
+        subplot_titles=[f"B = {size:,}" for size, _ in cells],
+    )  # fmt: skip
+    few = len(xs) * len(cells) <= 30
+    for column, (_, values) in enumerate(cells, start=1):
+        known = [[values.get((one, other)) for one in xs] for other in ys]
+        z = [[v and math.log2(v) if logs else v for v in line] for line in known]
+        figure.add_heatmap(
+            x=[_label(value) for value in xs], y=[_label(value) for value in ys], z=z,
+            coloraxis="coloraxis", xgap=1, ygap=1,
+            text=[["" if v is None else f"{v:.4g}" for v in line] for line in known],
+            texttemplate="%{text}" if few else None,
+            hovertemplate=f"{safe(x)} %{{x}}<br>{safe(y)} %{{y}}<br>{safe(shown)} %{{text}}"
+            "<extra></extra>",
+            row=1, col=column,
+        )  # fmt: skip
+    styled(figure, "", "")
+    bar = f"{safe(shown)},<br>in doublings" if logs else safe(shown)
+    figure.update_layout(
+        margin={"t": 70},
+        coloraxis={"colorscale": "Viridis", "colorbar": {"title": {"text": bar}}},
+    )
+    figure.update_xaxes(type="category", showgrid=False, tickangle=-45)
+    figure.update_yaxes(type="category", showgrid=False)
+    figure.update_xaxes(title=safe(x), col=(len(cells) + 1) // 2)
+    figure.update_yaxes(title=safe(y), col=1)
+    return figure
+
+
+def options(points: Sequence[OptionPoint], name: str, metric: str) -> go.Figure:
+    """Of each option of a metaparameter, the fewest steps to goal and, on the right, the best
+    value that its trials came to."""
+    figure = make_subplots(
+        rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=["steps to goal", safe(metric)]
+    )
+    for number, option in enumerate(dict.fromkeys(point.option for point in points)):
+        mine = [point for point in points if point.option == option]
+        for column, what in ((1, "steps"), (2, "best")):
+            there = [point for point in mine if getattr(point, what) is not None]
+            figure.add_scatter(
+                x=[point.batch_size for point in there],
+                y=[getattr(point, what) for point in there],
+                name=f"{safe(name)} = {_label(option)}", mode="lines+markers",
+                legendgroup=number, showlegend=column == 1, **mark(number), row=1, col=column,
+            )  # fmt: skip
+    styled(figure, "Batch size", "")
+    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
+    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
+    figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
+    return figure
+
+
+def _label(value: Value) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else safe(value)
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The best that each batch size came to within budgets of steps and of epochs."""
+"""Whether large batches degrade quality."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from orchestrator.report.figures.style import log2_axis, safe, shades, styled
+from orchestrator.analysis import Gap, Held
+from orchestrator.analysis.quality import ACCURACY_SHARE
+from orchestrator.report.figures.style import guide, log2_axis, mark, safe, shades, styled
 from orchestrator.results import BestRow
 
 
@@ -42,6 +44,109 @@ def best_within(rows: Sequence[BestRow]) -> go.Figure:
     figure.update_xaxes(**log2_axis(row.batch_size for row in rows))
     figure.update_yaxes(title=f"Best {safe(rows[0].metric)}", col=1)
     return figure
+
+
+def training_longer(rows: Sequence[BestRow]) -> go.Figure:
+    """Of one recipe: the best value against the budget, a line per batch size."""
+    unit = "epochs" if any(_unit(row) == "epochs" for row in rows) else "steps"
+    mine = [row for row in rows if _unit(row) == unit and row.value is not None]
+    sizes = sorted({row.batch_size for row in mine})
+    figure = go.Figure()
+    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
+        points = sorted(
+            ((_amount(row), row) for row in mine if row.batch_size == size), key=lambda p: p[0]
+        )
+        figure.add_scatter(
+            x=[amount for amount, _ in points], y=[row.value for _, row in points],
+            name=f"{size:,}", mode="lines+markers",
+            line={"color": colour, "width": 2}, marker={"size": 8},
+            hovertext=[
+                f"<b>batch size {size:,}, {amount:g} {unit}</b><br>{row.value:.4g} at step "
+                f"{row.step:,}, trial {row.trial}" for amount, row in points
+            ],
+            hoverinfo="text",
+        )  # fmt: skip
+    styled(figure, f"Budget in {unit}", f"Best {safe(rows[0].metric)}")
+    figure.update_layout(legend={"title": {"text": "batch size "}})
+    figure.update_xaxes(**log2_axis(map(_amount, mine)))
+    return figure
+
+
+def ladder(rows: Sequence[BestRow], recipes: Sequence[str]) -> go.Figure:
+    """What each recipe came to, in their order, a line per batch size."""
+    figure = go.Figure()
+    sizes = sorted({row.batch_size for row in rows})
+    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
+        by_recipe = {row.recipe: row for row in rows if row.batch_size == size}
+        mine = [by_recipe[recipe] for recipe in recipes if recipe in by_recipe]
+        mine = [row for row in mine if row.value is not None]
+        figure.add_scatter(
+            x=[safe(row.recipe) for row in mine], y=[row.value for row in mine],
+            name=f"{size:,}", mode="lines+markers",
+            line={"color": colour, "width": 2}, marker={"size": 10},
+            hovertext=[
+                f"<b>{safe(row.recipe)}, batch size {size:,}</b><br>{row.value:.4g} at step "
+                f"{row.step:,}, trial {row.trial}" for row in mine
+            ],
+            hoverinfo="text",
+        )  # fmt: skip
+    styled(figure, "", f"Best {safe(rows[0].metric)}")
+    figure.update_layout(legend={"title": {"text": "batch size "}})
+    figure.update_xaxes(
+        type="category", categoryorder="array", categoryarray=[safe(name) for name in recipes]
+    )
+    return figure
+
+
+def accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
+    """What share of the baseline's accuracy each recipe came to at each batch size."""
+    figure = go.Figure()
+    sizes = [one.batch_size for one in held]
+    bounds = [ACCURACY_SHARE, ACCURACY_SHARE]
+    figure.add_traces(guide([min(sizes), max(sizes)], bounds, f"{ACCURACY_SHARE:.1%}"))
+    for recipe in dict.fromkeys(one.recipe for one in held):
+        points = sorted((one for one in held if one.recipe == recipe), key=lambda o: o.batch_size)
+        figure.add_scatter(
+            x=[one.batch_size for one in points], y=[one.accuracy_share for one in points],
+            name=safe(recipe), mode="lines+markers", **mark(recipes.index(recipe)),
+            hovertext=[
+                f"<b>{safe(recipe)}, batch size {one.batch_size:,}</b><br>"
+                f"{one.accuracy_share:.2%} of the baseline's accuracy" + (
+                    "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
+                ) for one in points
+            ],
+            hoverinfo="text",
+        )  # fmt: skip
+    styled(figure, "Batch size", "Share of the baseline's accuracy")
+    figure.update_xaxes(**log2_axis(sizes))
+    # What fails altogether would flatten what is near.
+    shares = [one.accuracy_share for one in held]
+    low = min([share for share in shares if share > 0.9], default=min(shares))
+    figure.update_yaxes(tickformat=".1%", range=[low - 0.01, max([*shares, 1]) + 0.005])
+    return figure
+
+
+def generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> go.Figure:
+    """By how much the winners are better on what they trained on."""
+    figure = go.Figure()
+    for recipe in dict.fromkeys(gap.recipe for gap in gaps):
+        points = sorted((gap for gap in gaps if gap.recipe == recipe), key=lambda g: g.batch_size)
+        figure.add_scatter(
+            x=[gap.batch_size for gap in points], y=[gap.value for gap in points],
+            name=safe(recipe), mode="lines+markers", **mark(recipes.index(recipe)),
+            hovertext=[
+                f"<b>{safe(recipe)}, batch size {gap.batch_size:,}</b><br>{gap.judged:.4g} "
+                f"against {gap.trained:.4g} in training" for gap in points
+            ],
+            hoverinfo="text",
+        )  # fmt: skip
+    styled(figure, "Batch size", f"Gap in {safe(metric)}")
+    figure.update_xaxes(**log2_axis(gap.batch_size for gap in gaps))
+    return figure
+
+
+def _amount(row: BestRow) -> float:
+    return float((row.within or "").partition("=")[2] or 0)
 
 
 def _unit(row: BestRow) -> str:

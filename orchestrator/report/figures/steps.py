@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from orchestrator.analysis import relative, shared_size
 from orchestrator.report.figures.style import described, guide, log2_axis, mark, safe, styled
 from orchestrator.results import FrontierRow
 
@@ -21,31 +22,49 @@ def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
     return _lines({goal: _of(rows, "goal", goal) for goal in _names(rows, "goal")}, perfect=False)
 
 
-def relative_steps(curves: Mapping[str, Sequence[FrontierRow]]) -> go.Figure:
-    """Curves of different workloads or recipes, each divided by its steps at the smallest batch
-    size that all of them reached their goal at; or else at its own smallest."""
-    reached = {name: _reached(rows) for name, rows in curves.items()}
-    reached = {name: rows for name, rows in reached.items() if rows}
-    shared = set.intersection(*({row.batch_size for row in rows} for rows in reached.values()))
+def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
+    """The same, for a place beside others of its kind."""
+    figure = steps_to_goal(rows)
+    figure.update_layout(
+        height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
+        showlegend=len(_names(rows, "recipe")) > 1, hovermode="closest",
+    )  # fmt: skip
+    figure.update_traces(showlegend=False, selector={"name": "perfect scaling"})
+    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+        keep = slice(None, None, 2 if len(axis.tickvals) > 6 else 1)
+        axis.tickvals, axis.ticktext = axis.tickvals[keep], axis.ticktext[keep]
+    return figure
+
+
+def relative_steps(
+    curves: Mapping[str, Sequence[FrontierRow]], compare_at: int | None = None
+) -> go.Figure:
+    """Curves of different workloads or recipes, each divided by its steps at a batch size:
+    `compare_at`, or else the smallest that all of them reached their goal at, or its own."""
     figure = go.Figure()
-    shares, sizes = [], []
-    for number, (name, rows) in enumerate(reached.items()):
-        at = min(shared) if shared else rows[0].batch_size
-        unit = next(row.steps or 1 for row in rows if row.batch_size == at)
-        x, y = [row.batch_size for row in rows], [(row.steps or 1) / unit for row in rows]
+    at = compare_at or shared_size(curves.values())
+    shares, sizes, units = [], [], []
+    for number, (name, rows) in enumerate(curves.items()):
+        found = relative(rows, at)
+        if found is None:
+            continue
+        unit, points = found
         figure.add_scatter(
-            x=x, y=y, name=safe(name), mode="lines+markers", **mark(number),
+            x=[row.batch_size for row, _ in points], y=[share for _, share in points],
+            name=safe(name), mode="lines+markers", **mark(number),
             hovertext=[
                 f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{row.steps:,} steps, "
-                f"{share:.3g} of those at {at:,}" for row, share in zip(rows, y, strict=True)
+                f"{share:.3g} of those at {unit:,}" for row, share in points
             ],
             hoverinfo="text",
         )  # fmt: skip
-        shares += y
-        sizes += x
-    if reached:
-        low = min(shared) if shared else min(sizes)
-        figure.add_traces(guide([low, low / min(shares)], [1, min(shares)], "perfect scaling"))
+        shares += [share for _, share in points]
+        sizes += [row.batch_size for row, _ in points]
+        units.append(unit)
+    if units:
+        low, high = min(sizes) / min(units), min(max(sizes) / min(units), 1 / min(shares))
+        ends = [min(units) * low, min(units) * high]
+        figure.add_traces(guide(ends, [1 / low, 1 / high], "perfect scaling"))
     styled(figure, "Batch size", "Steps to goal, relative")
     figure.update_xaxes(**log2_axis(sizes))
     figure.update_yaxes(**log2_axis(shares))
@@ -72,11 +91,25 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
             **mark(number),
             hovertext=[_describe(name, row) for row in points],
             hoverinfo="text",
+            error_y=_spread(points),
         )
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for row in reached))
     figure.update_yaxes(**log2_axis(row.steps or 1 for row in reached))
     return figure
+
+
+def _spread(rows: Sequence[FrontierRow]) -> dict[str, object]:
+    """From the lowest to the highest of where the median of repeats may lie."""
+    ends = [
+        (row.steps, row.repeats.low, row.repeats.high) if row.repeats else (row.steps, None, None)
+        for row in rows
+    ]
+    return {
+        "visible": any(row.repeats for row in rows), "symmetric": False, "thickness": 1,
+        "array": [max((high or steps or 0) - (steps or 0), 0) for steps, _, high in ends],
+        "arrayminus": [max((steps or 0) - (low or steps or 0), 0) for steps, low, _ in ends],
+    }  # fmt: skip
 
 
 def _describe(name: str, row: FrontierRow) -> str:

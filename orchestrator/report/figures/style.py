@@ -50,6 +50,8 @@ def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) 
         hoverlabel={"align": "left"},
     )
     lines = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
+    # Room for labels, however long.
+    lines |= {"automargin": True, "title_standoff": 10}
     figure.update_xaxes(title=x_title, **lines)
     figure.update_yaxes(title=y_title, **lines)
     return figure

@@ -1,0 +1,63 @@
+"""Which workloads can be compared, and curves brought to one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.results import FrontierRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Workloads that differ in one thing."""
+
+    by: str
+    """model, data set, or version: options, such as how much of a data set to train on."""
+    of: str
+    """What they share."""
+    members: tuple[tuple[str, str], ...]
+    """(what sets it apart, workload)."""
+
+
+def groups_of(workloads: Iterable[str]) -> list[Group]:
+    """Those of at least two; a workload is DATA SET/MODEL?OPTIONS."""
+    parts = {name: _parts(name) for name in workloads}
+    found = []
+    for place, by in ((1, "model"), (0, "data set"), (2, "version")):
+        alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+        for name, part in parts.items():
+            shared = tuple(text for n, text in enumerate(part) if n != place)
+            alike.setdefault(shared, []).append((part[place] or "all of it", name))
+        found += [
+            Group(by=by, of=", ".join(filter(None, shared)), members=tuple(members))
+            for shared, members in alike.items()
+            if len(members) > 1
+        ]
+    return found
+
+
+def _parts(workload: str) -> tuple[str, str, str]:
+    name, _, options = workload.partition("?")
+    data, _, model = name.rpartition("/")
+    return data, model, options
+
+
+def relative(
+    rows: Sequence[FrontierRow], at: int | None
+) -> tuple[int, list[tuple[FrontierRow, float]]] | None:
+    """The points of one curve and their steps over those at batch size `at`, or at the smallest
+    that reached the goal: (that size, points). None where it did not reach the goal there."""
+    reached = sorted(
+        (row for row in rows if row.steps and not row.censored), key=lambda row: row.batch_size
+    )
+    unit = next((row for row in reached if at in (None, row.batch_size)), None)
+    if unit is None:
+        return None
+    return unit.batch_size, [(row, (row.steps or 1) / (unit.steps or 1)) for row in reached]
+
+
+def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
+    """The smallest batch size that all curves with any point reached their goal at."""
+    sizes = [{row.batch_size for row in rows if row.steps and not row.censored} for rows in curves]
+    return min(set.intersection(*filter(None, sizes)), default=None) if any(sizes) else None

@@ -1,0 +1,314 @@
+"""All that a report shows of one workload and goal, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from orchestrator.analysis import Largeness, Tuned, wander
+from orchestrator.report import figures
+from orchestrator.report.content import Panel
+from orchestrator.report.sections import Show, section
+from orchestrator.report.tables import table_of_frontier
+from orchestrator.report.trials import Tried
+from orchestrator.results import BestRow
+
+
+def panel_section(panel: Panel, show: Show) -> str:
+    """In the order in which questions come up; nothing is said of what there is nothing about."""
+    parts = {
+        "Steps and cost": (_steps, _costs),
+        "Metaparameters": (_best_values, _options, _all_tried, _grids),
+        "How the winners train": (_training_curves, _schedules, _distances),
+        "Quality": (_quality, _gaps, _largeness),
+    }
+    text = ""
+    for heading, shown in parts.items():
+        inside = "".join(part(panel, show) for part in shown)
+        text += f"<h3>{heading}</h3>{inside}" if inside else ""
+    text += f"<h3>Frontier</h3>{table_of_frontier(panel.rows)}"
+    return section(f"{panel.workload}, until {panel.goal}", text)
+
+
+def _steps(panel: Panel, show: Show) -> str:
+    return show(
+        figures.steps_to_goal(panel.rows),
+        "Steps to goal against batch size",
+        panel.least,
+        "Both axes are logarithmic. Along the dashed line, twice the batch halves the steps; it "
+        "passes through the point that needed the fewest examples.",
+    )
+
+
+def _costs(panel: Panel, show: Show) -> str:
+    if not panel.costs:
+        return ""
+    best = ", ".join(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto)
+    shown = show(
+        figures.examples_against_steps(panel.costs, panel.recipes),
+        "Work against time",
+        f"Beaten in both by none: {best}.",
+        "Steps are time, where there are devices for the whole batch; examples are work. Batch "
+        "sizes that none beats in both are filled.",
+    )
+    priced = [cost for cost in panel.costs if cost.priced]
+    if priced:
+        front = ", ".join(
+            f"{cost.recipe} {cost.batch_size:,} on {one.devices:,}"
+            for cost in priced
+            for one in cost.priced
+            if one.pareto
+        )
+        price = panel.settings.price_per_device_hour
+        shown += show(
+            figures.device_seconds_against_time(priced, panel.recipes),
+            "Device-seconds against seconds",
+            f"Beaten in both by none: {front}.",
+            "Each batch size is a line from one device to as many as it keeps busy, from measured "
+            "step times." + ("" if price is None else f" A device-hour costs {price:g}."),
+        )
+    return shown
+
+
+def _best_values(panel: Panel, show: Show) -> str:
+    found = panel.tuned
+    curves = {
+        name: [c for c in found if c.name == name] for name in dict.fromkeys(c.name for c in found)
+    }
+    return "".join(
+        show(
+            figures.best_values(mine, panel.recipes),
+            f"Best {name} against batch size",
+            f"Powers of the batch size that it goes with: {' '.join(map(_rule, mine))}",
+            "The winner's value at each batch size"
+            + (
+                "; and what the usual rules make of the first one: the linear rule is the power 1, "
+                "the square root 0.5."
+                if mine[0].is_rate
+                else "."
+            ),
+        )
+        for name, mine in curves.items()
+    )
+
+
+def _rule(curve: Tuned) -> str:
+    if curve.exponent is None or curve.exponent_interval is None:
+        return f"{curve.recipe}: too few batch sizes to tell a rule."
+    low, high = curve.exponent_interval
+    return f"{curve.recipe}: {curve.exponent:.2f} ({low:.2f} to {high:.2f})."
+
+
+def _options(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            figures.options(found.points, found.name, f"best {panel.goal.metric}"),
+            f"{recipe}: what {found.name} changes",
+            "",
+            "Of the trials with each value, the fewest steps to the goal and the best they came "
+            "to. Points are missing where trials were ended early, and would tell too little.",
+        )
+        for recipe, several in panel.options.items()
+        for found in several
+        if any(point.steps or point.best is not None for point in found.points)
+    )
+
+
+def _training_curves(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            figures.training_curves(curves, panel.goal),
+            f"{recipe}: {panel.goal.metric} while it trains",
+            "The best trial of each batch size.",
+            "Dark is a small batch, bright a large one. A trial stops at its goal unless asked to "
+            "go on.",
+        )
+        for recipe, curves in panel.curves.items()
+    )
+
+
+def _all_tried(panel: Panel, show: Show) -> str:
+    shown = ""
+    for recipe, tried in panel.tried.items():
+        shown += show(
+            figures.tried(tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one),
+            f"{recipe}: every trial by {tried.x} and {tried.y}",
+            _counts(tried.outcomes),
+            "How wide the good region is, where it moves as the batch grows, and how near its best "
+            "point lies to an end of the ranges. The best trial is starred.",
+        )
+        shown += _within_budgets(panel, recipe, tried, show)
+    return shown
+
+
+def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
+    """The same for budgets twice as large as the best batch size needs."""
+    mine = [cost for cost in panel.costs if cost.recipe == recipe]
+    if len(mine) < 2 or len(tried.outcomes) < 2:
+        return ""
+    examples = 2 * min(cost.examples for cost in mine)
+    steps = 2 * min(cost.steps for cost in mine)
+    return show(
+        figures.tried_within(
+            tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one,
+            examples=examples, steps=steps,
+        ),
+        f"{recipe}: the same within one budget for all batch sizes",
+        f"Twice the fewest examples any needed ({examples:,}), and twice the fewest steps "
+        f"({steps:,}).",
+        "With as many examples for all, the good region closes as the batch grows; with as many "
+        "steps, it opens.",
+    )  # fmt: skip
+
+
+def _counts(outcomes: Sequence[tuple[int, Any]]) -> str:
+    parts = [
+        f"{len(table) - table['steps_to_goal'].null_count} of {len(table)} at {size:,}"
+        for size, table in outcomes
+    ]
+    cut = any("dominated" in table["status"].to_pylist() for _, table in outcomes)
+    more = (
+        " Trials that could no longer win were ended early: more may have reached it."
+        if cut
+        else ""
+    )
+    return f"Reached the goal: {', '.join(parts)}.{more}"
+
+
+def _grids(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            figures.heat_maps(
+                grid.cells, ((grid.x, grid.xs), (grid.y, grid.ys)), grid.shown, logs=grid.is_steps
+            ),
+            f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
+            "",
+            "Each cell is the best trial with these two values. Empty ones did not come to it.",
+        )
+        for recipe, grid in panel.grids.items()
+        if any(values for _, values in grid.cells)
+    )
+
+
+def _quality(panel: Panel, show: Show) -> str:
+    """Refused where trials were ended for their goal's sake, which would favour who trained on."""
+    metric = panel.goal.metric
+    shown, refused = "", []
+    whole: list[BestRow] = []
+    for recipe, rows in panel.quality.items():
+        if any(row.censored for row in rows):
+            refused.append(recipe)
+        elif any(row.value is not None for row in rows):
+            if len({row.batch_size for row in rows}) > 1:
+                shown += show(
+                    figures.best_within(rows),
+                    f"{recipe}: best {metric} within budgets",
+                    "",
+                    "Whether a large batch comes to less with as many steps, and with as many "
+                    "epochs. Small budgets are dark, large ones bright.",
+                )
+            shown += show(
+                figures.training_longer(rows),
+                f"{recipe}: training longer",
+                "",
+                f"The best {metric} against the budget: whether more training closes what a large "
+                f"batch loses. Small batches are dark, large ones bright.",
+            )
+            whole += [row for row in rows if row.within == rows[-1].within]
+    if len({row.recipe for row in whole}) > 2:
+        shown += show(
+            figures.ladder(whole, panel.recipes),
+            "What each recipe comes to, one after the other",
+            _rungs(whole, panel.recipes),
+            f"The best {metric} within the recipe's budget. Recipes are in the sweep's order: if "
+            f"each adds something to the one before, this is the ladder of what it brings.",
+        )
+    if refused:
+        shown += (
+            f'<p class="lead">The best {escape(metric)} within budgets is not shown for '
+            f"{escape(', '.join(refused))}: trials were ended as soon as they had reached their "
+            f"goals or could no longer win, and what they would have come to isn't known. A sweep "
+            f"with <code>stop: {{at_goal: false}}</code> tells.</p>"
+        )
+    return shown
+
+
+def _rungs(rows: Sequence[BestRow], recipes: Sequence[str]) -> str:
+    """At the largest batch size, where it is hardest."""
+    size = max(row.batch_size for row in rows)
+    values = {row.recipe: row.value for row in rows if row.batch_size == size}
+    said = [
+        f"{recipe} {value:.4g}" for recipe in recipes if (value := values.get(recipe)) is not None
+    ]
+    return f"At batch size {size:,}: {', '.join(said)}."
+
+
+def _gaps(panel: Panel, show: Show) -> str:
+    if not panel.gaps:
+        return ""
+    widest = max(panel.gaps, key=lambda gap: gap.value)
+    return show(
+        figures.generalisation_gap(panel.gaps, panel.goal.metric, panel.recipes),
+        "Generalisation gap",
+        f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
+        f"against {widest.trained:.4g} on the training set.",
+        "By how much the winners do better on what they were trained on.",
+    )
+
+
+def _largeness(panel: Panel, show: Show) -> str:
+    found = panel.largeness
+    if found is None:
+        return ""
+    if isinstance(found, str):
+        return f'<p class="lead">What is a large or huge batch can\'t be said: {escape(found)}.</p>'
+    return show(
+        figures.accuracy_held(found.held, panel.recipes),
+        "Large, huge and full batches",
+        _sizes(found),
+        "Large: with its learning rate by rule, the baseline's recipe no longer comes to 99.5 % of "
+        "its accuracy with at most 1.2 times its loss. Huge: no recipe comes to that accuracy. All "
+        "with the baseline's examples.",
+    )
+
+
+def _sizes(found: Largeness) -> str:
+    def from_(size: int | None) -> str:
+        return "at no batch size tested" if size is None else f"from {size:,} on"
+
+    full = "" if found.full is None else f" The full batch is {found.full:,}."
+    return (
+        f"Beside {found.recipe} at {found.batch_size:,} ({found.accuracy:.2%} within "
+        f"{found.within}), batches are large {from_(found.large_from)}, huge "
+        f"{from_(found.huge_from)}.{full}"
+    )
+
+
+def _schedules(panel: Panel, show: Show) -> str:
+    if not panel.schedules:
+        return ""
+    return show(
+        figures.schedules(panel.schedules, panel.recipes),
+        "Learning-rate schedules side by side",
+        f"The winners' at batch size {panel.schedules[0].batch_size:,}.",
+        "What each recipe's learning rate is multiplied with, over its whole budget.",
+    )
+
+
+def _distances(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            figures.distances(curves),
+            f"{recipe}: distance from the initial weights",
+            _powers({curve.batch_size: wander(curve.steps, curve.values) for curve in curves}),
+            "A straight line goes with the logarithm of the step. Of a random walk on a random "
+            "potential, the power is 2 / alpha.",
+        )
+        for recipe, curves in panel.distances.items()
+    )
+
+
+def _powers(powers: Mapping[int, float | None]) -> str:
+    said = [f"{power:.2f} at {size:,}" for size, power in powers.items() if power is not None]
+    return f"Power of the logarithm: {', '.join(said)}." if said else ""

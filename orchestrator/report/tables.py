@@ -1,0 +1,142 @@
+"""The page's tables, as HTML. Whatever comes from a run is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from orchestrator.analysis import Cost, Scaling, in_words
+from orchestrator.records import Value
+from orchestrator.report.content import Panel
+from orchestrator.results import FrontierRow
+
+Heads = Sequence[tuple[str, bool]]
+"""(name, whether the column is text)."""
+
+
+def table_of_scalings(panels: Sequence[Panel]) -> str:
+    """Where each curve bends; by workload and goal only where there are several."""
+    many = len(panels) > 1
+    heads = [
+        *([("Workload", True), ("Goal", True)] if many else []),
+        ("Recipe", True), ("Perfect until", False), ("Useful until", False), ("B_crit", False),
+        ("+20 % examples at", False), ("S_min", False), ("Off the curve", False),
+    ]  # fmt: skip
+    rows = [
+        [*([scaling.workload, scaling.goal] if many else []), *_scaling_cells(scaling)]
+        for panel in panels
+        for scaling in panel.scalings
+    ]
+    return table("Where each curve bends, in numbers.", heads, rows)
+
+
+def _scaling_cells(scaling: Scaling) -> list[str]:
+    estimates = (
+        scaling.perfect_scaling_until,
+        scaling.max_useful_batch_size,
+        scaling.critical_batch_size,
+        scaling.critical_by_examples,
+        scaling.steps_min,
+    )
+    off = scaling.fit_residual_log2
+    return [
+        scaling.recipe,
+        *("" if estimate is None else in_words(estimate) for estimate in estimates),
+        "" if off is None else f"{off:.2f}",
+    ]
+
+
+def table_of_advice(panels: Sequence[Panel]) -> str:
+    """What to take of each recipe."""
+    many = len(panels) > 1
+    heads = [
+        *([("Workload", True), ("Goal", True)] if many else []),
+        ("Recipe", True), ("Fastest", True), ("Balanced", True), ("Cheapest", True),
+    ]  # fmt: skip
+    rows = [
+        [
+            *([panel.workload, str(panel.goal)] if many else []), recipe,
+            *(in_short(cost) for cost in (one.fastest, one.balanced, one.cheapest)),
+        ]
+        for panel in panels
+        for recipe, one in panel.advice_by_recipe.items()
+    ]  # fmt: skip
+    return table("Recommended batch size of each recipe.", heads, rows) if rows else ""
+
+
+def in_short(cost: Cost) -> str:
+    """A batch size, and what it needs."""
+    short = f"{cost.batch_size:,} ({cost.steps:,} steps"
+    for one in cost.priced:
+        short += f", {in_time(one.seconds)} on {devices(one.devices)}"
+    return f"{short})"
+
+
+def devices(count: int) -> str:
+    return f"{count:,} device{'s' * (count != 1)}"
+
+
+def in_time(seconds: float) -> str:
+    """A duration as people say it."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
+
+
+def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row.params or {}))
+    heads = [
+        ("Recipe", True), ("Batch size", False), ("Steps", False), ("±", False),
+        ("Examples", False), ("Trial", False), *((name, False) for name in names),
+        ("Trials", True), ("Notes", True),
+    ]  # fmt: skip
+    rendered = table("The frontier.", heads, [_frontier_cells(row, names) for row in rows])
+    return (
+        f'{rendered}<p class="lead">Per study, the trial that reached the goal in the fewest '
+        f"steps. ± is the distance to its previous measurement.</p>"
+    )
+
+
+def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
+    if row.censored:
+        steps = "censored"
+    else:
+        steps = "not reached" if row.steps is None else f"{row.steps:,}"
+    return [
+        row.recipe,
+        f"{row.batch_size:,}",
+        steps,
+        "" if row.resolution is None else f"{row.resolution:,}",
+        "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+        "" if row.trial is None else str(row.trial),
+        *(_value((row.params or {}).get(name)) for name in names),
+        ", ".join(f"{count} {status}" for status, count in row.trials.items()),
+        "; ".join(row.remarks()),
+    ]
+
+
+def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
+    """The first column names its row."""
+    looks = [
+        ' class="text wrap"' if name == "Notes" else ' class="text"' if text else ""
+        for name, text in heads
+    ]
+    head = "".join(
+        f'<th scope="col"{look}>{escape(name)}</th>'
+        for (name, _), look in zip(heads, looks, strict=True)
+    )
+    body = ""
+    for first, *rest in rows:
+        cells = "".join(
+            f"<td{look}>{escape(cell)}</td>" for look, cell in zip(looks[1:], rest, strict=True)
+        )
+        body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
+    return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
+<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+
+
+def _value(value: Value | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

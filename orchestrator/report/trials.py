@@ -1,0 +1,184 @@
+"""What a report shows of all trials: by two metaparameters, on grids, by option, in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from orchestrator.analysis import OptionPoint, by_option
+from orchestrator.records import Choice, Goal, Range, Study, StudyKey, Value
+from orchestrator.report.figures import Span
+from orchestrator.results import Run, outcomes_of
+from orchestrator.results.counting import stopped_early
+
+MOST_SPANS = 4000
+"""Trials in the timeline, the longest ones where there are more."""
+
+SIDE_BY_SIDE = 6
+"""Batch sizes at which trials are shown."""
+
+MOST_CELLS = 40
+"""On each side of a heat map."""
+
+Tables = Mapping[StudyKey, pa.Table]
+"""The outcomes of each study's trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """All trials of a recipe by two of its metaparameters."""
+
+    x: str
+    y: str
+    y_from_one: bool
+    """Whether 1 - y is what was searched evenly."""
+    outcomes: Sequence[tuple[int, pa.Table]]
+    """(batch size, trials)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What the points of a grid of two metaparameters came to."""
+
+    x: str
+    y: str
+    xs: Sequence[Value]
+    ys: Sequence[Value]
+    shown: str
+    """The best of the goal's metric, or `steps to goal` where trials were ended early."""
+    is_steps: bool
+    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
+    """(batch size, (x, y) -> the best over what else was searched)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What each option of a metaparameter came to."""
+
+    name: str
+    points: Sequence[OptionPoint]
+
+
+def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
+    tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), studies)
+    return {study.key: table for study, table in zip(studies, tables, strict=True)}
+
+
+def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
+    """Of one recipe, from its smallest batch size up; `most` trials of each, and the best."""
+    ranges = {
+        name: entry
+        for name, entry in studies[0].space.items()
+        if isinstance(entry, Range) and entry.scale in ("log", "reverse_log")
+    }
+    if len(ranges) < 2:
+        return None
+    x, y = [*ranges][:2]
+    found = [
+        (study.batch_size, _shown(tables[study.key], (x, y), most))
+        for study in _spread(studies)
+        if {x, y} <= set(tables[study.key].column_names)
+    ]
+    if not found:
+        return None
+    return Tried(x=x, y=y, y_from_one=ranges[y].scale == "reverse_log", outcomes=found)
+
+
+def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
+    """The trials that are shown, in columns that are."""
+    table = table.select(["trial", "status", "counted", "steps", "steps_to_goal", *names])
+    by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
+        [("steps_to_goal", "ascending"), ("trial", "ascending")]
+    )
+    best = by_steps["place"].slice(0, 1).to_pylist()
+    return table.take(sorted({*range(min(most, len(table))), *best}))
+
+
+def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None:
+    """Of one recipe, where its first two metaparameters that vary do so on a grid."""
+    chosen = _spread(studies)
+    names = [name for name, entry in studies[0].space.items() if isinstance(entry, Range | Choice)]
+    points = [
+        {name: row.get(name) for name in names}
+        for study in chosen
+        for row in tables[study.key].to_pylist()
+    ]
+    varying = [name for name in names if len({point[name] for point in points} - {None}) > 1]
+    if len(varying) < 2:
+        return None
+    x, y = varying[:2]
+    pairs = {(point[x], point[y]) for point in points if None not in (point[x], point[y])}
+    xs, ys = (sorted({pair[n] for pair in pairs}, key=_rank) for n in (0, 1))
+    if 2 * len(pairs) < len(xs) * len(ys) or max(len(xs), len(ys)) > MOST_CELLS:
+        return None
+    cut = any(
+        stopped_early(study, row) for study in chosen for row in tables[study.key].to_pylist()
+    )
+    column = "steps_to_goal" if cut else "best"
+    better = max if goal.direction == ">" and not cut else min
+    cells: list[tuple[int, Mapping[tuple[Value, Value], float]]] = []
+    for study in chosen:
+        best: dict[tuple[Value, Value], float] = {}
+        for row in tables[study.key].to_pylist():
+            value, at = row[column], (row[x], row[y])
+            if row["counted"] and None not in (value, *at) and value == value:  # noqa: PLR0124
+                best[at] = better(value, best.get(at, value))
+        cells.append((study.batch_size, best))
+    shown = "steps to goal" if cut else f"best {goal.metric}"
+    return Grid(x=x, y=y, xs=xs, ys=ys, shown=shown, is_steps=cut, cells=cells)
+
+
+def _rank(value: Any) -> tuple[bool, Any]:
+    """Numbers before words."""
+    return (True, str(value)) if isinstance(value, str) else (False, value)
+
+
+def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
+    """Of one recipe, for each metaparameter that is a choice."""
+    return [
+        Options(
+            name=name,
+            points=[
+                point
+                for study in studies
+                for point in by_option(study, tables[study.key], name, goal)
+            ],
+        )
+        for name, entry in studies[0].space.items()
+        if isinstance(entry, Choice) and 1 < len(entry.options) < 8
+    ]
+
+
+def _spread(studies: Sequence[Study]) -> list[Study]:
+    """Some from the first to the last, at even distances."""
+    if len(studies) <= SIDE_BY_SIDE:
+        return [*studies]
+    last = len(studies) - 1
+    return [studies[round(n * last / (SIDE_BY_SIDE - 1))] for n in range(SIDE_BY_SIDE)]
+
+
+def spans_of(run: Run) -> list[Span]:
+    """When each trial was trained, or the last part of it; as far as that is known."""
+    found = []
+    studies = run.studies()
+    tables = run.in_parallel(lambda study: run.trials(study.key), studies)
+    for study, trials in zip(studies, tables, strict=True):
+        for row in trials.to_pylist():
+            if row["started"] is not None and row["seconds"] is not None:
+                seconds = row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
+                found.append((row["started"], seconds, str(study.key), row))
+    first = min((started for started, *_ in found), default=0.0)
+    longest = sorted(found, key=lambda one: -one[1])[:MOST_SPANS]
+    return [
+        Span(
+            study=study,
+            trial=row["trial"],
+            status=row["status"],
+            started=round(started - first, 3),
+            seconds=round(seconds, 3),
+        )
+        for started, seconds, study, row in sorted(longest, key=lambda one: one[0])
+    ]

@@ -1,0 +1,49 @@
+"""How long a step took, per study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+from orchestrator.records import Study
+from orchestrator.results.store import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """Of one study and number of ranks."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    ranks: int
+    seconds: float
+    """The median over trials that trained for at least a quarter of the steps of the longest: what
+    a short one spends on its first steps says little."""
+
+
+def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
+    """As measured while other trials may have shared the machine; none where it isn't known."""
+    return [time for some in run.in_parallel(partial(_of_study, run), studies) for time in some]
+
+
+def _of_study(run: Run, study: Study) -> list[StepTime]:
+    trials = run.trials(study.key).select(["steps", "seconds", "ranks"]).to_pylist()
+    trained = [row for row in trials if row["steps"] and row["seconds"] > 0]
+    found = []
+    for ranks in sorted({row["ranks"] for row in trained}):
+        mine = [row for row in trained if row["ranks"] == ranks]
+        longest = max(row["steps"] for row in mine)
+        rates = [row["seconds"] / row["steps"] for row in mine if 4 * row["steps"] >= longest]
+        found.append(
+            StepTime(
+                workload=study.workload,
+                recipe=study.recipe,
+                batch_size=study.batch_size,
+                ranks=ranks,
+                seconds=median(rates),
+            )
+        )
+    return found
