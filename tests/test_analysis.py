@@ -4,12 +4,27 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from conftest import make_trial
 from test_report import ROW, UNREACHED
 
-from orchestrator.analysis import Estimate, advice, costs, in_words, sparkline, tuned
+from orchestrator.analysis import (
+    Estimate,
+    advice,
+    by_option,
+    costs,
+    devices_of,
+    in_words,
+    relative,
+    shared_size,
+    sparkline,
+    tuned,
+)
+from orchestrator.analysis.comparisons import groups_of
 from orchestrator.analysis.metaparameters import EFFECTIVE
-from orchestrator.results import FrontierRow
+from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.results import FrontierRow, StepTime
 
 SIZES = [2**k for k in range(11)]
 
@@ -22,13 +37,15 @@ def hyperbola(recipe: str, steps_min: int, critical: int) -> list[FrontierRow]:
 
 
 def test_advice_is_what_the_curve_has_it() -> None:
-    (found,) = advice([*hyperbola("sgd", 1000, 32), UNREACHED])
+    found = advice(costs([*hyperbola("sgd", 1000, 32), UNREACHED]))
+    assert found is not None
+    assert not found.by_step_times
     # 1 + 32 / B is within a tenth of 1 + 32 / 1024 from 256 on, B + 32 of 33 up to 4.
     assert found.fastest.batch_size == 256
     assert found.cheapest.batch_size == 4
     assert found.balanced.batch_size == 32
     assert found.fastest.examples == 256 * 1125
-    assert advice([UNREACHED]) == []
+    assert advice(costs([UNREACHED])) is None
 
 
 def test_what_is_beaten_in_both_is_not_on_the_front() -> None:
@@ -41,6 +58,63 @@ def test_what_is_beaten_in_both_is_not_on_the_front() -> None:
         )
         assert cost.pareto != beaten
     assert {cost.pareto for cost in costs(rows)} == {True, False}
+
+
+def step_times(overhead: float, per_example: float, ranks: int = 1) -> list[StepTime]:
+    return [
+        StepTime(
+            workload="w", recipe="sgd", batch_size=b, ranks=min(ranks, b),
+            seconds=overhead + per_example * math.ceil(b / min(ranks, b)),
+        )
+        for b in SIZES
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_planted_device_is_found(ranks: int) -> None:
+    device = devices_of(step_times(0.02, 0.001, ranks))["sgd"]
+    assert (device.overhead, device.per_example) == (pytest.approx(0.02), pytest.approx(0.001))
+    assert device.residual == pytest.approx(0, abs=1e-6)
+    # Half its best rate, 1,000 examples a second, is what it does with 20 in 40 ms.
+    assert device.busy_from == 20
+    assert [device.devices(b) for b in (1, 39, 40, 1024)] == [1, 1, 2, 51]
+
+
+def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:
+    only_overhead = devices_of(step_times(0.02, 0))["sgd"]
+    assert only_overhead.devices(1024) == 1
+    no_overhead = devices_of(step_times(0, 0.001)[6:])["sgd"]
+    assert no_overhead.busy_from == 64
+    assert devices_of(step_times(0.02, 0.001)[:1]) == {}
+
+
+def test_advice_by_step_times_against_trying_all() -> None:
+    devices = devices_of(step_times(0.02, 0.001))
+    rows = [*hyperbola("sgd", 1000, 32), UNREACHED]
+    found = advice(costs(rows, devices, price_per_device_hour=7.2))
+    assert found is not None
+    assert found.by_step_times
+    every = []
+    for row in rows[:-1]:
+        count = 1
+        while count <= max(1, row.batch_size // 20):
+            time = row.steps * (0.02 + 0.001 * math.ceil(row.batch_size / count))
+            every.append((time, count * time, row.batch_size, count))
+            most = max(1, row.batch_size // 20)
+            count = most if count < most < 2 * count else 2 * count
+    quick = min(time for time, *_ in every)
+    little = min(work for _, work, *_ in every)
+    expected = {
+        "fastest": min((e for e in every if e[0] <= 1.1 * quick), key=lambda e: e[1]),
+        "cheapest": min((e for e in every if e[1] <= 1.1 * little), key=lambda e: e[0]),
+        "balanced": min(every, key=lambda e: e[0] * e[1]),
+    }
+    for name, (time, work, size, count) in expected.items():
+        cost = getattr(found, name)
+        (one,) = cost.priced
+        assert (cost.batch_size, one.devices) == (size, count), name
+        assert one.seconds == pytest.approx(time)
+        assert one.money == pytest.approx(work * 7.2 / 3600)
 
 
 def at(batch_size: int, **params: float) -> FrontierRow:
@@ -95,3 +169,55 @@ def test_a_curve_in_a_few_characters() -> None:
 )
 def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:
     assert in_words(estimate) == words
+
+
+def test_workloads_that_differ_in_one_thing_are_found() -> None:
+    names = ["mnist/a", "mnist/b", "fashion/a", "mnist/a?train_examples=7", "own"]
+    found = {(group.by, group.of): dict(group.members) for group in groups_of(names)}
+    assert found == {
+        ("model", "mnist"): {"a": "mnist/a", "b": "mnist/b"},
+        ("data set", "a"): {"mnist": "mnist/a", "fashion": "fashion/a"},
+        ("version", "mnist, a"): {
+            "all of it": "mnist/a",
+            "train_examples=7": "mnist/a?train_examples=7",
+        },
+    }
+
+
+def test_curves_are_brought_to_one_scale() -> None:
+    one, other = hyperbola("sgd", 100, 16), hyperbola("sgd", 300, 16)[3:]
+    assert shared_size([one, other, [UNREACHED]]) == 8
+    assert shared_size([[UNREACHED]]) is None
+    for rows in (one, other):
+        found = relative(rows, 8)
+        assert found is not None
+        assert found[0] == 8
+        shares = {row.batch_size: share for row, share in found[1]}
+        assert shares[1024] == pytest.approx((1 + 16 / 1024) / 3, rel=0.01)
+    assert relative(other, 4) is None
+
+
+def test_what_each_option_came_to() -> None:
+    study = replace(make_trial().study, budget_steps=50, grid=EvaluationGrid(spacing=0, min_gap=10))
+    table = pa.table(
+        {
+            "smoothing": [0.0, 0.0, 0.1, 0.1, 0.2, 0.2, None],
+            "status": [
+                "exhausted",
+                "reached",
+                "exhausted",
+                "dominated",
+                "dominated",
+                "failed",
+                "x",
+            ],
+            "steps": [50, 50, 50, 20, 40, 10, 0],
+            "steps_to_goal": [40, 30, 20, None, None, None, None],
+            "best": [0.1, 0.05, 0.2, 0.5, 0.4, math.nan, math.nan],
+            "counted": [True, True, True, True, True, False, True],
+        }
+    )
+    goal = Goal.parse("val/error < 0.3")
+    found = {p.option: (p.steps, p.best) for p in by_option(study, table, "smoothing", goal)}
+    # With 0.1 one was ended at 20, which 30 would have been too late for; with 0.2 one at 40.
+    assert found == {0.0: (30, 0.05), 0.1: (20, None), 0.2: (None, None)}

@@ -27,6 +27,7 @@ from orchestrator.results import (
     best_of,
     frontier_of,
     outcomes_of,
+    step_times,
     to_csv,
     write_frontier,
 )
@@ -231,4 +232,22 @@ def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
     assert table["steps_to_goal"].to_pylist() == [30, None, None, 10]
     assert table["counted"].to_pylist() == [True, True, False, True]
     assert table["status"].to_pylist() == ["exhausted", "diverged", "failed", "reached"]
+    assert table["best"].to_pylist() == [0.1, 0.5, 0.1, 0.15]
+    highest = outcomes_of(run, study, Goal.parse("val/error > 0.9"))
+    assert highest["best"].to_pylist() == [0.5, 0.5, 0.1, 0.5]
     assert table["learning_rate"].to_pylist() == [0.1] * 4
+
+
+def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) -> None:
+    study = make_trial().study
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    # The first steps of a process are slow, and most trials are short.
+    trained = [(1, 9.0), (2, 9.0), (100, 1.0), (90, 0.9), (40, 0.8), (0, 0.0)]
+    for index, (steps, seconds) in enumerate(trained):
+        trial = replace(make_trial(index=index), study=study)
+        outcome = Outcome(status="exhausted", steps=steps, seconds=seconds)
+        run.write(FinishedTrial(trial=trial, outcome=outcome))
+    (time,) = step_times(run, [study])
+    assert time.seconds == pytest.approx(0.01)
+    assert (time.batch_size, time.ranks) == (study.batch_size, 1)

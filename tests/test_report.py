@@ -13,13 +13,22 @@ from browser import CHROMIUM, visit
 from conftest import orchestrate, train_all, wait_for
 from test_frontier import write_run
 
+from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
 from orchestrator.cli.live import rewritten
 from orchestrator.places import Place
-from orchestrator.records import Goal, Status
-from orchestrator.report import Panel, Source, panels_of, spans_of, write_report
-from orchestrator.report.content import Tried
+from orchestrator.records import BadInput, Goal, Status
+from orchestrator.report import Panel, Settings, Source, panels_of, spans_of, write_report
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.results import BestRow, FrontierRow, Run, frontier_of, provenance
+from orchestrator.report.trials import Grid, Options, Tried
+from orchestrator.results import (
+    BestRow,
+    FrontierRow,
+    Run,
+    StepTime,
+    best_of,
+    frontier_of,
+    provenance,
+)
 from orchestrator.studies import plan
 from orchestrator.sweep import load_sweep
 
@@ -66,15 +75,39 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         params=None, metrics={}, trials_used=2,
     )  # fmt: skip
     bests = [best, replace(best, batch_size=2), replace(best, batch_size=4, value=None)]
+    metrics = {"val/error": 0.1, "train/error": 0.05}
+    rungs = {
+        recipe: [replace(row, recipe=recipe, metrics=metrics) for row in bests]
+        for recipe in ("a", "b", name)
+    }
+    times = [
+        StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
+        for size in (1, 100)
+    ]
+    cells = [(1, {(0.1, name): 0.5, (0.2, name): 0.3}), (2, {})]
+    grid = Grid(x=name, y="y", xs=[0.1, 0.2], ys=[name], shown=name, is_steps=True, cells=cells)
+    points = [
+        OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
+        for option in (0.1, name) for size in (1, 2)
+    ]  # fmt: skip
+    held = [Held(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
+    large = Largeness(
+        recipe=name, batch_size=1, within="epochs=1", accuracy=0.9, held=tuple(held), large_from=2,
+        huge_from=None, full=2,
+    )  # fmt: skip
     cut = replace(best, censored=True)
     workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
     panels = [
         Panel(
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
-            quality={name: [*bests, replace(bests[0], within="epochs=3")], "cut": [cut]},
-            rows=[row for row in rows if (row.workload, row.goal) == (workload, goal)],
+            quality={**rungs, "cut": [cut]}, devices=devices_of(times), distances={name: [curve]},
+            settings=Settings(price_per_device_hour=2), schedules=[curve], grids={name: grid},
+            options={name: [Options(name=name, points=points)]}, largeness=large,
+            rows=[*mine, *(replace(rows[0], recipe=recipe) for recipe in sorted({"a", "b", name} - {
+                row.recipe for row in mine}))],
         )
         for workload, goal in workloads
+        for mine in [[row for row in rows if (row.workload, row.goal) == (workload, goal)]]
     ]  # fmt: skip
     spans = [Span(study=name, trial=n, status=name, started=n / 2, seconds=1.0) for n in range(9)]
     write_report(
@@ -109,7 +142,7 @@ def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Pa
     assert "is not shown for cut" in text
     assert "still scaling at the largest batch size tested" in text
     assert "not reached" in text
-    assert not re.findall(r'(?:src|href)="(?!data:)', text)
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', text)
 
 
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
@@ -122,7 +155,7 @@ def test_curves_are_compared_at_the_smallest_batch_size_that_all_reached() -> No
     first, second, perfect = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}).data
     assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
     assert list(second.y) == [1, 0.5, 0.25, 0.125]
-    assert (perfect.x[0], perfect.y[0]) == (4, 1)
+    assert all(x * y == 4 for x, y in zip(perfect.x, perfect.y, strict=True))
 
 
 def test_trials_that_ran_at_once_are_on_different_lines() -> None:
@@ -146,7 +179,7 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
     seen = visit(tmp_path / "report.html", picture, width=width, dark=dark)
     assert seen.errors == []
     assert seen.requests == []
-    assert len(seen.drawn) == 18
+    assert len(seen.drawn) == 59
     assert all(seen.drawn)
     assert seen.wider == 0
     assert seen.violations == []
@@ -176,6 +209,86 @@ def test_whatever_a_run_holds_it_has_a_page(
     assert "The answer" in page.read_text()
 
 
+RATE = {"learning_rate": {"low": 0.01, "high": 1.0, "scale": "log"}}
+RULE = {"learning_rate": {"rule": "linear", "base": 0.05, "at_batch_size": 16}}
+LADDER = {
+    "recipes": [
+        {"name": "rule", "optimizer": "sgd", "space": RULE},
+        {"name": "warm", "optimizer": "sgd", "space": RULE,
+         "schedule": {"warmup_fraction": 0.5, "decay": "cosine"}},
+        {"name": "smooth", "optimizer": "sgd",
+         "space": {**RATE, "label_smoothing": {"options": [0.0, 0.1]}}},
+        {"name": "grid", "optimizer": "sgd", "space": RATE,
+         "schedule": {"warmup_fraction": {"low": 0, "high": 0.5}},
+         "search": {"algorithm": "grid", "grid": {"learning_rate": 2, "warmup_fraction": 2}}},
+    ],
+    "stop": {"at_goal": False},
+    "evaluate": {"train_examples": 50, "distance": True},
+    "report": {"baseline": "rule@16", "price_per_device_hour": 3},
+}  # fmt: skip
+
+
+def trained(folder: Path, sweep: Path) -> Run:
+    planned = plan(load_sweep(sweep))
+    run = Run(folder)
+    run.create(planned.sweep.resolved(), planned.studies, provenance())
+    train_all(run, planned)
+    return run
+
+
+def test_what_a_run_was_asked_for_is_on_its_page(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    run = trained(tmp_path / "run", sweep_file(**LADDER))
+    rows = frontier_of(run)
+    (panel,) = panels_of([Source(run=run, rows=rows)], Settings.of(run.sweep()["report"]))
+    sizes = sorted({row.batch_size for row in rows})
+    (grid,) = panel.grids.values()
+    assert (grid.x, grid.y) == ("learning_rate", "warmup_fraction")
+    bests = [row for row in best_of(run, "val/error") if row.recipe == "grid"]
+    shown = {size: min(values.values()) for size, values in grid.cells}
+    assert shown == {row.batch_size: row.value for row in bests}
+    smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"][0].points}
+    assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
+    by_recipe = {curve.recipe: curve.values for curve in panel.schedules}
+    assert set(by_recipe["rule"]) == {1.0}
+    assert by_recipe["warm"][0] < 0.5 < max(by_recipe["warm"])
+    assert panel.distances.keys() == {"rule", "warm", "smooth", "grid"}
+    assert {gap.batch_size for gap in panel.gaps} == set(sizes)
+    assert isinstance(panel.largeness, Largeness)
+    assert panel.largeness.batch_size == 16
+    assert panel.advice is not None
+    assert panel.advice.fastest.priced[0].money is not None
+
+
+def test_what_is_asked_of_a_report_is_checked(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    for wrong, said in (({"baseline": "sgdd@4"}, "sgd"), ({"baseline": "sgd"}, "RECIPE@BATCH")):
+        with pytest.raises(BadInput, match=said):
+            load_sweep(sweep_file(report=wrong))
+    run = trained(tmp_path / "run", sweep_file())
+    refused = orchestrate("report", run.place, "--baseline", "sgd")
+    assert refused.returncode == 2
+    assert "RECIPE@BATCH_SIZE" in refused.stderr
+    known = orchestrate("report", run.place, "--baseline", "nobody@64")
+    assert known.returncode == 2
+    assert "sgd@64" in known.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_figures_as_files(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
+    run = trained(tmp_path / "run", sweep_file())
+    for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        folder = tmp_path / kind
+        done = orchestrate("report", run.place, "--images", folder, "--format", kind)
+        assert done.returncode == 0, done.stderr
+        files = sorted(folder.iterdir())
+        assert files[0].name == f"001-steps-to-goal-against-batch-size.{kind}"
+        assert all(file.read_bytes().startswith(begins) for file in files)
+
+
 @pytest.mark.slow
 def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     tmp_path: Path, sweep_file: Callable[..., Path]
@@ -200,10 +313,7 @@ def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
-    planned = plan(load_sweep(sweep_file()))
-    run = Run(tmp_path / "first")
-    run.create(planned.sweep.resolved(), planned.studies, provenance())
-    train_all(run, planned)
+    trained(tmp_path / "first", sweep_file())
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
     refused = orchestrate("report", *both)

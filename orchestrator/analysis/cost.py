@@ -37,7 +37,7 @@ class Device:
         if not self.per_example:
             return self.largest
         wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
-        return max(self.smallest, math.ceil(min(wanted, self.largest)))
+        return max(self.smallest, round(min(wanted, self.largest)))
 
     def devices(self, batch_size: int) -> int:
         """How many a batch keeps busy."""

@@ -16,7 +16,7 @@ from orchestrator.cli.options import (
     TrialsOption,
     print_json,
 )
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -203,7 +203,13 @@ def _settings(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
     from orchestrator.report import Settings
 
     own = runs[0].sweep().get("report") or {}
-    return Settings.of({**own, **{key: value for key, value in asked.items() if value is not None}})
+    given = {key: value for key, value in asked.items() if value is not None}
+    settings = Settings.of({**own, **given})
+    if settings.baseline is not None and "baseline" in given:
+        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
+        if str(settings.baseline) not in known:
+            raise unknown("baseline", str(settings.baseline), known)
+    return settings
 
 
 def _names(paths: Sequence[str]) -> list[str]:

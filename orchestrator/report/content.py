@@ -39,7 +39,7 @@ from orchestrator.report.trials import (
 from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, step_times
 from orchestrator.results.counting import Unit
 
-MOST_TRIED = 40_000
+MOST_TRIED = 30_000
 """Trials whose metaparameters are shown in all, the first ones of each study where there are more,
 and the best."""
 

@@ -67,45 +67,47 @@ pre { overflow-x: auto; }
 """
 
 _DRAW = """
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
 const SAVE_AS_SVG = {name: "Download plot as SVG", icon: Plotly.Icons.disk,
   click: plot => Plotly.downloadImage(plot, {format: "svg", filename: plot.id})};
-for (const [id, figure] of Object.entries(FIGURES)) {
+const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+const drawn = [];
+function draw(id, figure) {
   figure.layout.font.color = ink();
   const small = document.getElementById(id).closest(".small") !== null;
   Plotly.newPlot(id, figure.data, figure.layout, {displaylogo: false, responsive: true,
-    displayModeBar: small ? false : undefined,
+    displayModeBar: small ? false : "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"],
     modeBarButtonsToAdd: [SAVE_AS_SVG], toImageButtonOptions: {scale: 2}});
+  drawn.push(id);
 }
 const recolour = () => {
-  for (const id of Object.keys(FIGURES)) Plotly.relayout(id, {"font.color": ink()});
+  for (const id of drawn) Plotly.relayout(id, {"font.color": ink()});
 };
-dark.addEventListener("change", recolour);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 addEventListener("beforeprint", recolour);
 addEventListener("afterprint", recolour);
 """
 
 
 class _Figures:
-    """The figures of a page: a place for each in the text, and all their data after it."""
+    """The figures of a page, each drawn where it stands: the page can be read while it loads."""
 
     def __init__(self) -> None:
-        self._json: list[str] = []
         self._named: list[tuple[str, go.Figure]] = []
 
     def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
-        number = len(self._json)
+        number = len(self._named)
         self._named.append((title, figure))
         # Without the templates of plotly, which are larger than most figures.
         figure.layout.template = None
-        self._json.append(f'"figure-{number}": {figure.to_json()}')
+        # Nothing in there can end the script.
+        data = figure.to_json().replace("<", "\\u003c")
         height = figure.layout.height
         return f"""
 <figure><div class="plot" id="figure-{number}" role="group" style="height: {height}px"
 aria-label="{escape(f"{title}. {finding}")}"></div>
 <figcaption><b>{escape(title)}</b> {escape(finding)} {escape(reading)}</figcaption></figure>
+<script>draw("figure-{number}", {data});</script>
 """
 
     def save(self, folder: Path, kind: str) -> None:
@@ -127,11 +129,6 @@ aria-label="{escape(f"{title}. {finding}")}"></div>
                 f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
                 f"it, or set BROWSER_PATH to it. It said: {str(error).strip().splitlines()[0]}"
             ) from None
-
-    def script(self) -> str:
-        # Nothing in there can end the script.
-        data = ",\n".join(self._json).replace("<", "\\u003c")
-        return f"<script>const FIGURES = {{{data}}};{_DRAW}</script>"
 
 
 def write_report(
@@ -173,7 +170,7 @@ def write_report(
 {reload}<link rel="icon" href="data:,">
 <title>{escape(title)}: steps to goal against batch size</title>
 <style>{_STYLE}</style>
-<script>{get_plotlyjs()}</script>
+<script>{get_plotlyjs()}{_DRAW}</script>
 </head>
 <body>
 <main>
@@ -183,7 +180,6 @@ searched anew, and the trial that reached the goal in the fewest steps counts.</
 {notice}{sections.contents(text)}
 {text}
 </main>
-{figures.script()}
 </body>
 </html>
 """)

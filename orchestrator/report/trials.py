@@ -112,7 +112,7 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
     x, y = varying[:2]
     pairs = {(point[x], point[y]) for point in points if None not in (point[x], point[y])}
     xs, ys = (sorted({pair[n] for pair in pairs}, key=_rank) for n in (0, 1))
-    if 2 * len(pairs) < len(xs) * len(ys) or max(len(xs), len(ys)) > MOST_CELLS:
+    if 4 * len(pairs) < 3 * len(xs) * len(ys) or max(len(xs), len(ys)) > MOST_CELLS:
         return None
     cut = any(
         stopped_early(study, row) for study in chosen for row in tables[study.key].to_pylist()

@@ -31,7 +31,7 @@ def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
 
 def _of_study(run: Run, study: Study) -> list[StepTime]:
     trials = run.trials(study.key).select(["steps", "seconds", "ranks"]).to_pylist()
-    trained = [row for row in trials if row["steps"] and row["seconds"] > 0]
+    trained = [row for row in trials if row["steps"] and (row["seconds"] or 0) > 0]
     found = []
     for ranks in sorted({row["ranks"] for row in trained}):
         mine = [row for row in trained if row["ranks"] == ranks]

@@ -150,8 +150,8 @@ def _scatter(
             y=[_short(1 - row[y] if y_from_one else row[y]) for row in points],
             mode="markers", name=name, legendgroup=kind, showlegend=legend,
             marker={"color": colour, "symbol": symbol, "size": 7},
-            hovertext=[_describe(row) for row in points], hoverinfo="text+x+y",
-            row=line, col=column,
+            hovertext=None if cell.limit < math.inf else [_describe(row) for row in points],
+            hoverinfo="text+x+y", row=line, col=column,
         )  # fmt: skip
     best = min((row for row in rows if cell.kind(row) == "reached"), key=_order, default=None)
     figure.add_scatter(

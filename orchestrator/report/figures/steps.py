@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -30,8 +31,9 @@ def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
         showlegend=len(_names(rows, "recipe")) > 1, hovermode="closest",
     )  # fmt: skip
     figure.update_traces(showlegend=False, selector={"name": "perfect scaling"})
-    for axis in (figure.layout.xaxis, figure.layout.yaxis):
-        keep = slice(None, None, 2 if len(axis.tickvals) > 6 else 1)
+    figure.update_xaxes(tickangle=0)
+    for axis, most in ((figure.layout.xaxis, 4), (figure.layout.yaxis, 6)):
+        keep = slice(None, None, math.ceil(len(axis.tickvals) / most))
         axis.tickvals, axis.ticktext = axis.tickvals[keep], axis.ticktext[keep]
     return figure
 
