@@ -421,6 +421,8 @@ class FinishedTrial:
     ranks: int = 1
     started: float | None = None
     """Wall-clock start, seconds since the epoch."""
+    where: str | None = None
+    """MACHINE:PROCESS of its first rank."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     """The studies of `sweep`, in the order in which they are best run."""
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
-    studies = []
+    studies: list[Study] = []
     for name in sweep.workloads:
         of_workload = _studies_of(sweep, name, load_workload(name), data_dir)
         # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
@@ -72,6 +72,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
                 points = [*points, *_points(_widest(study.space))]
             _rehearse(study, points, data_dir)
         studies += of_workload
+        _check_baseline(sweep.report.baseline, of_workload)
     return Plan(sweep=sweep, studies=tuple(studies))
 
 
@@ -267,6 +268,13 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
     if train_size is None:
         raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
     return train_size
+
+
+def _check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
+    """Refuses one that isn't among the studies."""
+    known = {f"{study.recipe}@{study.batch_size}" for study in studies}
+    if baseline is not None and baseline not in known:
+        raise unknown("baseline", baseline, known)
 
 
 def _refuse_repeats(kind: str, names: list[str]) -> None:

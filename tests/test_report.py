@@ -166,6 +166,13 @@ def test_trials_that_ran_at_once_are_on_different_lines() -> None:
     ]
     (bars,) = timeline(spans).data
     assert list(bars.y) == [0, 1, 1, 0]
+    apart = [replace(span, where=f"{'ba'[n % 2]}:{n}") for n, span in enumerate(spans)]
+    figure = timeline(apart)
+    assert list(figure.data[0].y) == [1, 0, 2, 0]
+    assert dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True)) == {
+        "a": 0,
+        "b": 1,
+    }
 
 
 @pytest.mark.slow
@@ -224,7 +231,7 @@ LADDER = {
     ],
     "stop": {"at_goal": False},
     "evaluate": {"train_examples": 50, "distance": True},
-    "report": {"baseline": "rule@16", "price_per_device_hour": 3},
+    "report": {"baseline": "rule@64", "price_per_device_hour": 3},
 }  # fmt: skip
 
 
@@ -256,7 +263,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert panel.distances.keys() == {"rule", "warm", "smooth", "grid"}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
     assert isinstance(panel.largeness, Largeness)
-    assert panel.largeness.batch_size == 16
+    assert panel.largeness.batch_size == 64
     assert panel.advice is not None
     assert panel.advice.fastest.priced[0].money is not None
 
@@ -264,9 +271,9 @@ def test_what_a_run_was_asked_for_is_on_its_page(
 def test_what_is_asked_of_a_report_is_checked(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
-    for wrong, said in (({"baseline": "sgdd@4"}, "sgd"), ({"baseline": "sgd"}, "RECIPE@BATCH")):
+    for wrong, said in (({"baseline": "sgd@4"}, "sgd@64"), ({"baseline": "sgd"}, "RECIPE@BATCH")):
         with pytest.raises(BadInput, match=said):
-            load_sweep(sweep_file(report=wrong))
+            plan(load_sweep(sweep_file(report=wrong)))
     run = trained(tmp_path / "run", sweep_file())
     refused = orchestrate("report", run.place, "--baseline", "sgd")
     assert refused.returncode == 2

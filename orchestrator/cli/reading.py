@@ -205,7 +205,7 @@ def _settings(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})
-    if settings.baseline is not None and "baseline" in given:
+    if settings.baseline is not None:
         known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
         if str(settings.baseline) not in known:
             raise unknown("baseline", str(settings.baseline), known)
@@ -235,7 +235,7 @@ def write_report_of(
     many = len(runs) > 1
     provenance: dict[str, object] = {}
     for name, (run, _) in runs.items():
-        told = {**run.provenance(), **_how_it_ran(run)}
+        told = {**_versions(run.provenance()), **_how_it_ran(run)}
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
@@ -255,13 +255,31 @@ def write_report_of(
     )
 
 
+def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
+    packages = provenance.get("packages")
+    if not isinstance(packages, dict):
+        return {**provenance}
+    return {
+        **provenance,
+        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
+    }
+
+
 def _how_it_ran(run: Run) -> dict[str, str]:
+    from orchestrator.report import how_trials_ended, in_time
+
+    trials, seconds = how_trials_ended(run)
+    told = {"trials": ", ".join(f"{count:,} {status}" for status, count in trials.items())}
+    if seconds is not None:
+        told["from the first trial to the last"] = in_time(seconds)
     if run.imported:
-        return {}
+        return told
     stop = run.sweep()["stop"]
     on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
     shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
     return {
+        "seed": str(run.sweep()["seed"]),
+        **told,
         "exact stopping": "on: trials that could no longer change the frontier were ended"
         if on
         else "off: every trial went on to its goals or its budget",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import time
 import traceback
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -189,6 +190,7 @@ class Gang(tune.Trainable):
                 measurements=tuple(self._measurements),
                 ranks=self._count,
                 started=self._began,
+                where=f"{platform.node()}:{os.getpid()}",
             )
             return {"done": True, FINISHED: finished}
         except Exception as error:

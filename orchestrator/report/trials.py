@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -160,25 +161,43 @@ def _spread(studies: Sequence[Study]) -> list[Study]:
     return [studies[round(n * last / (SIDE_BY_SIDE - 1))] for n in range(SIDE_BY_SIDE)]
 
 
+def how_trials_ended(run: Run) -> tuple[dict[str, int], float | None]:
+    """How many by status, the most frequent first; and the seconds from the start of the first to
+    the end of the last, if that is known."""
+    rows = [row for _, rows in _rows(run) for row in rows]
+    times = [(row["started"], row["started"] + _seconds(row)) for row in rows if _is_timed(row)]
+    lasted = max(end for _, end in times) - min(start for start, _ in times) if times else None
+    return dict(Counter(row["status"] for row in rows).most_common()), lasted
+
+
 def spans_of(run: Run) -> list[Span]:
     """When each trial was trained, or the last part of it; as far as that is known."""
-    found = []
-    studies = run.studies()
-    tables = run.in_parallel(lambda study: run.trials(study.key), studies)
-    for study, trials in zip(studies, tables, strict=True):
-        for row in trials.to_pylist():
-            if row["started"] is not None and row["seconds"] is not None:
-                seconds = row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
-                found.append((row["started"], seconds, str(study.key), row))
-    first = min((started for started, *_ in found), default=0.0)
-    longest = sorted(found, key=lambda one: -one[1])[:MOST_SPANS]
+    found = [(key, row) for key, rows in _rows(run) for row in rows if _is_timed(row)]
+    first = min((row["started"] for _, row in found), default=0.0)
+    longest = sorted(found, key=lambda one: -_seconds(one[1]))[:MOST_SPANS]
     return [
         Span(
-            study=study,
+            study=str(key),
             trial=row["trial"],
             status=row["status"],
-            started=round(started - first, 3),
-            seconds=round(seconds, 3),
+            started=round(row["started"] - first, 3),
+            seconds=round(_seconds(row), 3),
+            where=row.get("where") or "",
         )
-        for started, seconds, study, row in sorted(longest, key=lambda one: one[0])
+        for key, row in sorted(longest, key=lambda one: one[1]["started"])
     ]
+
+
+def _rows(run: Run) -> list[tuple[StudyKey, list[dict[str, Any]]]]:
+    keys = [study.key for study in run.studies()]
+    tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
+    return list(zip(keys, tables, strict=True))
+
+
+def _is_timed(row: Mapping[str, Any]) -> bool:
+    return row["started"] is not None and row["seconds"] is not None
+
+
+def _seconds(row: Mapping[str, Any]) -> float:
+    """From `started` on."""
+    return float(row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"])

@@ -30,6 +30,7 @@ TRIALS = pa.schema(
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("started", pa.float64()),  # seconds since the epoch
+        pa.field("where", pa.string()),  # machine:process
         pa.field("error", pa.string()),
     ]
 )
@@ -68,6 +69,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
         "started": finished.started,
+        "where": finished.where,
         "error": outcome.error,
     }
     measurements = finished.measurements
@@ -113,6 +115,7 @@ def finished_trial(
         ),
         ranks=row["ranks"],
         started=row["started"],
+        where=row.get("where"),
     )
 
 

@@ -40,6 +40,12 @@ class Span:
     started: float
     """Seconds since the first began."""
     seconds: float
+    where: str = ""
+    """MACHINE:PROCESS."""
+
+    @property
+    def machine(self) -> str:
+        return self.where.rpartition(":")[0]
 
 
 STATUS_COLOURS = {
@@ -100,9 +106,10 @@ def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
 
 
 def timeline(spans: Sequence[Span]) -> go.Figure:
-    """Each trial as a bar, coloured by how it ended; a line for each that ran at the same time."""
+    """Each trial as a bar, coloured by how it ended; machine by machine, a line for each that ran
+    at the same time."""
     figure = go.Figure()
-    lines = _lines(spans)
+    lines, machines = _lines(spans)
     for status in dict.fromkeys(span.status for span in spans):
         mine = [
             (span, line) for span, line in zip(spans, lines, strict=True) if span.status == status
@@ -115,7 +122,7 @@ def timeline(spans: Sequence[Span]) -> go.Figure:
             marker={"color": STATUS_COLOURS.get(status, GUIDE), "line": {"width": 0}},
             hovertext=[
                 f"<b>{safe(span.study)}, trial {span.trial}</b><br>"
-                f"{status} after {span.seconds:.3g} s"
+                f"{status} after {span.seconds:.3g} s<br>{safe(span.where)}"
                 for span, _ in mine
             ],
             hoverinfo="text",
@@ -123,18 +130,26 @@ def timeline(spans: Sequence[Span]) -> go.Figure:
     count = max(lines, default=0) + 1
     styled(figure, "Seconds since the first trial", "", height=140 + 26 * min(count, 16))
     figure.update_layout(barmode="overlay", bargap=0)
-    figure.update_yaxes(showticklabels=False, range=[count - 0.4, -0.6])
+    figure.update_yaxes(
+        range=[count - 0.4, -0.6], tickvals=[*machines.values()], ticktext=[*map(safe, machines)]
+    )
     return figure
 
 
-def _lines(spans: Sequence[Span]) -> list[int]:
-    """The first line that is free when a trial starts, for spans in order of start."""
-    free: list[float] = []
-    lines = []
+def _lines(spans: Sequence[Span]) -> tuple[list[int], dict[str, int]]:
+    """The first line of its machine that is free when a trial starts, for spans in order of start;
+    and the first line of each machine."""
+    free: dict[str, list[float]] = {}
+    within = []
     for span in spans:
-        line = next((n for n, until in enumerate(free) if until <= span.started), len(free))
-        if line == len(free):
-            free.append(0.0)
-        free[line] = span.started + span.seconds
-        lines.append(line)
-    return lines
+        mine = free.setdefault(span.machine, [])
+        line = next((n for n, until in enumerate(mine) if until <= span.started), len(mine))
+        if line == len(mine):
+            mine.append(0.0)
+        mine[line] = span.started + span.seconds
+        within.append(line)
+    firsts, total = {}, 0
+    for machine in sorted(free):
+        firsts[machine] = total
+        total += len(free[machine])
+    return [firsts[s.machine] + line for s, line in zip(spans, within, strict=True)], firsts
