@@ -132,9 +132,7 @@ def _basis(panels: Sequence[Panel]) -> str:
 def _needs(cost: Cost) -> str:
     needs = f"{cost.steps:,} steps, {cost.examples:,} examples"
     for one in cost.priced:
-        needs += f"; on {devices(one.devices)} {in_time(one.seconds)}"
-        if one.devices > 1:
-            needs += f", {in_time(one.device_seconds)} of devices"
+        needs += f"; {in_time(one.seconds)} on {devices(one.devices)}"
         if one.money is not None:
             needs += f", {one.money:,.3g} in money"
     return needs

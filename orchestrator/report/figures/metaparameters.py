@@ -178,7 +178,7 @@ def heat_maps(
         rows=1, cols=len(cells), shared_yaxes=True, horizontal_spacing=0.02,
         subplot_titles=[f"B = {size:,}" for size, _ in cells],
     )  # fmt: skip
-    few = len(xs) * len(cells) <= 30
+    few = len(xs) * len(cells) <= 12
     for column, (_, values) in enumerate(cells, start=1):
         known = [[values.get((one, other)) for one in xs] for other in ys]
         z = [[v and math.log2(v) if logs else v for v in line] for line in known]

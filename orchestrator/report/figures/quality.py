@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from orchestrator.analysis import Gap, Held
 from orchestrator.analysis.quality import ACCURACY_SHARE
-from orchestrator.report.figures.style import guide, log2_axis, mark, safe, shades, styled
+from orchestrator.report.figures.style import graded, guide, log2_axis, mark, safe, styled
 from orchestrator.results import BestRow
 
 
@@ -23,7 +23,7 @@ def best_within(rows: Sequence[BestRow]) -> go.Figure:
     )  # fmt: skip
     for column, unit in enumerate(units, start=1):
         budgets = dict.fromkeys(row.within or "" for row in rows if _unit(row) == unit)
-        for budget, colour in zip(budgets, shades(len(budgets)), strict=True):
+        for budget, look in zip(budgets, graded(len(budgets)), strict=True):
             points = sorted(
                 (row for row in rows if row.within == budget and row.value is not None),
                 key=lambda row: row.batch_size,
@@ -31,8 +31,7 @@ def best_within(rows: Sequence[BestRow]) -> go.Figure:
             figure.add_scatter(
                 x=[row.batch_size for row in points],
                 y=[row.value for row in points],
-                name=budget.replace("=", " "), mode="lines+markers",
-                line={"color": colour, "width": 2}, marker={"size": 8},
+                name=budget.replace("=", " "), mode="lines+markers", **look,
                 hovertext=[
                     f"<b>batch size {row.batch_size:,}</b><br>{row.value:.4g} "
                     f"at step {row.step:,}, trial {row.trial}" for row in points
@@ -52,14 +51,13 @@ def training_longer(rows: Sequence[BestRow]) -> go.Figure:
     mine = [row for row in rows if _unit(row) == unit and row.value is not None]
     sizes = sorted({row.batch_size for row in mine})
     figure = go.Figure()
-    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
+    for size, look in zip(sizes, graded(len(sizes)), strict=True):
         points = sorted(
             ((_amount(row), row) for row in mine if row.batch_size == size), key=lambda p: p[0]
         )
         figure.add_scatter(
             x=[amount for amount, _ in points], y=[row.value for _, row in points],
-            name=f"{size:,}", mode="lines+markers",
-            line={"color": colour, "width": 2}, marker={"size": 8},
+            name=f"{size:,}", mode="lines+markers", **look,
             hovertext=[
                 f"<b>batch size {size:,}, {amount:g} {unit}</b><br>{row.value:.4g} at step "
                 f"{row.step:,}, trial {row.trial}" for amount, row in points
@@ -76,14 +74,13 @@ def ladder(rows: Sequence[BestRow], recipes: Sequence[str]) -> go.Figure:
     """What each recipe came to, in their order, a line per batch size."""
     figure = go.Figure()
     sizes = sorted({row.batch_size for row in rows})
-    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
+    for size, look in zip(sizes, graded(len(sizes)), strict=True):
         by_recipe = {row.recipe: row for row in rows if row.batch_size == size}
         mine = [by_recipe[recipe] for recipe in recipes if recipe in by_recipe]
         mine = [row for row in mine if row.value is not None]
         figure.add_scatter(
             x=[safe(row.recipe) for row in mine], y=[row.value for row in mine],
-            name=f"{size:,}", mode="lines+markers",
-            line={"color": colour, "width": 2}, marker={"size": 10},
+            name=f"{size:,}", mode="lines+markers", **look,
             hovertext=[
                 f"<b>{safe(row.recipe)}, batch size {size:,}</b><br>{row.value:.4g} at step "
                 f"{row.step:,}, trial {row.trial}" for row in mine

@@ -31,6 +31,17 @@ def shades(count: int) -> list[str]:
     return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
 
 
+def graded(count: int) -> list[dict[str, Any]]:
+    """Lines and markers of so many curves in an order, from dark to bright."""
+    return [
+        {
+            "line": {"color": colour, "width": 2},
+            "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 9, "color": colour},
+        }
+        for number, colour in enumerate(shades(count))
+    ]
+
+
 def guide(x: list[float], y: list[float], name: str, dash: str = "dash") -> go.Scatter:
     """A line that nothing was measured on."""
     line = {"color": GUIDE, "dash": dash, "width": 1.5}
