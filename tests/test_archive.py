@@ -9,13 +9,16 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from browser import CHROMIUM, visit
 from conftest import command, make_trial, orchestrate, wait_for
+from test_scaling import PUBLISHED, published_curves
 
 from orchestrator.records import (
     STATUSES,
@@ -364,6 +367,42 @@ def test_by_command(tmp_path: Path) -> None:
 
 def holds_studies(run: Path, count: int) -> bool:
     return len(list(run.glob("trials/**/study.parquet"))) >= count
+
+
+PUBLISHED_GOALS = {
+    "mnist/*": "val/classification_error < 0.01",
+    "fashion_mnist/*": "val/classification_error < 0.1",
+    "cifar_10/*": "val/classification_error < 0.3",
+    "imagenet/resnet_50": "val/classification_error < 0.25",
+    "imagenet/vgg_11": "val/classification_error < 0.35",
+    "open_images_v4/*": "val/average_precision > 0.31",
+    "lm1b/*": "val/cross_entropy_error < 3.9",
+    "common_crawl/*": "val/cross_entropy_error < 3.9",
+}
+
+
+@pytest.mark.slow
+def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
+    curves = published_curves()
+    for workload, points in curves.items():
+        goal = next(Goal.parse(g) for p, g in PUBLISHED_GOALS.items() if fnmatch(workload, p))
+        after = goal.bound * (0.9 if goal.direction == "<" else 1.1)
+        for size, steps in points:
+            study = write_study(tmp_path / "archive" / workload / "momentum" / str(size))
+            text = f"step,{goal.metric}\n0,{goal.bound}\n{steps},{after}\n"
+            write_trial(study, 1, text, steps=steps)
+    goals = [f"--goal={pattern}: {goal}" for pattern, goal in PUBLISHED_GOALS.items()]
+    imported = orchestrate("import", tmp_path / "archive", "--out", tmp_path / "run")
+    assert imported.returncode == 0, imported.stderr
+    answers = json.loads(orchestrate("report", tmp_path / "run", *goals, "--json").stdout)
+    found = {one["workload"]: one["critical_batch_size"]["value"] for one in answers}
+    assert found == {workload: pytest.approx(PUBLISHED[workload], rel=0.02) for workload in curves}
+    page = tmp_path / "page.html"
+    assert orchestrate("report", tmp_path / "run", *goals, "-o", page).returncode == 0
+    if CHROMIUM:
+        seen = visit(page, tmp_path / "nine.png", width=1400)
+        assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
+        assert all(seen.drawn)
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from orchestrator.results import (
     best_of,
     frontier_of,
     outcomes_of,
+    parse_goals,
     step_times,
     to_csv,
     write_frontier,
@@ -251,3 +252,31 @@ def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) ->
     (time,) = step_times(run, [study])
     assert time.seconds == pytest.approx(0.01)
     assert (time.batch_size, time.ranks) == (study.batch_size, 1)
+
+
+def test_a_goal_may_be_asked_of_some_workloads_only(tmp_path: Path) -> None:
+    study = make_trial(goals=["val/error < 0.5"]).study
+    studies = [replace(study, workload=name) for name in ("mnist/a", "mine.py:B", "mnist/c?n=3")]
+    run = Run(tmp_path)
+    run.create({"name": "x"}, studies, {})
+    for one in studies:
+        measured = (Measurement(step=7, seconds=1.0, metrics={"val/error": 0.1}),)
+        outcome = Outcome(status="exhausted", steps=60, seconds=1.0)
+        trial = replace(make_trial(), study=one)
+        run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measured))
+
+    def asked(*texts: str) -> list[tuple[str, str, bool]]:
+        return [(r.workload, r.goal, r.reached) for r in frontier_of(run, parse_goals(texts))]
+
+    texts = ("mnist/*: val/error < 0.2", "mine.py:B:val/error<0.05", "mnist/a: val/error<0.3")
+    assert asked(*texts) == [
+        ("mnist/a", "val/error < 0.2", True),
+        ("mnist/a", "val/error < 0.3", True),
+        ("mine.py:B", "val/error < 0.05", False),
+        ("mnist/c?n=3", "val/error < 0.2", True),
+    ]
+    assert len(asked("mnist/c?n=3: val/error < 0.2")) == 1
+    with pytest.raises(BadInput, match="mnist/a"):
+        asked("minst/a: val/error < 0.2")
+    with pytest.raises(BadInput, match="twice"):
+        asked("val/error < 0.2", "*: val/error<0.2")

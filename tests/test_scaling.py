@@ -104,15 +104,20 @@ PUBLISHED = {
 al."""
 
 
+def published_curves() -> dict[str, list[tuple[int, int]]]:
+    """Workload -> (batch size, steps)."""
+    curves: dict[str, list[tuple[int, int]]] = {}
+    with Path(__file__).with_name("published_steps.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            curves.setdefault(row["workload"], []).append(
+                (int(row["batch_size"]), int(row["steps"]))
+            )
+    return curves
+
+
 @pytest.mark.parametrize("workload", PUBLISHED)
 def test_published_curves_are_fitted_as_others_fitted_them(workload: str) -> None:
-    with Path(__file__).with_name("published_steps.csv").open(newline="") as file:
-        points = [
-            (int(row["batch_size"]), int(row["steps"]))
-            for row in csv.DictReader(file)
-            if row["workload"] == workload
-        ]
-    found = answer(points)
+    found = answer(published_curves()[workload])
     assert found.critical_batch_size.value == pytest.approx(PUBLISHED[workload], rel=0.02)
     fits_worst = workload in ("cifar_10/resnet_8", "imagenet/vgg_11")
     assert (found.fit_residual_log2 > 0.2) == fits_worst

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import archives, reading, registries, runs, trial
+from orchestrator.cli import archives, reading, registries, report, runs, trial
 from orchestrator.cli.options import BAD_INPUT
 from orchestrator.records import BadInput
 
@@ -33,7 +33,7 @@ for command in (
     reading.status,
     reading.frontier,
     reading.best,
-    reading.report,
+    report.report,
     trial.trial,
     registries.workloads,
     registries.spaces,

@@ -17,7 +17,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print as CSV.")]
 GoalOption = Annotated[
     list[str] | None,
-    typer.Option("--goal", help="METRIC<VALUE; may be given again. Default: the sweep's."),
+    typer.Option(
+        "--goal",
+        help="METRIC<VALUE, or WORKLOADS: METRIC<VALUE with a pattern such as 'mnist/*'; may be "
+        "given again. Default: the sweep's.",
+    ),
 ]
 TrialsOption = Annotated[
     int | None,

@@ -21,7 +21,8 @@ from orchestrator.cli.options import (
     RunArgument,
     SetOption,
 )
-from orchestrator.cli.reading import print_frontier, write_report_of
+from orchestrator.cli.reading import print_frontier
+from orchestrator.cli.report import write_report_of
 from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:

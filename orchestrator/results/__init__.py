@@ -3,7 +3,7 @@
 from orchestrator.results.archive import export_archive, import_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies
 from orchestrator.results.counting import Within
-from orchestrator.results.frontier import FrontierRow, frontier_of, parse_goals
+from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.outcomes import outcomes_of
 from orchestrator.results.provenance import provenance
@@ -14,6 +14,7 @@ from orchestrator.results.store import Run
 __all__ = [
     "BestRow",
     "FrontierRow",
+    "GoalOf",
     "Run",
     "StepTime",
     "Within",

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
@@ -86,8 +87,26 @@ class FrontierRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GoalOf:
+    """A goal that is asked of some workloads."""
+
+    goal: Goal
+    workloads: str = "*"
+    """A pattern as for file names."""
+
+    @classmethod
+    def parse(cls, text: str) -> GoalOf:
+        # A workload may be a file and a name in it, with a colon between.
+        workloads, colon, goal = text.rpartition(":")
+        return cls(goal=Goal.parse(goal), workloads=workloads.strip() if colon else "*")
+
+    def asked_of(self, study: Study) -> bool:
+        return fnmatchcase(study.workload, self.workloads) or study.workload == self.workloads
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Question:
-    goals: tuple[Goal, ...]
+    goals: tuple[GoalOf, ...]
     """Or else each study's own."""
     first: int | None
     within: Within | None
@@ -95,26 +114,32 @@ class _Question:
 
 def frontier_of(
     run: Run,
-    goals: Sequence[Goal] = (),
+    goals: Sequence[Goal | GoalOf] = (),
     *,
     first: int | None = None,
     within: Within | None = None,
 ) -> list[FrontierRow]:
-    """The frontier of every study of `run`, for `goals` or else for each study's own; of the
-    `first` trials that count, or all; `within` a budget, or each study's."""
+    """The frontier of every study of `run`, for `goals` as far as they are asked of it, or else for
+    each study's own; of the `first` trials that count, or all; `within` a budget, or each study's.
+    """
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
             f"{run.place} was imported, and an archive names no goals. Name one or more with "
             f'--goal, such as --goal "val/classification_error<0.1".'
         )
-    question = _Question(goals=tuple(goals), first=first, within=within)
+    asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
+    question = _Question(goals=asked, first=first, within=within)
     rows = [
         row for some in run.in_parallel(partial(_rows_of, run, question), studies) for row in some
     ]
-    for goal in goals:
-        if not any(row.reached for row in rows if row.goal == str(goal)):
-            refuse_unmeasured(run, studies, goal.metric)
+    for one in asked:
+        of = [study for study in studies if one.asked_of(study)]
+        if not of:
+            raise unknown("workload", one.workloads, {study.workload for study in studies})
+        keys = {study.key for study in of}
+        if not any(row.reached for row in rows if row.key in keys and row.goal == str(one.goal)):
+            refuse_unmeasured(run, of, one.goal.metric)
     if question != _Question(goals=(), first=None, within=None):
         return rows
     steps: dict[StudyKey, list[int | None]] = {}
@@ -136,7 +161,10 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
 
 
 def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
-    goals = question.goals or study.goals
+    goals = [one.goal for one in question.goals if one.asked_of(study)]
+    goals = list(dict.fromkeys(goals if question.goals else study.goals))
+    if not goals:
+        return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
     repeats = run.repeats.measurements(study.key) if study.repeats else None
@@ -240,9 +268,9 @@ def _best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
     return (f"no trial passed {goal}; the best measured is {best:.6g}",)
 
 
-def parse_goals(texts: Iterable[str]) -> list[Goal]:
-    """Goals given on the command line, each once."""
-    goals = [Goal.parse(text) for text in texts]
+def parse_goals(texts: Iterable[str]) -> list[GoalOf]:
+    """Goals given on the command line, each once: METRIC<VALUE, or WORKLOADS: METRIC<VALUE."""
+    goals = [GoalOf.parse(text) for text in texts]
     if len(set(goals)) < len(goals):
         raise BadInput("The same goal is given twice.")
     return goals
