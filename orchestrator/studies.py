@@ -72,7 +72,6 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
                 points = [*points, *_points(_widest(study.space))]
             _rehearse(study, points, data_dir)
         studies += of_workload
-        _check_baseline(sweep.report.baseline, of_workload)
     return Plan(sweep=sweep, studies=tuple(studies))
 
 
@@ -268,13 +267,6 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
     if train_size is None:
         raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
     return train_size
-
-
-def _check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
-    """Refuses one that isn't among the studies."""
-    known = {f"{study.recipe}@{study.batch_size}" for study in studies}
-    if baseline is not None and baseline not in known:
-        raise unknown("baseline", baseline, known)
 
 
 def _refuse_repeats(kind: str, names: list[str]) -> None:

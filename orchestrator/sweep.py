@@ -265,6 +265,14 @@ class Sweep(_Part):
     resources: Resources = Resources()
     report: Report = Report()
 
+    @model_validator(mode="after")
+    def _known_baseline(self) -> Sweep:
+        if self.report.baseline is not None:
+            names = [recipe.name for recipe in self.recipes]
+            if (name := Baseline.parse(self.report.baseline).recipe) not in names:
+                raise unknown("recipe of report.baseline", name, names)
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _accept_short_forms(cls, document: dict[str, Any]) -> dict[str, Any]:

@@ -77,15 +77,18 @@ def test_a_planted_device_is_found(ranks: int) -> None:
     assert device.residual == pytest.approx(0, abs=1e-6)
     # Half its best rate, 1,000 examples a second, is what it does with 20 in 40 ms.
     assert device.busy_from == 20
-    assert [device.devices(b) for b in (1, 39, 40, 1024)] == [1, 1, 2, 51]
+    assert [device.devices(b)[-1] for b in (1, 39, 40, 1024)] == [1, 1, 2, 51]
+    # On fewer than four, each would have to take more than the 256 that were tried.
+    assert device.devices(1024)[0] == (1 if ranks == 1 else 4)
 
 
 def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:
     only_overhead = devices_of(step_times(0.02, 0))["sgd"]
-    assert only_overhead.devices(1024) == 1
+    assert only_overhead.devices(1024) == [1]
     no_overhead = devices_of(step_times(0, 0.001)[6:])["sgd"]
     assert no_overhead.busy_from == 64
     assert devices_of(step_times(0.02, 0.001)[:1]) == {}
+    assert devices_of(step_times(0.02, 0.001)[:2])["sgd"].residual is None
 
 
 def test_advice_by_step_times_against_trying_all() -> None:
@@ -141,6 +144,11 @@ def test_the_interval_of_a_power_covers_it() -> None:
         low, high = curve.exponent_interval
         covered += low <= 0.5 <= high
     assert 0.86 < covered / 300 < 0.94
+
+
+def test_no_power_is_told_of_winners_at_zero() -> None:
+    (decay,) = tuned([at(b, weight_decay=0 if b == 4 else 1e-4 * b) for b in SIZES])
+    assert (decay.zeros, decay.exponent, len(decay.points)) == (1, None, len(SIZES) - 1)
 
 
 def test_too_little_to_tell_a_power_is_said() -> None:

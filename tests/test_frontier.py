@@ -239,6 +239,17 @@ def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
     assert table["learning_rate"].to_pylist() == [0.1] * 4
 
 
+def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:
+    study = make_trial().study
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    for index, value in enumerate((0.5, "auto", True)):
+        trial = replace(make_trial(index=index), study=study, params={"clip": value})
+        run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
+    table = outcomes_of(run, study, Goal.parse("val/error < 0.2"))
+    assert table["clip"].to_pylist() == ["0.5", "auto", "True"]
+
+
 def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) -> None:
     study = make_trial().study
     run = Run(tmp_path)

@@ -12,7 +12,7 @@ from orchestrator.results import BestRow
 GOAL = Goal.parse("test/error < 0.1")
 BASE = BestRow(
     workload="w", recipe="rule", optimizer="sgd", batch_size=256, metric="test/error", value=0.02,
-    within="epochs=30", trained_enough=True, censored=False, step=9, trial=1, seed=1,
+    within="examples=1800000", trained_enough=True, censored=False, step=9, trial=1, seed=1,
     params=None, metrics={"test/error": 0.02, "test/loss": 0.1}, trials_used=2,
 )  # fmt: skip
 
@@ -38,7 +38,7 @@ ROWS = [
 def test_large_huge_and_full_by_their_definitions() -> None:
     found = largeness(ROWS, ("rule", 256), GOAL, 4096)
     assert (found.large_from, found.huge_from, found.full) == (1024, 4096, 4096)
-    assert found.accuracy == pytest.approx(0.98)
+    assert (found.accuracy, found.examples) == (pytest.approx(0.98), 1_800_000)
     shares = {(one.recipe, one.batch_size): one.accuracy_share for one in found.held}
     assert shares["rule", 2048] == pytest.approx(0.95 / 0.98)
     assert ("warmup", 8192) not in shares
@@ -51,6 +51,15 @@ def test_an_accuracy_counts_as_it_is() -> None:
     assert (found.large_from, found.huge_from, found.full) == (1024, 4096, None)
 
 
+def test_only_what_was_trained_is_large_or_huge() -> None:
+    others = [best("lars", 1024, 0.02), replace(best("rule", 2048, None), trials_used=0)]
+    found = largeness([*ROWS[:2], *others], ("rule", 256), GOAL, None)
+    assert (found.large_from, found.huge_from) == (None, None)
+    failing = [best("rule", 1024, None), best("lars", 1024, None)]
+    found = largeness([*ROWS[:2], *failing], ("rule", 256), GOAL, None)
+    assert (found.large_from, found.huge_from) == (1024, 1024)
+
+
 def test_all_that_holds_is_neither_large_nor_huge() -> None:
     found = largeness(ROWS[:2], ("rule", 256), GOAL, None)
     assert (found.large_from, found.huge_from) == (None, None)
@@ -61,6 +70,9 @@ def test_all_that_holds_is_neither_large_nor_huge() -> None:
     [
         ([replace(BASE, censored=True)], GOAL, "at_goal"),
         ([BASE], Goal.parse("test/loss < 2"), "neither"),
+        ([BASE], Goal.parse("test/mean_squared_error < 2"), "neither"),
+        ([replace(BASE, value=-3.0)], Goal.parse("test/log_likelihood > -4"), "neither"),
+        ([replace(BASE, value=0.0)], Goal.parse("test/mean_iou > 0.5"), "neither"),
         (ROWS[1:], GOAL, "rule at batch size 256"),
     ],
 )

@@ -10,16 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, visit
-from conftest import orchestrate, train_all, wait_for
+from conftest import make_trial, orchestrate, train_all, wait_for
 from test_frontier import write_run
 
 from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
 from orchestrator.cli.live import rewritten
 from orchestrator.places import Place
-from orchestrator.records import BadInput, Goal, Status
+from orchestrator.records import BadInput, Choice, FinishedTrial, Goal, Outcome, Status
 from orchestrator.report import Panel, Settings, Source, panels_of, spans_of, write_report
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.report.trials import Grid, Options, Tried
+from orchestrator.report.trials import Grid, Options, Tried, grid_of, outcomes
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -53,6 +53,7 @@ ROW = FrontierRow(
     trials_used=20,
     warnings=(),
 )
+GOAL = Goal.parse(ROW.goal)
 ROWS = [replace(ROW, batch_size=2**k, steps=2 ** (10 - k)) for k in range(6)]
 UNREACHED = replace(ROW, batch_size=64, reached=False, steps=None, params=None, trial=None)
 
@@ -68,7 +69,10 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             name: [0.1, 10.0, 0.3], "momentum": [0.9, 0.99, None],
         }
     )  # fmt: skip
-    tried = Tried(x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)])
+    tried = Tried(
+        x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)],
+        counts=[(1, 1, 3), (2, 1, 3)], cut=False,
+    )  # fmt: skip
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
@@ -92,7 +96,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
     ]  # fmt: skip
     held = [Held(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
     large = Largeness(
-        recipe=name, batch_size=1, within="epochs=1", accuracy=0.9, held=tuple(held), large_from=2,
+        recipe=name, batch_size=1, examples=60, accuracy=0.9, held=tuple(held), large_from=2,
         huge_from=None, full=2,
     )  # fmt: skip
     cut = replace(best, censored=True)
@@ -150,9 +154,9 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
     assert EVIL not in page(tmp_path, [*rows, *ROWS])
 
 
-def test_curves_are_compared_at_the_smallest_batch_size_that_all_reached() -> None:
+def test_curves_are_compared_at_one_batch_size() -> None:
     other = [replace(row, steps=3 * row.steps) for row in ROWS[2:] if row.steps]
-    first, second, perfect = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}).data
+    first, second, perfect = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}, 4).data
     assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
     assert list(second.y) == [1, 0.5, 0.25, 0.125]
     assert all(x * y == 4 for x, y in zip(perfect.x, perfect.y, strict=True))
@@ -186,7 +190,7 @@ def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
     seen = visit(tmp_path / "report.html", picture, width=width, dark=dark)
     assert seen.errors == []
     assert seen.requests == []
-    assert len(seen.drawn) == 59
+    assert len(seen.drawn) == 62
     assert all(seen.drawn)
     assert seen.wider == 0
     assert seen.violations == []
@@ -271,7 +275,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
 def test_what_is_asked_of_a_report_is_checked(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
-    for wrong, said in (({"baseline": "sgd@4"}, "sgd@64"), ({"baseline": "sgd"}, "RECIPE@BATCH")):
+    for wrong, said in (({"baseline": "sgdd@4"}, "sgd"), ({"baseline": "sgd"}, "RECIPE@BATCH")):
         with pytest.raises(BadInput, match=said):
             plan(load_sweep(sweep_file(report=wrong)))
     run = trained(tmp_path / "run", sweep_file())
@@ -318,9 +322,31 @@ def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
     assert "never reached" in page(tmp_path, [UNREACHED])
 
 
+def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
+    """As under a condition; until one of them comes up there isn't even a column."""
+    options = {name: Choice(options=(0.1, 0.2)) for name in ("decay", "rate")}
+    study = replace(make_trial().study, space=options)
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
+        tables = outcomes(run, GOAL, [study])
+        assert grid_of([study], tables, GOAL) is None
+        trial = replace(make_trial(index=index), study=study, params=params)
+        run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
+    assert grid_of([study], outcomes(run, GOAL, [study]), GOAL) is None
+
+
+def test_what_was_ended_early_is_not_said_to_be_out_of_reach(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2")
+    rows = frontier_of(run, [Goal.parse("val/error < 0.05")])
+    (panel,) = panels_of([Source(run=run, rows=rows)])
+    assert "Not known" in panel.least
+    assert "too early" in panel.scalings[0].verdict
+
+
 @pytest.mark.slow
 def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
-    trained(tmp_path / "first", sweep_file())
+    trained(tmp_path / "first", sweep_file(**LADDER))
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
     refused = orchestrate("report", *both)
@@ -329,9 +355,12 @@ def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path
     assert orchestrate("report", both[0], both[0]).returncode == 2
     assert orchestrate("report", *both, "-o", out).returncode == 0
     text = without_plotly(out.read_text())
-    assert "first: sgd" in text
-    assert "second: sgd" in text
+    assert "first: rule" in text
+    assert "second: rule" in text
     assert orchestrate("report", both[0]).returncode == 0
-    assert "first: sgd" not in (both[0] / "report.html").read_text()
+    assert "first: rule" not in (both[0] / "report.html").read_text()
     found = json.loads(orchestrate("report", *both, "--json").stdout)
-    assert [answer["run"] for answer in found] == ["first", "second"]
+    assert [answer["run"] for answer in found] == 4 * ["first"] + 4 * ["second"]
+    elsewhere = orchestrate("report", *both, "--goal", "mnist/*: val/error<0.1", "-o", out)
+    assert elsewhere.returncode == 2
+    assert "digits/mlp" in elsewhere.stderr

@@ -123,6 +123,12 @@ def test_published_curves_are_fitted_as_others_fitted_them(workload: str) -> Non
     assert (found.fit_residual_log2 > 0.2) == fits_worst
 
 
+def test_what_was_ended_too_early_is_not_said_to_be_out_of_reach() -> None:
+    names = ("w", "r", "val/error < 0.1")
+    assert "never" in scaling_of(*names, [], tested=3).verdict
+    assert "too early" in scaling_of(*names, [], tested=3, censored=True).verdict
+
+
 def test_what_nothing_bounds_is_said_to_be_unbounded() -> None:
     found = answer([(size, 2**20 // size) for size in SIZES])
     assert found.critical_batch_size.high == math.inf

@@ -25,8 +25,8 @@ class Device:
 
     overhead: float
     per_example: float
-    residual: float
-    """Root mean square relative error of the fit."""
+    residual: float | None
+    """Root mean square relative error of the fit; None where two sizes leave none."""
     smallest: int
     largest: int
     """Examples per device and step that were measured."""
@@ -39,9 +39,12 @@ class Device:
         wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
         return max(self.smallest, round(min(wanted, self.largest)))
 
-    def devices(self, batch_size: int) -> int:
-        """How many a batch keeps busy."""
-        return max(1, batch_size // self.busy_from)
+    def devices(self, batch_size: int) -> list[int]:
+        """From as few as were given no more examples than was measured, by doublings, to as many as
+        a batch keeps busy."""
+        fewest = math.ceil(batch_size / self.largest)
+        most = max(fewest, batch_size // self.busy_from)
+        return [fewest * 2**n for n in range(math.ceil(math.log2(most / fewest)))] + [most]
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
         """What they need for each other's gradients is in it only as far as it was measured."""
@@ -75,7 +78,7 @@ class Cost:
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
     priced: tuple[Priced, ...] = ()
-    """From one device to as many as the batch keeps busy; empty where step times aren't known."""
+    """On so many devices as `Device.devices` has it; empty where step times aren't known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +121,7 @@ def fit_device(points: Sequence[tuple[int, float]]) -> Device:
     return Device(
         overhead=float(overhead),
         per_example=float(per_example),
-        residual=float(off / math.sqrt(len(points))),
+        residual=float(off / math.sqrt(len(points))) if len(set(examples)) > 2 else None,
         smallest=int(examples.min()),
         largest=int(examples.max()),
     )
@@ -170,7 +173,7 @@ def _priced(
     amounts: list[list[tuple[int, float]]] = []
     for row, steps in known:
         device = devices.get(row.recipe)
-        counts = [] if device is None else _doublings(device.devices(row.batch_size))
+        counts = [] if device is None else device.devices(row.batch_size)
         amounts.append(
             [(n, steps * device.step_seconds(row.batch_size, n)) for n in counts if device]
         )
@@ -188,11 +191,6 @@ def _priced(
         )
         for some in amounts
     ]
-
-
-def _doublings(most: int) -> list[int]:
-    """1, 2, 4 and so on, and `most`."""
-    return [2**n for n in range((most - 1).bit_length())] + [most]
 
 
 def _on_front(pairs: Sequence[tuple[float, float]]) -> list[bool]:

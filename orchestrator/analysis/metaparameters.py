@@ -31,7 +31,9 @@ class Tuned:
     goal: str
     name: str
     points: tuple[tuple[int, float], ...]
-    """(batch size, value), from the smallest batch size up."""
+    """(batch size, value), from the smallest batch size up; without those where it is 0."""
+    zeros: int
+    """How many those are."""
     exponent: float | None
     """Of the power of the batch size that it follows: 1 is the linear rule, 0.5 the square root."""
     exponent_interval: tuple[float, float] | None
@@ -64,7 +66,8 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             )
             if len({value for _, value in points}) < 2:
                 continue
-            exponent, interval = _power(points)
+            zeros = sum((row.params or {}).get(name) == 0 for row in curve)
+            exponent, interval = (None, None) if zeros else _power(points)
             found.append(
                 Tuned(
                     workload=workload,
@@ -72,6 +75,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
                     goal=goal,
                     name=name,
                     points=points,
+                    zeros=zeros,
                     exponent=exponent,
                     exponent_interval=interval,
                 )

@@ -73,7 +73,7 @@ class Largeness:
     recipe: str
     """The baseline's, whose learning rate goes with the batch size by a rule ..."""
     batch_size: int
-    within: str
+    examples: int
     """... and its budget, which all were given."""
     accuracy: float
     held: tuple[Held, ...]
@@ -98,13 +98,13 @@ def largeness(
             "trials were ended as soon as they had reached their goals, or could no longer win; a "
             "sweep with `stop: {at_goal: false}` tells"
         )
-    if goal.direction == "<" and "error" not in goal.metric:
-        raise BadInput(f"{goal.metric} is neither an error nor an accuracy")
     usable = [row for row in rows if row.value is not None and row.trained_enough]
     base = next((row for row in usable if (row.recipe, row.batch_size) == baseline), None)
     if base is None:
         raise BadInput(f"nothing was measured of {baseline[0]} at batch size {baseline[1]:,}")
     reference, loss = _accuracy(base, goal), f"{goal.metric.partition('/')[0]}/loss"
+    if not (_is_share(goal) and 0 < reference <= 1):
+        raise BadInput(f"{goal.metric} is neither a share of errors nor of what is right")
     held = tuple(
         Held(
             recipe=row.recipe,
@@ -114,16 +114,19 @@ def largeness(
         )
         for row in usable
     )
-    sizes = sorted({one.batch_size for one in held if one.batch_size >= base.batch_size})
+    tested = [row for row in rows if row.trained_enough and row.trials_used]
+    tested = [row for row in tested if row.batch_size >= base.batch_size]
+    sizes = {row.batch_size for row in tested}
+    own_sizes = {row.batch_size for row in tested if row.recipe == base.recipe}
     ordinary = {o.batch_size for o in held if o.recipe == base.recipe and o.all_holds}
     held_by_any = {o.batch_size for o in held if o.accurate}
     return Largeness(
         recipe=base.recipe,
         batch_size=base.batch_size,
-        within=base.within or "",
+        examples=round(float((base.within or "").partition("=")[2] or 0)),
         accuracy=reference,
         held=held,
-        large_from=_lost_for_good(sizes, ordinary),
+        large_from=_lost_for_good(own_sizes, ordinary),
         huge_from=_lost_for_good(sizes, held_by_any),
         full=train_size if train_size in sizes else None,
     )
@@ -138,10 +141,17 @@ def _ratio(of: Mapping[str, float], base: Mapping[str, float], loss: str) -> flo
     return of[loss] / base[loss] if loss in of and base.get(loss) else None
 
 
-def _lost_for_good(sizes: Sequence[int], kept: Iterable[int]) -> int | None:
+def _lost_for_good(sizes: Iterable[int], kept: Iterable[int]) -> int | None:
     """The first size after the last that is kept; None if the last one is."""
     last = max(kept, default=0)
-    return next((size for size in sizes if size > last), None)
+    return min((size for size in sizes if size > last), default=None)
+
+
+def _is_share(goal: Goal) -> bool:
+    """Whether a metric to be made small is a share of errors, and no sum of them."""
+    name = goal.metric.partition("/")[2]
+    kinds = ("squared", "absolute", "entropy")
+    return goal.direction == ">" or (name.endswith("error") and not any(k in name for k in kinds))
 
 
 def wander(steps: Sequence[int], distances: Sequence[float]) -> float | None:

@@ -75,15 +75,23 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
             *names,
             [(r.batch_size, r.steps) for r in curve if r.steps is not None and not r.censored],
             tested=len(curve),
+            censored=any(r.censored for r in curve),
         )
         for names, curve in curves_of(rows).items()
     ]
 
 
 def scaling_of(
-    workload: str, recipe: str, goal: str, points: Sequence[tuple[int, int]], *, tested: int
+    workload: str,
+    recipe: str,
+    goal: str,
+    points: Sequence[tuple[int, int]],
+    *,
+    tested: int,
+    censored: bool = False,
 ) -> Scaling:
-    """The scaling of one curve of (batch size, steps to goal), of `tested` batch sizes tried."""
+    """The scaling of one curve of (batch size, steps to goal), of `tested` batch sizes tried; with
+    `censored`, trials of others were ended too early to tell."""
     points = sorted((size, max(steps, 1)) for size, steps in points)
     sizes = np.array([size for size, _ in points], dtype=np.float64)
     steps = np.array([count for _, count in points], dtype=np.float64)
@@ -116,7 +124,7 @@ def scaling_of(
         critical_batch_size=critical,
         critical_by_examples=by_examples,
         fit_residual_log2=None if fit is None else fit.residual_log2,
-        verdict=_verdict(sizes, steps, fit, tested),
+        verdict=_verdict(sizes, steps, fit, tested, censored),
     )
 
 
@@ -166,9 +174,10 @@ def _verdict(
     steps: NDArray[np.float64],
     fit: Hyperbola | None,
     tested: int,
+    censored: bool,
 ) -> str:
     if not len(sizes):
-        return "the goal was never reached"
+        return "trials were ended too early to tell" if censored else "the goal was never reached"
     if len(sizes) < 3:
         return f"too few batch sizes reached the goal to tell ({len(sizes)} of {tested})"
     assert fit is not None

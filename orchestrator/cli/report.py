@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.places import Place
     from orchestrator.report import Settings
-    from orchestrator.results import FrontierRow, Run
+    from orchestrator.results import FrontierRow, GoalOf, Run
 
 
 def report(
@@ -28,7 +28,9 @@ def report(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="RECIPE@BATCH_SIZE", help="Tell beside it what is large and huge."),
+        typer.Option(
+            metavar="RECIPE@BATCH_SIZE", help="On the page: what is large and huge beside it."
+        ),
     ] = None,
     price: Annotated[
         float | None, typer.Option(min=0, help="Of a device-hour: tell costs in money, too.")
@@ -47,12 +49,13 @@ def report(
 ) -> int:
     """Write the report of runs as one HTML page, or print its answers as JSON."""
     from orchestrator.places import Place
-    from orchestrator.results import Run, frontier_of, parse_goals
+    from orchestrator.results import Run, parse_goals
 
     names = _names(paths)
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
-    runs = {name: (run, frontier_of(run, goals)) for name, run in opened.items()}
+    rows = _frontiers([*opened.values()], goals)
+    runs = {name: (run, some) for (name, run), some in zip(opened.items(), rows, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     if as_json:
         print_json(_answers(runs, asked))
@@ -71,6 +74,18 @@ def report(
     return DONE
 
 
+def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:
+    """Of each; of several, a goal is asked of those that have its workloads."""
+    from orchestrator.results import frontier_of
+
+    asked = [[one for one in goals if any(map(one.asked_of, run.studies()))] for run in runs]
+    nowhere = [one for one in goals if not any(one in some for some in asked)]
+    return [
+        frontier_of(run, [*some, *nowhere]) if some or nowhere or not goals else []
+        for run, some in zip(runs, asked, strict=True)
+    ]
+
+
 def _answers(
     runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
 ) -> list[dict[str, object]]:
@@ -78,8 +93,8 @@ def _answers(
     from orchestrator.report import Source
 
     found = []
+    settings = _settings([run for run, _ in runs.values()], asked)
     for name, (run, rows) in runs.items():
-        settings = _settings([run], asked)
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = panel.advice_by_recipe
             for scaling in panel.scalings:
@@ -99,7 +114,7 @@ def _settings(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})
-    if settings.baseline is not None:
+    if "baseline" in given:
         known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
         if str(settings.baseline) not in known:
             raise unknown("baseline", str(settings.baseline), known)

@@ -120,6 +120,8 @@ class Panel:
     def least(self) -> str:
         """The fewest steps and the fewest examples, in words."""
         if not self.costs:
+            if any(row.censored for row in self.rows):
+                return "Not known: trials were ended before they could reach this goal."
             return "The goal was never reached."
         steps = min(self.costs, key=lambda cost: cost.steps)
         examples = min(self.costs, key=lambda cost: cost.examples)
@@ -133,13 +135,20 @@ class Panel:
     def tuned(self) -> list[Tuned]:
         return tuned(self.rows)
 
+    @cached_property
+    def bests(self) -> list[BestRow]:
+        """The best of each study within its recipe's whole budget, where that is known."""
+        return [
+            row
+            for rows in self.quality.values()
+            for row in rows
+            if row.within == rows[-1].within and not any(one.censored for one in rows)
+        ]
+
     @property
     def gaps(self) -> list[Gap]:
-        """At the end of the best that each study came to; where that isn't known, at the goal."""
-        bests = [row for rows in self.quality.values() for row in rows]
-        asked = {row.within for rows in self.quality.values() for row in rows[-1:]}
-        whole = [row for row in bests if row.within in asked]
-        return gaps(whole if whole and not any(r.censored for r in whole) else self.rows, self.goal)
+        """Of these; where none is known, of the winners as they reached the goal."""
+        return gaps(self.bests or self.rows, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +187,10 @@ class Source:
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
-        quality = _quality(run, goal, studies)
+        quality = {
+            self.name(recipe): self._named_bests(some)
+            for recipe, some in _quality(run, goal, studies).items()
+        }
         tried, grids, options = {}, {}, {}
         curves = curves_of_winners(run, goal.metric, rows)
         far = [row for row in rows if DISTANCE in row.metrics]
@@ -204,9 +216,33 @@ class Source:
             tried=tried,
             grids=grids,
             options=options,
-            quality={self.name(recipe): some for recipe, some in quality.items()},
-            largeness=_largeness(run, answer, studies),
+            quality=quality,
+            largeness=self._largeness(answer, studies),
         )
+
+    def _largeness(self, answer: Panel, studies: Sequence[Study]) -> Largeness | str | None:
+        """None where no baseline is given, or it is one of another run."""
+        baseline = answer.settings.baseline
+        if baseline is None or baseline.recipe not in {study.recipe for study in studies}:
+            return None
+        base = next((s for s in studies if (s.recipe, s.batch_size) == baseline.key), None)
+        if base is None:
+            return f"{baseline.recipe} was not searched at batch size {baseline.batch_size:,}"
+        # The fewest that come to as many steps as the baseline's budget has.
+        examples = (base.budget_steps - 1) * base.batch_size + 1
+        metric, maximise = answer.goal.metric, answer.goal.direction == ">"
+        rows = best_of_studies(
+            self.run, studies, metric, maximise=maximise,
+            within=[Within(amount=examples, unit="examples")],
+        )  # fmt: skip
+        key = self.name(base.recipe), base.batch_size
+        try:
+            return largeness(self._named_bests(rows), key, answer.goal, base.train_size)
+        except BadInput as error:
+            return str(error)
+
+    def _named_bests(self, rows: Sequence[BestRow]) -> list[BestRow]:
+        return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
     def _of(self, workload: str, goal: str) -> list[FrontierRow]:
         return [row for row in self.rows if (row.workload, row.goal) == (workload, goal)]
@@ -272,22 +308,3 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
             run, mine, goal.metric, maximise=goal.direction == ">", within=within
         )
     return found
-
-
-def _largeness(run: Run, answer: Panel, studies: Sequence[Study]) -> Largeness | str | None:
-    """Of what a baseline is given for; of several runs that which has it."""
-    baseline = answer.settings.baseline
-    if baseline is None:
-        return None
-    base = next((s for s in studies if (s.recipe, s.batch_size) == baseline.key), None)
-    if base is None:
-        return None
-    within = Within(amount=base.budget_steps * base.batch_size, unit="examples")
-    if base.train_size:
-        within = Within(amount=within.amount / base.train_size, unit="epochs")
-    metric, maximise = answer.goal.metric, answer.goal.direction == ">"
-    rows = best_of_studies(run, studies, metric, maximise=maximise, within=[within])
-    try:
-        return largeness(rows, baseline.key, answer.goal, base.train_size)
-    except BadInput as error:
-        return str(error)

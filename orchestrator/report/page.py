@@ -112,12 +112,6 @@ aria-label="{escape(f"{title}. {finding}")}"></div>
 
     def save(self, folder: Path, kind: str) -> None:
         """Each figure as a file, in the order of the page, named by its title."""
-        if find_spec("kaleido") is None:
-            raise BadInput(
-                "Images of figures need the package kaleido: pip install "
-                "'orchestrate-batch-size[images]'."
-            )
-        folder.mkdir(parents=True, exist_ok=True)
         for _, figure in self._named:
             figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff", width=1000)
         titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self._named]
@@ -129,6 +123,19 @@ aria-label="{escape(f"{title}. {finding}")}"></div>
                 f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
                 f"it, or set BROWSER_PATH to it. It said: {str(error).strip().splitlines()[0]}"
             ) from None
+
+
+def _check_images(folder: Path) -> None:
+    """Before anything is drawn."""
+    if find_spec("kaleido") is None:
+        raise BadInput(
+            "Images of figures need the package kaleido: pip install "
+            "'orchestrate-batch-size[images]'."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"Images can't be written to {folder}: {error.strerror}.") from None
 
 
 def write_report(
@@ -144,6 +151,8 @@ def write_report(
 ) -> None:
     """Writes the report to `place`, whole or not at all; while the run goes on, browsers reload it
     after so many seconds. `images`: a folder for its figures as files, and their format."""
+    if images is not None:
+        _check_images(images[0])
     reload = notice = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")
@@ -156,7 +165,7 @@ def write_report(
     parts = [
         sections.answers(panels),
         sections.overview(panels, figures.show),
-        *(panel_section(panel, figures.show) for panel in panels),
+        *(panel_section(number, panel, figures.show) for number, panel in enumerate(panels)),
         sections.comparisons(panels, figures.show),
         sections.course(spans, figures.show),
         sections.provenance_section(provenance, sweep_file),

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from orchestrator.analysis import Largeness, Tuned, wander
+from orchestrator.records import Goal
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures import Curve
 from orchestrator.report.sections import Show, section
-from orchestrator.report.tables import table_of_frontier
-from orchestrator.report.trials import Tried
+from orchestrator.report.tables import short, table_of_frontier
+from orchestrator.report.trials import Grid, Options, Tried
 from orchestrator.results import BestRow
 
 
-def panel_section(panel: Panel, show: Show) -> str:
+def panel_section(number: int, panel: Panel, show: Show) -> str:
     """In the order in which questions come up; nothing is said of what there is nothing about."""
     parts = {
         "Steps and cost": (_steps, _costs),
@@ -28,7 +29,7 @@ def panel_section(panel: Panel, show: Show) -> str:
         inside = "".join(part(panel, show) for part in shown)
         text += f"<h3>{heading}</h3>{inside}" if inside else ""
     text += f"<h3>Frontier</h3>{table_of_frontier(panel.rows)}"
-    return section(f"{panel.workload}, until {panel.goal}", text)
+    return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
 
 
 def _steps(panel: Panel, show: Show) -> str:
@@ -94,6 +95,8 @@ def _best_values(panel: Panel, show: Show) -> str:
 
 
 def _rule(curve: Tuned) -> str:
+    if curve.zeros:
+        return f"{curve.recipe}: 0 at {curve.zeros} batch sizes, which are not shown."
     if curve.exponent is None or curve.exponent_interval is None:
         return f"{curve.recipe}: too few batch sizes to tell a rule."
     low, high = curve.exponent_interval
@@ -105,14 +108,26 @@ def _options(panel: Panel, show: Show) -> str:
         show(
             figures.options(found.points, found.name, f"best {panel.goal.metric}"),
             f"{recipe}: what {found.name} changes",
-            "",
+            _told(found),
             "Of the trials with each value, the fewest steps to the goal and the best they came "
-            "to. Points are missing where trials were ended early, and would tell too little.",
+            "to. Points are missing where none reached it, or where trials were ended early and "
+            "would tell too little.",
         )
         for recipe, several in panel.options.items()
         for found in several
         if any(point.steps or point.best is not None for point in found.points)
     )
+
+
+def _told(found: Options) -> str:
+    size = max(point.batch_size for point in found.points if point.steps or point.best is not None)
+    said = [
+        f"{point.option}" + (f" in {point.steps:,} steps" if point.steps else "")
+        + ("" if point.best is None else f", best {point.best:.4g}")
+        for point in found.points
+        if point.batch_size == size
+    ]  # fmt: skip
+    return f"At batch size {size:,}: {'; '.join(said)}."
 
 
 def _training_curves(panel: Panel, show: Show) -> str:
@@ -134,7 +149,7 @@ def _all_tried(panel: Panel, show: Show) -> str:
         shown += show(
             figures.tried(tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one),
             f"{recipe}: every trial by {tried.x} and {tried.y}",
-            _counts(tried.outcomes),
+            _counts(tried),
             "How wide the good region is, where it moves as the batch grows, and how near its best "
             "point lies to an end of the ranges. The best trial is starred.",
         )
@@ -143,9 +158,10 @@ def _all_tried(panel: Panel, show: Show) -> str:
 
 
 def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
-    """The same for budgets twice as large as the best batch size needs."""
+    """The same for budgets twice as large as the best batch size needs. Trials that were ended
+    since they could no longer win say nothing about that."""
     mine = [cost for cost in panel.costs if cost.recipe == recipe]
-    if len(mine) < 2 or len(tried.outcomes) < 2:
+    if len(mine) < 2 or len(tried.outcomes) < 2 or tried.cut:
         return ""
     examples = 2 * min(cost.examples for cost in mine)
     steps = 2 * min(cost.steps for cost in mine)
@@ -162,18 +178,10 @@ def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
     )  # fmt: skip
 
 
-def _counts(outcomes: Sequence[tuple[int, Any]]) -> str:
-    parts = [
-        f"{len(table) - table['steps_to_goal'].null_count} of {len(table)} at {size:,}"
-        for size, table in outcomes
-    ]
-    cut = any("dominated" in table["status"].to_pylist() for _, table in outcomes)
-    more = (
-        " Trials that could no longer win were ended early: more may have reached it."
-        if cut
-        else ""
-    )
-    return f"Reached the goal: {', '.join(parts)}.{more}"
+def _counts(tried: Tried) -> str:
+    parts = [f"{reached} of {count} at {size:,}" for size, reached, count in tried.counts]
+    more = " Those that could no longer win were ended early: more may have reached it."
+    return f"Reached the goal: {', '.join(parts)}.{more * tried.cut}"
 
 
 def _grids(panel: Panel, show: Show) -> str:
@@ -183,11 +191,22 @@ def _grids(panel: Panel, show: Show) -> str:
                 grid.cells, ((grid.x, grid.xs), (grid.y, grid.ys)), grid.shown, logs=grid.is_steps
             ),
             f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
-            "",
-            "Each cell is the best trial with these two values. Empty ones did not come to it.",
+            _best_cell(grid, panel.goal),
+            "Each cell is the best trial with these two values. Empty ones did not come to it"
+            + (", or were ended early." if grid.is_steps else "."),
         )
         for recipe, grid in panel.grids.items()
         if any(values for _, values in grid.cells)
+    )
+
+
+def _best_cell(grid: Grid, goal: Goal) -> str:
+    size, values = [cell for cell in grid.cells if cell[1]][-1]
+    best = max if goal.direction == ">" and not grid.is_steps else min
+    x, y = best(values, key=lambda at: values[at])
+    return (
+        f"Best at batch size {size:,}: {values[x, y]:.4g} with {grid.x} {short(x)} and {grid.y} "
+        f"{short(y)}."
     )
 
 
@@ -195,7 +214,6 @@ def _quality(panel: Panel, show: Show) -> str:
     """Refused where trials were ended for their goal's sake, which would favour who trained on."""
     metric = panel.goal.metric
     shown, refused = "", []
-    whole: list[BestRow] = []
     for recipe, rows in panel.quality.items():
         if any(row.censored for row in rows):
             refused.append(recipe)
@@ -204,18 +222,18 @@ def _quality(panel: Panel, show: Show) -> str:
                 shown += show(
                     figures.best_within(rows),
                     f"{recipe}: best {metric} within budgets",
-                    "",
+                    _ends(rows),
                     "Whether a large batch comes to less with as many steps, and with as many "
                     "epochs. Small budgets are dark, large ones bright.",
                 )
             shown += show(
                 figures.training_longer(rows),
                 f"{recipe}: training longer",
-                "",
+                _longer(rows),
                 f"The best {metric} against the budget: whether more training closes what a large "
                 f"batch loses. Small batches are dark, large ones bright.",
             )
-            whole += [row for row in rows if row.within == rows[-1].within]
+    whole = [row for row in panel.bests if row.value is not None]
     if len({row.recipe for row in whole}) > 2:
         shown += show(
             figures.ladder(whole, panel.recipes),
@@ -232,6 +250,30 @@ def _quality(panel: Panel, show: Show) -> str:
             f"with <code>stop: {{at_goal: false}}</code> tells.</p>"
         )
     return shown
+
+
+def _ends(rows: Sequence[BestRow]) -> str:
+    """Of the largest budget, at the smallest and at the largest batch size."""
+    known = [row for row in rows if row.within == rows[-1].within and row.value is not None]
+    said = [f"{row.value:.4g} at batch size {row.batch_size:,}" for row in known]
+    return f"Within {_budget(rows[-1])}: {', '.join([*said[:1], *said[1:][-1:]])}." if said else ""
+
+
+def _longer(rows: Sequence[BestRow]) -> str:
+    """Of the largest batch size, within the smallest and the largest budget."""
+    size, unit = max(row.batch_size for row in rows), (rows[-1].within or "").partition("=")[0]
+    known = [
+        row
+        for row in rows
+        if row.batch_size == size and row.value is not None and (row.within or "").startswith(unit)
+    ]
+    said = [f"{row.value:.4g} within {_budget(row)}" for row in known]
+    return f"At batch size {size:,}: {', '.join([*said[:1], *said[1:][-1:]])}." if said else ""
+
+
+def _budget(row: BestRow) -> str:
+    unit, _, amount = (row.within or "").partition("=")
+    return f"{float(amount):,g} {unit}"
 
 
 def _rungs(rows: Sequence[BestRow], recipes: Sequence[str]) -> str:
@@ -253,7 +295,12 @@ def _gaps(panel: Panel, show: Show) -> str:
         "Generalisation gap",
         f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
         f"against {widest.trained:.4g} on the training set.",
-        "By how much the winners do better on what they were trained on.",
+        "By how much the winners do better on what they were trained on: "
+        + (
+            "at the best they came to within their recipe's budget."
+            if panel.bests
+            else "as they reached the goal."
+        ),
     )
 
 
@@ -280,7 +327,7 @@ def _sizes(found: Largeness) -> str:
     full = "" if found.full is None else f" The full batch is {found.full:,}."
     return (
         f"Beside {found.recipe} at {found.batch_size:,} ({found.accuracy:.2%} within "
-        f"{found.within}), batches are large {from_(found.large_from)}, huge "
+        f"{found.examples:,} examples), batches are large {from_(found.large_from)}, huge "
         f"{from_(found.huge_from)}.{full}"
     )
 
@@ -301,7 +348,7 @@ def _distances(panel: Panel, show: Show) -> str:
         show(
             figures.distances(curves),
             f"{recipe}: distance from the initial weights",
-            _powers({curve.batch_size: wander(curve.steps, curve.values) for curve in curves}),
+            _powers(curves),
             "A straight line goes with the logarithm of the step. Of a random walk on a random "
             "potential, the power is 2 / alpha.",
         )
@@ -309,6 +356,10 @@ def _distances(panel: Panel, show: Show) -> str:
     )
 
 
-def _powers(powers: Mapping[int, float | None]) -> str:
-    said = [f"{power:.2f} at {size:,}" for size, power in powers.items() if power is not None]
-    return f"Power of the logarithm: {', '.join(said)}." if said else ""
+def _powers(curves: Sequence[Curve]) -> str:
+    said = []
+    for curve in curves:
+        power = wander(curve.steps, curve.values)
+        so_far = f"{curve.values[-1]:.3g} at {curve.batch_size:,}"
+        said.append(so_far if power is None else f"{so_far} (power {power:.2f})")
+    return f"In the end, and as a power of the logarithm: {', '.join(said)}."

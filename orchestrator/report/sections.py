@@ -9,7 +9,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost, Group, groups_of, sentence
+from orchestrator.analysis import Cost, Group, groups_of, relative, sentence, shared_size
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
@@ -27,13 +27,9 @@ MOST_CARDS = 3
 MOST_NOTES = 3
 
 
-def section(title: str, text: str) -> str:
-    """One that can be linked to."""
-    return f'<section id="{anchor(title)}"><h2>{escape(title)}</h2>{text}</section>'
-
-
-def anchor(title: str) -> str:
-    return "".join(sign if sign.isalnum() else "-" for sign in title.lower())
+def section(place: str, title: str, text: str) -> str:
+    """One that can be linked to at `place`."""
+    return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
 
 
 def contents(text: str) -> str:
@@ -49,7 +45,7 @@ def answers(panels: Sequence[Panel]) -> str:
         parts = [
             (f"<h3>{escape(_name(panel))}</h3>" if len(panels) > 1 else "")
             + f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(panel))}</ul>"
-            + _cards(panel)
+            + _cards(panel, "h4" if len(panels) > 1 else "h3")
             for panel in panels
         ]
     else:
@@ -65,7 +61,7 @@ def answers(panels: Sequence[Panel]) -> str:
     )
     text = f"""{"".join(parts)}{_basis(panels)}{table_of_scalings(panels)}
 <p class="lead">{remark}</p>{table_of_advice(panels)}"""
-    return section("The answer", text)
+    return section("answer", "The answer", text)
 
 
 def _name(panel: Panel) -> str:
@@ -91,8 +87,8 @@ def _lines(panel: Panel) -> list[str]:
     return lines
 
 
-def _cards(panel: Panel) -> str:
-    """What to take, of all recipes."""
+def _cards(panel: Panel, level: str) -> str:
+    """What to take, of all recipes, under a heading of that level."""
     advice = panel.advice
     if advice is None:
         return ""
@@ -102,31 +98,37 @@ def _cards(panel: Panel) -> str:
         f"{escape(_needs(cost))}</dd></div>"
         for name, cost in named.items()
     )
-    return f'<h4>Recommended batch size</h4><dl class="cards">{cards}</dl>'
+    return f'<{level}>Recommended batch size</{level}><dl class="cards">{cards}</dl>'
 
 
 def _basis(panels: Sequence[Panel]) -> str:
     """How recommendations come about."""
-    found = [advice for panel in panels if (advice := panel.advice) is not None]
-    if not found:
-        return ""
-    if all(advice.by_step_times for advice in found):
-        off = max(device.residual for panel in panels for device in panel.devices.values())
-        basis = (
-            f"Of all batch sizes on one device and on as many as each keeps busy, that is, at half "
-            f"of their best rate or more: fastest is the least work (device-seconds) within a "
-            f"tenth of the least time, cheapest the least time within a tenth of the least work, "
-            f"balanced the least product of both. From step times as measured, at most {off:.0%} "
-            f"off on the whole; other trials may have slowed them down, and what more devices than "
-            f"were used need to exchange gradients is not in them."
+    found = [
+        advice
+        for panel in panels
+        for advice in (panel.advice, *panel.advice_by_recipe.values())
+        if advice is not None
+    ]
+    said = []
+    if any(advice.by_step_times for advice in found):
+        residuals = [device.residual for panel in panels for device in panel.devices.values()]
+        off = [residual for residual in residuals if residual is not None]
+        said.append(
+            "Where step times are known, of all batch sizes on as few devices as was measured and "
+            "on as many as each keeps busy, that is, at half of their best rate or more: fastest "
+            "is the least work (device-seconds) within a tenth of the least time, cheapest the "
+            "least time within a tenth of the least work, balanced the least product of both. "
+            "Other trials may have slowed steps down, and what more devices than were used need "
+            "to exchange gradients is not in them."
         )
-    else:
-        basis = (
-            "Fastest is the fewest examples within a tenth of the fewest steps, cheapest the "
-            "fewest steps within a tenth of the fewest examples, balanced the least product of "
-            "both."
+        said += [f"Step times are at most {max(off):.0%} off on the whole."] if off else []
+    if not all(advice.by_step_times for advice in found):
+        said.append(
+            "Without step times, fastest is the fewest examples within a tenth of the fewest "
+            "steps, cheapest the fewest steps within a tenth of the fewest examples, balanced the "
+            "least product of both."
         )
-    return f'<p class="lead">{basis}</p>'
+    return f'<p class="lead">{" ".join(said)}</p>' if said else ""
 
 
 def _needs(cost: Cost) -> str:
@@ -156,7 +158,7 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
         "halves the steps."
     )
     text = f'<p class="lead">{lead}</p><div class="small">{shown}</div>'
-    return section("At a glance", text)
+    return section("glance", "At a glance", text)
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:
@@ -170,7 +172,7 @@ def comparisons(panels: Sequence[Panel], show: Show) -> str:
         for row in rows:
             curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
         shown += _relative(curves, "Workloads and recipes compared", panels, show)
-    return section("Compared", shown) if shown else ""
+    return section("compared", "Compared", shown) if shown else ""
 
 
 def _goals(panels: Sequence[Panel], show: Show) -> str:
@@ -205,19 +207,31 @@ def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
         }
         if sum(any(row.steps for row in rows) for rows in curves.values()) > 1:
             shown += _relative(curves, f"{title}, {recipe}", panels, show)
-        shown += _tried_in(mine, labels, recipe, title, show)
+        shown += "" if several else _tried_in(mine, labels, recipe, title, show)
     return shown
 
 
 def _relative(
     curves: Mapping[str, Sequence[FrontierRow]], title: str, panels: Sequence[Panel], show: Show
 ) -> str:
-    if not any(row.steps and not row.censored for rows in curves.values() for row in rows):
+    curves = {
+        name: rows
+        for name, rows in curves.items()
+        if any(row.steps and not row.censored for row in rows)
+    }
+    at = panels[0].settings.compare_at or shared_size(curves.values())
+    there = {name: rows for name, rows in curves.items() if relative(rows, at) is not None}
+    if not there:
         return ""
+    missing = ", ".join(name for name in curves if name not in there)
+    said = "Each relative to its own smallest batch size: they have none in common."
+    if at is not None:
+        said = f"Relative to the steps at batch size {at:,}."
+        said += f" Not reached there: {missing}." if missing else ""
     return show(
-        figures.relative_steps(curves, panels[0].settings.compare_at),
+        figures.relative_steps(there, at),
         title,
-        "Steps to goal, relative to those at a common batch size.",
+        said,
         "Curves that go on falling longer gain more from a larger batch.",
     )
 
@@ -239,8 +253,11 @@ def _tried_in(
             one.x, one.y, y_from_one=one.y_from_one,
         ),
         f"{title}, {recipe}: every trial at batch size {size:,}",
-        f"By {one.x} and {one.y}.",
-        "Whether the good region moves from one to the next.",
+        "Reached the goal: " + ", ".join(
+            f"{reached} of {count} with {labels[name]}" for name, some in tried.items()
+            for at, reached, count in some.counts if at == size
+        ) + ".",
+        f"By {one.x} and {one.y}: whether the good region moves from one to the next.",
     )  # fmt: skip
 
 
@@ -255,7 +272,7 @@ def course(spans: Sequence[Span], show: Show) -> str:
         "Each bar is a trial, or what was trained of it after it was last set aside for others. "
         "Gaps are earlier parts of trials, and times in which a slot had nothing to train.",
     )
-    return section("How the run went", figure)
+    return section("course", "How the run went", figure)
 
 
 def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
@@ -264,6 +281,7 @@ def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
         for name, value in provenance.items()
     )
     return section(
+        "source",
         "Where this comes from",
         f"<dl>{items}</dl><details><summary>Sweep file, in full</summary>"
         f"<pre>{escape(sweep_file)}</pre></details>",

@@ -110,7 +110,7 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
         "" if row.resolution is None else f"{row.resolution:,}",
         "" if row.steps is None else f"{row.steps * row.batch_size:,}",
         "" if row.trial is None else str(row.trial),
-        *(_value((row.params or {}).get(name)) for name in names),
+        *(short((row.params or {}).get(name)) for name in names),
         ", ".join(f"{count} {status}" for status, count in row.trials.items()),
         "; ".join(row.remarks()),
     ]
@@ -136,7 +136,8 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
 
 
-def _value(value: Value | None) -> str:
+def short(value: Value | None) -> str:
+    """A metaparameter's value."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -37,7 +37,11 @@ class Tried:
     y_from_one: bool
     """Whether 1 - y is what was searched evenly."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials)."""
+    """(batch size, trials): the first ones, and the best."""
+    counts: Sequence[tuple[int, int, int]]
+    """(batch size, how many reached the goal, of how many) of all trials."""
+    cut: bool
+    """Whether some were ended since they could no longer win."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +82,24 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
     if len(ranges) < 2:
         return None
     x, y = [*ranges][:2]
-    found = [
-        (study.batch_size, _shown(tables[study.key], (x, y), most))
+    whole = [
+        (study.batch_size, tables[study.key])
         for study in _spread(studies)
         if {x, y} <= set(tables[study.key].column_names)
     ]
-    if not found:
+    if not whole:
         return None
-    return Tried(x=x, y=y, y_from_one=ranges[y].scale == "reverse_log", outcomes=found)
+    return Tried(
+        x=x,
+        y=y,
+        y_from_one=ranges[y].scale == "reverse_log",
+        outcomes=[(size, _shown(table, (x, y), most)) for size, table in whole],
+        counts=[
+            (size, len(table) - table["steps_to_goal"].null_count, len(table))
+            for size, table in whole
+        ],
+        cut=any("dominated" in table["status"].to_pylist() for _, table in whole),
+    )
 
 
 def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
@@ -113,7 +127,8 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
     x, y = varying[:2]
     pairs = {(point[x], point[y]) for point in points if None not in (point[x], point[y])}
     xs, ys = (sorted({pair[n] for pair in pairs}, key=_rank) for n in (0, 1))
-    if 4 * len(pairs) < 3 * len(xs) * len(ys) or max(len(xs), len(ys)) > MOST_CELLS:
+    filled = 4 * len(pairs) >= 3 * len(xs) * len(ys)
+    if not filled or min(len(xs), len(ys)) < 2 or max(len(xs), len(ys)) > MOST_CELLS:
         return None
     cut = any(
         stopped_early(study, row) for study in chosen for row in tables[study.key].to_pylist()
@@ -124,7 +139,7 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
     for study in chosen:
         best: dict[tuple[Value, Value], float] = {}
         for row in tables[study.key].to_pylist():
-            value, at = row[column], (row[x], row[y])
+            value, at = row[column], (row.get(x), row.get(y))
             if row["counted"] and None not in (value, *at) and value == value:  # noqa: PLR0124
                 best[at] = better(value, best.get(at, value))
         cells.append((study.batch_size, best))

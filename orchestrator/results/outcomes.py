@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Study
+from orchestrator.records import Goal, Study, Value
 from orchestrator.results.counting import Counted, columns, first_steps, past
 from orchestrator.results.store import Run
 
@@ -35,9 +35,17 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "steps": trials["steps"],
             "steps_to_goal": pa.array([reached.get(index) for index in indices], pa.int64()),
             "best": [best.get(index, math.nan) for index in indices],
-            **{name: [point.get(name) for point in params] for name in names},
+            **{name: _column([point.get(name) for point in params]) for name in names},
         }
     )
+
+
+def _column(values: list[Value | None]) -> pa.Array:
+    """As text where they are of different kinds."""
+    try:
+        return pa.array(values)
+    except pa.ArrowInvalid:
+        return pa.array([None if value is None else str(value) for value in values])
 
 
 def _best(goal: Goal, trial: NDArray[np.int64], value: NDArray[np.float64]) -> dict[int, float]:

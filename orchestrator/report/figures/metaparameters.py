@@ -16,6 +16,7 @@ from orchestrator.records import Value
 from orchestrator.report.figures.style import (
     GUIDE,
     guide,
+    legend_once,
     log2_axis,
     log10_axis,
     mark,
@@ -121,7 +122,7 @@ def _scattered(
     for line, row_of_cells in enumerate(cells, start=1):
         for column, cell in enumerate(row_of_cells, start=1):
             _scatter(figure, cell, (x, y, y_from_one), line, column)
-    styled(figure, "", "", height=200 + 260 * len(cells))
+    legend_once(styled(figure, "", "", height=200 + 260 * len(cells)))
     figure.update_layout(
         margin={"t": 60, "r": 40 if lines else 20}, legend={"y": 1.1 if len(cells) == 1 else 1.05}
     )
@@ -142,13 +143,12 @@ def _scatter(
 ) -> None:
     x, y, y_from_one = names
     rows = [row for row in cell.table.to_pylist() if row[x] is not None and row[y] is not None]
-    legend = line == column == 1
     for kind, (colour, symbol, name) in LOOKS.items():
         points = [row for row in rows if cell.kind(row) == kind]
         figure.add_scatter(
             x=[_short(row[x]) for row in points],
             y=[_short(1 - row[y] if y_from_one else row[y]) for row in points],
-            mode="markers", name=name, legendgroup=kind, showlegend=legend,
+            mode="markers", name=name, legendgroup=kind,
             marker={"color": colour, "symbol": symbol, "size": 7},
             hovertext=None if cell.limit < math.inf else [_describe(row) for row in points],
             hoverinfo="text+x+y", row=line, col=column,
@@ -157,7 +157,7 @@ def _scatter(
     figure.add_scatter(
         x=[] if best is None else [best[x]],
         y=[] if best is None else [1 - best[y] if y_from_one else best[y]],
-        mode="markers", name="the best", legendgroup="best", showlegend=legend,
+        mode="markers", name="the best", legendgroup="best",
         marker={"color": "#E69F00", "symbol": "star", "size": 15,
                 "line": {"color": "#000000", "width": 1}},
         hoverinfo="skip", row=line, col=column,
@@ -218,9 +218,9 @@ def options(points: Sequence[OptionPoint], name: str, metric: str) -> go.Figure:
                 x=[point.batch_size for point in there],
                 y=[getattr(point, what) for point in there],
                 name=f"{safe(name)} = {_label(option)}", mode="lines+markers",
-                legendgroup=number, showlegend=column == 1, **mark(number), row=1, col=column,
+                legendgroup=str(number), **mark(number), row=1, col=column,
             )  # fmt: skip
-    styled(figure, "Batch size", "")
+    legend_once(styled(figure, "Batch size", ""))
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
     figure.update_xaxes(**log2_axis(point.batch_size for point in points))
     figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
@@ -228,7 +228,7 @@ def options(points: Sequence[OptionPoint], name: str, metric: str) -> go.Figure:
 
 
 def _label(value: Value) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else safe(value)
+    return f"{value:.6g}" if isinstance(value, float) else safe(value)
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import relative, shared_size
+from orchestrator.analysis import relative
 from orchestrator.report.figures.style import described, guide, log2_axis, mark, safe, styled
 from orchestrator.results import FrontierRow
 
@@ -38,14 +38,11 @@ def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
     return figure
 
 
-def relative_steps(
-    curves: Mapping[str, Sequence[FrontierRow]], compare_at: int | None = None
-) -> go.Figure:
-    """Curves of different workloads or recipes, each divided by its steps at a batch size:
-    `compare_at`, or else the smallest that all of them reached their goal at, or its own."""
+def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> go.Figure:
+    """Curves of different workloads or recipes, each divided by its steps at batch size `at`, or
+    else at its own smallest."""
     figure = go.Figure()
-    at = compare_at or shared_size(curves.values())
-    shares, sizes, units = [], [], []
+    shares, sizes = [], []
     for number, (name, rows) in enumerate(curves.items()):
         found = relative(rows, at)
         if found is None:
@@ -62,11 +59,9 @@ def relative_steps(
         )  # fmt: skip
         shares += [share for _, share in points]
         sizes += [row.batch_size for row, _ in points]
-        units.append(unit)
-    if units:
-        low, high = min(sizes) / min(units), min(max(sizes) / min(units), 1 / min(shares))
-        ends = [min(units) * low, min(units) * high]
-        figure.add_traces(guide(ends, [1 / low, 1 / high], "perfect scaling"))
+    if at and shares:
+        low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
+        figure.add_traces(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
     styled(figure, "Batch size", "Steps to goal, relative")
     figure.update_xaxes(**log2_axis(sizes))
     figure.update_yaxes(**log2_axis(shares))

@@ -68,6 +68,17 @@ def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) 
     return figure
 
 
+def legend_once(figure: go.Figure) -> go.Figure:
+    """One entry for each group of traces: that of the first with any points, without which there
+    would be none."""
+    seen: set[str] = set()
+    for trace in figure.data:
+        trace.showlegend = len(trace.x) > 0 and trace.legendgroup not in seen
+        if trace.showlegend:
+            seen.add(trace.legendgroup)
+    return figure
+
+
 def log2_axis(values: Iterable[float]) -> dict[str, object]:
     """A logarithmic axis with ticks at powers of two, at most about ten of them."""
     values = [value for value in values if value > 0] or [1.0]
