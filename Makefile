@@ -1,7 +1,8 @@
 # `make sweep` runs the quickstart; `make test` the tests. Both set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest
+# Two files at a time: much of it is waiting for processes to come up.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: setup sweep test test-slow test-cluster lint bench
 
@@ -22,7 +23,7 @@ test-slow: setup
 	$(PYTEST) -m slow
 
 test-cluster: setup
-	$(PYTEST) -m cluster
+	$(BIN)/python -m pytest -m cluster
 
 lint: setup
 	$(BIN)/ruff check .

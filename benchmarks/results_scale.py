@@ -1,12 +1,13 @@
 """A part of the synthetic archive (archive.py): all frontiers, import and size, ours and pandas'.
 
 frontier   `orchestrate frontier`, a cold process on the store of a run, one goal for 454 studies,
-           then another; against the obvious way: read every CSV, concatenate, sort, group, take
+           then another, and the report's page; against the obvious way: read every CSV, concatenate, sort, group, take
            the first
 import     the published layout into a run, against pandas reading the same files
 size       the run's files, against `tar | bzip2` of the published layout
 
-Prints the scale beside: of `--factor 1` (71.6 million measurements) only the frontier is taken.
+Prints the scale beside: of `--factor 1` (71.6 million measurements) only frontier and report are
+taken.
 """
 
 from __future__ import annotations
@@ -99,11 +100,16 @@ def compare(folder: Path, factor: float) -> dict[str, Any]:
     run, source, back = folder / "run", folder / "archive", folder / "imported"
     measurements = write_archive(run, factor)
     seconds, peak, ours = frontiers(run, GOAL)
+    page = folder / "page.html"
+    page_seconds, page_peak, _ = by_command("report", run, "--goal", GOAL, "-o", page)
     found: dict[str, Any] = {
         "measurements": measurements,
         "frontier_seconds": seconds,
         "frontier_peak_gb": peak,
         "second_goal_seconds": frontiers(run, OTHER_GOAL)[0],
+        "report_seconds": page_seconds,
+        "report_peak_gb": page_peak,
+        "report_mb": page.stat().st_size / 1e6,
     }
     if factor == 1:
         return found
@@ -140,6 +146,10 @@ def main() -> int:
     print(f"factor {factor:g}: {found['measurements']:,} measurements, {os.cpu_count()} cores")
     ours, other = found["frontier_seconds"], found["second_goal_seconds"]
     print(f"frontier  {ours:8.2f} s, {found['frontier_peak_gb']:.2f} GB; another {other:8.2f} s")
+    print(
+        f"report    {found['report_seconds']:8.2f} s, {found['report_peak_gb']:.2f} GB; "
+        f"{found['report_mb']:.1f} MB"
+    )
     if "pandas_seconds" in found:
         pandas, reading = found["pandas_seconds"], found["pandas_reading_seconds"]
         print(f"  pandas  {pandas:8.2f} s, {pandas / ours:.0f} times as long")

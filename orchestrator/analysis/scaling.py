@@ -54,6 +54,8 @@ class Scaling:
     """The batch size that needs a fifth more examples than the fewest: the same idea, without a
     curve."""
     fit_residual_log2: float | None
+    largest: int | None
+    """Batch size that reached the goal: nothing is said to go further."""
     verdict: str
 
     def to_json(self) -> dict[str, Any]:
@@ -124,6 +126,7 @@ def scaling_of(
         critical_batch_size=critical,
         critical_by_examples=by_examples,
         fit_residual_log2=None if fit is None else fit.residual_log2,
+        largest=int(sizes[-1]) if len(sizes) else None,
         verdict=_verdict(sizes, steps, fit, tested, censored),
     )
 

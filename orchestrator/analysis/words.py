@@ -16,10 +16,16 @@ def sentence(scaling: Scaling) -> str:
         return f"{scaling.recipe}: {scaling.verdict}."
     said = (
         f"{scaling.recipe}: perfect scaling up to batch size "
-        f"{in_words(scaling.perfect_scaling_until)}, useful up to "
-        f"{in_words(scaling.max_useful_batch_size)}"
+        f"{_so_far(scaling.perfect_scaling_until, scaling)}, useful up to "
+        f"{_so_far(scaling.max_useful_batch_size, scaling)}"
     )
     return f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
+
+
+def _so_far(estimate: Estimate, scaling: Scaling) -> str:
+    """With a word on where the batch sizes end, if it ends there."""
+    ends = scaling.largest is not None and estimate.value >= scaling.largest
+    return in_words(estimate) + ", the largest to reach the goal" * ends
 
 
 def in_words(estimate: Estimate) -> str:
