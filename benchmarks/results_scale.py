@@ -1,8 +1,9 @@
 """A part of the synthetic archive (archive.py): all frontiers, import and size, ours and pandas'.
 
 frontier   `orchestrate frontier`, a cold process on the store of a run, one goal for 454 studies,
-           then another, and the report's page; against the obvious way: read every CSV, concatenate, sort, group, take
+           then another; against the obvious way: read every CSV, concatenate, sort, group, take
            the first
+report     its page
 import     the published layout into a run, against pandas reading the same files
 size       the run's files, against `tar | bzip2` of the published layout
 

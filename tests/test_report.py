@@ -19,6 +19,7 @@ from orchestrator.places import Place
 from orchestrator.records import BadInput, Choice, FinishedTrial, Goal, Outcome, Status
 from orchestrator.report import Panel, Settings, Source, panels_of, spans_of, write_report
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
+from orchestrator.report.tables import table_of_ratios
 from orchestrator.report.trials import Grid, Options, Tried, grid_of, outcomes
 from orchestrator.results import (
     BestRow,
@@ -177,6 +178,14 @@ def test_trials_that_ran_at_once_are_on_different_lines() -> None:
         "a": 0,
         "b": 1,
     }
+
+
+def test_recipes_are_told_as_multiples_of_the_best() -> None:
+    rows = [replace(ROW, recipe=r, batch_size=b, steps=n) for r, b, n in [
+        ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30)]]  # fmt: skip
+    cells = re.findall(r"<td>(.*?)</td>", table_of_ratios([*rows, replace(UNREACHED, recipe="a")]))
+    assert cells == ["1.00", "1.50", "", "1.50", "1.00", "1.00"]
+    assert table_of_ratios(ROWS) == ""
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Curve
 from orchestrator.report.sections import Show, section
-from orchestrator.report.tables import short, table_of_frontier
+from orchestrator.report.tables import short, table_of_frontier, table_of_ratios
 from orchestrator.report.trials import Grid, Options, Tried
 from orchestrator.results import BestRow
 
@@ -19,7 +19,7 @@ from orchestrator.results import BestRow
 def panel_section(number: int, panel: Panel, show: Show) -> str:
     """In the order in which questions come up; nothing is said of what there is nothing about."""
     parts = {
-        "Steps and cost": (_steps, _costs),
+        "Steps and cost": (_steps, _ratios, _costs),
         "Metaparameters": (_best_values, _options, _all_tried, _grids),
         "How the winners train": (_training_curves, _schedules, _distances),
         "Quality": (_quality, _gaps, _largeness),
@@ -40,6 +40,10 @@ def _steps(panel: Panel, show: Show) -> str:
         "Both axes are logarithmic. Along the dashed line, twice the batch halves the steps; it "
         "passes through the point that needed the fewest examples.",
     )
+
+
+def _ratios(panel: Panel, show: Show) -> str:
+    return table_of_ratios(panel.rows)
 
 
 def _costs(panel: Panel, show: Show) -> str:

@@ -84,6 +84,27 @@ def in_time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
+def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
+    """Recipes against each other; nothing where there is one."""
+    steps = {
+        (row.recipe, row.batch_size): row.steps for row in rows if row.steps and not row.censored
+    }
+    sizes = sorted({size for _, size in steps})
+    fewest = {size: min(n for (_, at), n in steps.items() if at == size) for size in sizes}
+    recipes = list(dict.fromkeys(row.recipe for row in rows))
+    if len(recipes) < 2 or not sizes:
+        return ""
+    cells = [
+        [
+            recipe,
+            *(f"{steps[recipe, b] / fewest[b]:.2f}" if (recipe, b) in steps else "" for b in sizes),
+        ]
+        for recipe in recipes
+    ]
+    caption = "Steps of each recipe over the fewest of any, by batch size."
+    return table(caption, [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells)
+
+
 def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.params or {}))
     heads = [
