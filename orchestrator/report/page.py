@@ -75,7 +75,7 @@ function draw(id, figure) {
   figure.layout.font.color = ink();
   const small = document.getElementById(id).closest(".small") !== null;
   Plotly.newPlot(id, figure.data, figure.layout, {displaylogo: false, responsive: true,
-    displayModeBar: small ? false : "hover",
+    displayModeBar: small || innerWidth < 600 ? false : "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"],
     modeBarButtonsToAdd: [SAVE_AS_SVG], toImageButtonOptions: {scale: 2}});
   drawn.push(id);
