@@ -1,8 +1,8 @@
 # `make sweep` runs the quickstart; `make test` the tests. Both set up .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two files at a time: much of it is waiting for processes to come up.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Two at a time: much of it is waiting for processes to come up.
+PYTEST := $(BIN)/python -m pytest -n 2
 
 .PHONY: setup sweep test test-slow test-cluster lint bench
 
@@ -17,10 +17,10 @@ sweep: setup
 	$(BIN)/orchestrate sweep
 
 test: setup
-	$(PYTEST)
+	$(PYTEST) --dist loadfile
 
 test-slow: setup
-	$(PYTEST) -m slow
+	$(PYTEST) --dist worksteal -m slow
 
 test-cluster: setup
 	$(BIN)/python -m pytest -m cluster

@@ -18,7 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.analysis import curves_of, scalings, sentence, sparkline
+from orchestrator.analysis import curves_of, in_time, scalings, sentence, sparkline
+from orchestrator.plan import Forecast, StudyForecast
 from orchestrator.progress import Progress, StudyProgress
 from orchestrator.results import BestRow, FrontierRow
 
@@ -177,6 +178,62 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
         where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
         table.add_row(sparkline(steps), Text(f"{where}{sentence(scaling)}"))
     return table
+
+
+def forecast_table(forecast: Forecast) -> Table:
+    """What each study of a sweep comes to, before it starts."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("Workload", "Recipe"):
+        table.add_column(name, overflow="fold")
+    for name in ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Whole"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in forecast.studies:
+        low, _, high = one.steps
+        whole = one.rank_seconds
+        table.add_row(
+            Text(one.workload),
+            Text(one.recipe),
+            f"{one.batch_size:,}",
+            str(one.ranks),
+            str(one.trials),
+            f"{low:,}",
+            f"{high:,}",
+            "" if one.speed is None else in_time(one.speed.step_seconds),
+            "" if whole is None else f"{in_time(whole[0])} to {in_time(whole[2])}",
+            "does not fit" if one.fits is False else _cut(one),
+        )
+    return table
+
+
+def _cut(one: StudyForecast) -> str:
+    micro = one.speed and one.speed.micro_batch
+    return f"fits {micro:,} examples at once" if micro else ""
+
+
+def forecast_in_words(forecast: Forecast) -> str:
+    """All studies together."""
+    ranks = max(one.ranks for one in forecast.studies)
+    shapes = f"of up to {ranks} ranks" if ranks > 1 else "of one rank"
+    said = [f"{len(forecast.studies)} studies, {forecast.trials:,} trials {shapes}."]
+    if forecast.device_hours is None:
+        said.append("How long it takes is told by --calibrate, which times some steps of each.")
+        return " ".join(said)
+    said.append(f"Device-time: {_range(*(3600 * h if h else h for h in forecast.device_hours))}.")
+    if forecast.seconds is not None:
+        said.append(f"From start to end on {forecast.slots}: {_range(*forecast.seconds)}.")
+    if forecast.money is not None:
+        low, middle, high = forecast.money
+        about = "" if middle is None else f", about {middle:,.3g}"
+        said.append(f"Money: {low:,.3g} to {high:,.3g}{about}.")
+    if forecast.device_hours[1] is None:
+        said.append("--pilot 3 narrows that down.")
+    return " ".join(said)
+
+
+def _range(low: float | None, middle: float | None, high: float | None) -> str:
+    about = "" if middle is None else f", about {in_time(middle)}"
+    return f"{in_time(low or 0)} to {in_time(high or 0)}{about}"
 
 
 def best_table(rows: Sequence[BestRow]) -> Table:

@@ -10,7 +10,8 @@ ROOT = Path(__file__).parent.parent / "orchestrator"
 FLOORS = {
     "cli": 6,
     "lr_schedules": 1,
-    "terminal": 5,
+    "terminal": 5.5,
+    "plan": 5,
     "cluster": 4,
     "report": 4,
     "studies": 4,

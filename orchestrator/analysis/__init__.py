@@ -5,7 +5,7 @@ from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs, devi
 from orchestrator.analysis.metaparameters import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Estimate, Scaling, curves_of, scaling_of, scalings
-from orchestrator.analysis.words import in_words, sentence, sparkline
+from orchestrator.analysis.words import in_time, in_words, sentence, sparkline
 
 __all__ = [
     "Advice",
@@ -26,6 +26,7 @@ __all__ = [
     "devices_of",
     "gaps",
     "groups_of",
+    "in_time",
     "in_words",
     "largeness",
     "relative",

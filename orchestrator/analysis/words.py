@@ -48,6 +48,14 @@ def _rounded(value: float) -> str:
     return f"{value if exact else round(value, min(digits, 0)):,.0f}"
 
 
+def in_time(seconds: float) -> str:
+    """A duration as people say it."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
+
+
 def sparkline(values: Sequence[float | None]) -> str:
     """A bar for each, by its logarithm; a gap where there is none."""
     logs = [None if value is None or value <= 0 else math.log(value) for value in values]

@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import archives, reading, registries, report, runs, trial
+from orchestrator.cli import archives, planning, reading, registries, report, runs, trial
 from orchestrator.cli.options import BAD_INPUT
 from orchestrator.records import BadInput
 
@@ -30,6 +30,7 @@ app = typer.Typer(
 for command in (
     runs.sweep,
     runs.resume,
+    planning.plan,
     reading.status,
     reading.frontier,
     reading.best,

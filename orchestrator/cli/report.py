@@ -175,7 +175,8 @@ def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
 
 
 def _how_it_ran(run: Run) -> dict[str, str]:
-    from orchestrator.report import how_trials_ended, in_time
+    from orchestrator.analysis import in_time
+    from orchestrator.report import how_trials_ended
 
     trials, seconds = how_trials_ended(run)
     told = {"trials": ", ".join(f"{count:,} {status}" for status, count in trials.items())}

@@ -7,7 +7,7 @@ import os
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from orchestrator.cluster.connect import Cluster, connect
+from orchestrator.cluster.connect import Cluster, connect, places_for
 from orchestrator.cluster.run import run_trials
 
-__all__ = ["Cluster", "connect", "run_trials"]
+__all__ = ["Cluster", "connect", "places_for", "run_trials"]

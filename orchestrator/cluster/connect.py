@@ -206,6 +206,11 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
     return fitted
 
 
+def places_for(resources: Resources, cluster: Cluster) -> int:
+    """How many ranks a sweep that asks for these has at once; refuses what the cluster lacks."""
+    return places(fit_resources(resources, cluster), cluster)
+
+
 def places(resources: Resources, cluster: Cluster) -> int:
     """How many ranks can train at once, of whatever trials."""
     if resources.gpus_per_device:

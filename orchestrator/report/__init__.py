@@ -2,7 +2,6 @@
 
 from orchestrator.report.content import Panel, Settings, Source, panels_of
 from orchestrator.report.page import write_report
-from orchestrator.report.tables import in_time
 from orchestrator.report.trials import how_trials_ended, spans_of
 
 __all__ = [
@@ -10,7 +9,6 @@ __all__ = [
     "Settings",
     "Source",
     "how_trials_ended",
-    "in_time",
     "panels_of",
     "spans_of",
     "write_report",

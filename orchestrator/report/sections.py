@@ -9,12 +9,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost, Group, groups_of, relative, sentence, shared_size
+from orchestrator.analysis import Cost, Group, groups_of, in_time, relative, sentence, shared_size
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span
-from orchestrator.report.tables import devices, in_time, table_of_advice, table_of_scalings
+from orchestrator.report.tables import devices, table_of_advice, table_of_scalings
 from orchestrator.report.trials import SIDE_BY_SIDE
 from orchestrator.results import FrontierRow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis import Cost, Scaling, in_words
+from orchestrator.analysis import Cost, Scaling, in_time, in_words
 from orchestrator.records import Value
 from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow
@@ -74,14 +74,6 @@ def in_short(cost: Cost) -> str:
 
 def devices(count: int) -> str:
     return f"{count:,} device{'s' * (count != 1)}"
-
-
-def in_time(seconds: float) -> str:
-    """A duration as people say it."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:

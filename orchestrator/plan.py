@@ -1,0 +1,245 @@
+"""A sweep before it starts: how many trials, how long, what it costs, what would not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
+from orchestrator.results import Run, frontier_of
+from orchestrator.search import assemble, searched
+
+CALIBRATION_STEPS = 40
+"""That a study's steps are timed in, the first quarter of which warms things up."""
+
+TRIAL_SECONDS = (0.01, 0.1)
+"""What a trial takes beside its training and evaluation, from quick to slow."""
+
+STARTING_SECONDS = (5.0, 60.0)
+"""Until a sweep's first trial begins, and after its last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """What was measured of a study."""
+
+    step_seconds: float
+    evaluation_seconds: float
+    micro_batch: int | None = None
+    """Examples of a step that fitted at once on a rank, where not all did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyForecast:
+    """What one study comes to."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    ranks: int
+    """Of each trial."""
+    trials: int
+    budget_steps: int
+    steps: tuple[int, int | None, int]
+    """Of all its trials together: if the first one reaches its goals at once; as pilot trials have
+    it, if there were any; if all train to their budget."""
+    fits: bool | None = None
+    """None where it wasn't tried."""
+    speed: Speed | None = None
+    rank_seconds: tuple[float, float | None, float] | None = None
+    """For these steps, times the ranks; None where speeds aren't known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a sweep comes to."""
+
+    studies: tuple[StudyForecast, ...]
+    trials: int
+    slots: int | None
+    """Ranks that train at once; None where that isn't known."""
+    device_hours: tuple[float, float | None, float] | None
+    seconds: tuple[float, float | None, float] | None
+    """From start to end."""
+    money: tuple[float, float | None, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def forecast(
+    studies: Iterable[Study],
+    ranks: Callable[[int], int],
+    *,
+    speeds: Mapping[StudyKey, Speed | None] | None = None,
+    pilots: Mapping[StudyKey, int | None] | None = None,
+    slots: int | None = None,
+    price_per_device_hour: float | None = None,
+) -> Forecast:
+    """`ranks` of a batch size; `speeds` of those studies that were tried, None for those that did
+    not fit; `pilots`, the steps to goal that a few trials of each came to, None for those that
+    didn't get there."""
+    found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
+    whole = _sums([one.rank_seconds for one in found])
+    lasting = None
+    if whole is not None and slots is not None:
+        longest = max(one.rank_seconds[2] / one.trials for one in found if one.rank_seconds)
+        low, middle, high = whole
+        quick, slow = STARTING_SECONDS
+        lasting = (
+            low / slots + quick,
+            None if middle is None else middle / slots + (quick + slow) / 2,
+            # At the end a trial may go on alone.
+            high / slots + longest + slow,
+        )
+    hours = None if whole is None else _scaled(whole, 1 / 3600)
+    price = price_per_device_hour
+    return Forecast(
+        studies=tuple(found),
+        trials=sum(one.trials for one in found),
+        slots=slots,
+        device_hours=hours,
+        seconds=lasting,
+        money=None if hours is None or price is None else _scaled(hours, price),
+    )
+
+
+def _of_study(
+    study: Study,
+    ranks: Callable[[int], int],
+    speeds: Mapping[StudyKey, Speed | None],
+    pilots: Mapping[StudyKey, int | None] | None,
+) -> StudyForecast:
+    trials = study.trials + study.repeats
+    budget, first = study.budget_steps, study.following(0)
+    each = (
+        first if study.stop_dominated else budget,
+        None if pilots is None else _as_pilots(study, pilots.get(study.key)),
+        budget,
+    )
+    count, speed = ranks(study.batch_size), speeds.get(study.key)
+    seconds: tuple[float, float | None, float] | None = None
+    if speed is not None:
+        known = speed
+        quick, slow = TRIAL_SECONDS
+
+        def lasting(steps: int, beside: float) -> float:
+            training = steps * known.step_seconds
+            return (
+                trials
+                * count
+                * (training + evaluations(study, steps) * known.evaluation_seconds + beside)
+            )
+
+        seconds = (
+            lasting(each[0], quick),
+            None if each[1] is None else lasting(each[1], (quick + slow) / 2),
+            lasting(each[2], slow),
+        )
+    return StudyForecast(
+        workload=study.workload,
+        recipe=study.recipe,
+        batch_size=study.batch_size,
+        ranks=count,
+        trials=trials,
+        budget_steps=budget,
+        steps=(trials * each[0], None if each[1] is None else trials * each[1], trials * each[2]),
+        fits=speed is not None if study.key in speeds else None,
+        speed=speed,
+        rank_seconds=seconds,
+    )
+
+
+def _as_pilots(study: Study, reached: int | None) -> int:
+    """Steps of a trial, as the best of a few had it: others are ended there."""
+    if reached is None or not study.stop_dominated:
+        return study.budget_steps
+    return min(max(reached, study.following(0)), study.budget_steps)
+
+
+def evaluations(study: Study, steps: int) -> int:
+    """How many a trial of so many steps has."""
+    count, step = 1, 0
+    while step < steps and study.following(step) > step:
+        step = study.following(step)
+        count += 1
+    return count
+
+
+def _sums(
+    amounts: Sequence[tuple[float, float | None, float] | None],
+) -> tuple[float, float | None, float] | None:
+    known = [amount for amount in amounts if amount is not None]
+    if not known or len(known) < len(amounts):
+        return None
+    middles = [middle for _, middle, _ in known if middle is not None]
+    return (
+        sum(low for low, _, _ in known),
+        sum(middles) if len(middles) == len(known) else None,
+        sum(high for _, _, high in known),
+    )
+
+
+def _scaled(
+    amounts: tuple[float, float | None, float], factor: float
+) -> tuple[float, float | None, float]:
+    low, middle, high = amounts
+    return low * factor, None if middle is None else middle * factor, high * factor
+
+
+def calibration_of(studies: Iterable[Study]) -> list[Study]:
+    """Studies that time a few dozen steps of each, in the middle of its space."""
+    return [
+        replace(
+            study,
+            budget_steps=CALIBRATION_STEPS,
+            grid=EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // 4),
+            trials=1,
+            search=SearchPlan(
+                algorithm="points",
+                points=(assemble(study.space, [0.5] * len(searched(study.space))),),
+            ),
+            repeats=0,
+            inherit=None,
+            stop_at_goal=False,
+            stop_dominated=False,
+        )
+        for study in studies
+    ]
+
+
+def speeds_of(run: Run) -> dict[StudyKey, Speed | None]:
+    """What calibration came to; None for studies whose trial failed."""
+    return {study.key: _speed(run, study) for study in run.studies()}
+
+
+def _speed(run: Run, study: Study) -> Speed | None:
+    (row,) = run.trials(study.key).to_pylist()
+    curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
+    # A rate that is too high may end it early.
+    paces = [
+        (after["seconds"] - before["seconds"]) / (after["step"] - before["step"])
+        for before, after in pairwise(curve)
+        if after["step"] > before["step"]
+    ]
+    if row["status"] == "failed" or not paces:
+        return None
+    return Speed(
+        step_seconds=median(paces[1:] or paces),
+        evaluation_seconds=row["evaluation_seconds"] / len(curve),
+        micro_batch=row["micro_batch"],
+    )
+
+
+def pilots_of(run: Run) -> dict[StudyKey, int | None]:
+    """The fewest steps in which a trial passed all goals; None where none did."""
+    steps: dict[StudyKey, list[int | None]] = {}
+    for row in frontier_of(run):
+        steps.setdefault(row.key, []).append(row.steps)
+    return {
+        key: None if None in some else max(step for step in some if step is not None)
+        for key, some in steps.items()
+    }

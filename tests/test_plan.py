@@ -1,0 +1,146 @@
+"""What a sweep would come to, by hand and by trying."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import make_trial, orchestrate, train_all
+
+from orchestrator.plan import (
+    CALIBRATION_STEPS,
+    STARTING_SECONDS,
+    TRIAL_SECONDS,
+    Speed,
+    calibration_of,
+    evaluations,
+    forecast,
+    pilots_of,
+    speeds_of,
+)
+from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Study
+from orchestrator.results import Run
+from orchestrator.studies import Plan, plan
+from orchestrator.sweep import load_sweep
+
+SMALL = replace(
+    make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,
+    grid=EvaluationGrid(spacing=0, min_gap=20),
+)  # fmt: skip
+LARGE = replace(SMALL, batch_size=256, trials=5, repeats=1)
+SPEED = Speed(step_seconds=0.1, evaluation_seconds=1.0)
+
+
+def ranks(batch_size: int) -> int:
+    return 1 if batch_size < 100 else 4
+
+
+@pytest.mark.parametrize("spacing", [0, 0.05, 0.5])
+@pytest.mark.parametrize("steps", [0, 1, 7, 60, 100])
+def test_evaluations_are_those_of_the_grid(spacing: float, steps: int) -> None:
+    study = replace(SMALL, grid=EvaluationGrid(spacing=spacing, min_gap=3))
+    grid = [0]
+    while grid[-1] < 100:
+        grid.append(min(study.grid.after(grid[-1]), 100))
+    needed = 1 + sum(1 for before in grid[:-1] if before < steps)
+    assert evaluations(study, steps) == needed
+
+
+def test_a_forecast_by_hand() -> None:
+    found = forecast(
+        [SMALL, LARGE],
+        ranks,
+        speeds={SMALL.key: SPEED, LARGE.key: SPEED},
+        pilots={SMALL.key: 40, LARGE.key: None},
+        slots=8,
+        price_per_device_hour=3.6,
+    )
+    small, large = found.studies
+    assert (small.steps, large.steps) == ((200, 400, 1000), (120, 600, 600))
+    assert (small.ranks, large.ranks, large.trials) == (1, 4, 6)
+    quick, slow = TRIAL_SECONDS
+    # 20 steps and 2 evaluations; 100 and 6.
+    low = 10 * (2 + 2 + quick) + 6 * 4 * (2 + 2 + quick)
+    high = 10 * (10 + 6 + slow) + 6 * 4 * (10 + 6 + slow)
+    assert found.device_hours is not None
+    assert found.device_hours[0] == pytest.approx(low / 3600)
+    assert found.device_hours[2] == pytest.approx(high / 3600)
+    assert found.money is not None
+    assert found.money[2] == pytest.approx(high / 1000)
+    assert found.seconds is not None
+    assert found.seconds[0] == pytest.approx(low / 8 + STARTING_SECONDS[0])
+    assert found.seconds[2] == pytest.approx(high / 8 + 4 * (16 + slow) + STARTING_SECONDS[1])
+
+
+def test_where_nothing_is_ended_early_there_is_one_number_of_steps() -> None:
+    (only,) = forecast([replace(SMALL, stop_dominated=False)], ranks).studies
+    assert only.steps == (1000, None, 1000)
+
+
+def test_what_was_not_measured_is_not_foretold() -> None:
+    unknown = forecast([SMALL, LARGE], ranks)
+    assert (unknown.device_hours, unknown.seconds, unknown.money) == (None, None, None)
+    half = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED, LARGE.key: None}, slots=1)
+    assert half.device_hours is None
+    assert [one.fits for one in half.studies] == [True, False]
+    assert half.studies[0].rank_seconds is not None
+
+
+def test_speeds_are_those_after_the_first_steps(tmp_path: Path) -> None:
+    (study,) = calibration_of([SMALL])
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    times = [0.0, 5.0, 6.0, 7.0, 8.5]
+    measured = [
+        Measurement(step=10 * n, seconds=t, metrics={"val/error": 0.5}) for n, t in enumerate(times)
+    ]
+    outcome = Outcome(
+        status="exhausted", steps=CALIBRATION_STEPS, seconds=8.5, evaluation_seconds=2.5,
+        micro_batch=32,
+    )  # fmt: skip
+    trial = replace(make_trial(), study=study)
+    run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measured)))
+    found = speeds_of(run)[study.key]
+    assert found == Speed(step_seconds=0.1, evaluation_seconds=0.5, micro_batch=32)
+
+
+def measured(folder: Path, planned: Plan, studies: list[Study]) -> Run:
+    run = Run(folder)
+    run.create(planned.sweep.resolved(), studies, {})
+    train_all(run, replace(planned, studies=tuple(studies)))
+    return run
+
+
+def test_calibration_and_pilots_are_short_sweeps(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    planned = plan(load_sweep(sweep_file(search={"trials": 6}, repeats=2)))
+    timed = measured(tmp_path / "timed", planned, calibration_of(planned.studies))
+    speeds = speeds_of(timed)
+    assert speeds.keys() == {study.key for study in planned.studies}
+    assert all(speed is not None and speed.step_seconds > 0 for speed in speeds.values())
+    assert all(len(timed.trials(key)) == 1 for key in speeds)
+    few = [replace(study, trials=2, repeats=0) for study in planned.studies]
+    pilots = pilots_of(measured(tmp_path / "pilot", planned, few))
+    assert all(steps is None or 0 < steps <= 60 for steps in pilots.values())
+
+
+@pytest.mark.slow
+def test_the_command_foretells_what_a_sweep_takes(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    file = sweep_file()
+    rough = orchestrate("plan", file)
+    assert rough.returncode == 0, rough.stderr
+    assert "--calibrate" in rough.stdout
+    foretold = orchestrate("plan", file, "--calibrate", "--pilot", 1, "--price", 2, "--json")
+    assert foretold.returncode == 0, foretold.stderr
+    found = json.loads(foretold.stdout)
+    began = time.monotonic()
+    assert orchestrate("sweep", file, "--out", tmp_path / "run").returncode == 0
+    low, middle, high = found["seconds"]
+    assert low < time.monotonic() - began < high
+    assert low < middle < high
+    assert found["money"][0] < found["money"][2]
