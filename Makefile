@@ -17,7 +17,7 @@ sweep: setup
 	$(BIN)/orchestrate sweep
 
 test: setup
-	$(PYTEST) --dist loadfile
+	$(PYTEST) --dist loadfile --no-loadscope-reorder
 
 test-slow: setup
 	$(PYTEST) --dist worksteal -m slow

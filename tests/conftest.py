@@ -40,6 +40,14 @@ TINY = {
 }
 
 
+LONGEST = ("test_faults", "test_sweep_end_to_end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: where several run at a time, nobody waits for them at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()

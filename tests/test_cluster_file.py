@@ -1,5 +1,6 @@
-"""cluster.yaml against Ray's own schema, and what in it costs money or could let strangers in."""
+"""Cluster files against Ray's own schema, and what in them costs money or lets strangers in."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,30 @@ import orchestrator.cluster  # noqa: F401  (before ray, which reads RAY_AUTH_MOD
 # isort: split
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from orchestrator.sweep import SWEEPS, load_sweep
+
 ROOT = Path(__file__).parent.parent
 
 
+RENTED = ("cluster.yaml", "cluster.gcp.yaml")
+rented = pytest.mark.parametrize("file", RENTED, indirect=True, scope="module")
+"""Of machines that one has, Ray sees what there is."""
+
+
+@pytest.fixture(scope="module", params=[*RENTED, "cluster.local.yaml"])
+def file(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def written() -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / "cluster.yaml").read_text())
+def written(file: str) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / file).read_text())
     return document
 
 
 @pytest.fixture(scope="module")
 def prepared(written: dict[str, Any]) -> dict[str, Any]:
-    """With Ray's defaults for AWS filled in, as `ray up` does before it talks to AWS."""
+    """With Ray's defaults filled in, as `ray up` does before it talks to a cloud."""
     config: dict[str, Any] = prepare_config(written)
     return config
 
@@ -41,6 +54,7 @@ def test_no_default_command_of_rays_slips_in(
     assert commands <= written.keys()
 
 
+@rented
 def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
     types = dict(prepared["available_node_types"])
     head = types.pop(prepared["head_node_type"])
@@ -56,6 +70,23 @@ def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
     )
     assert 0 < prepared["idle_timeout_minutes"] <= 30
     assert prepared["provider"]["cache_stopped_nodes"] is False
+
+
+@rented
+@pytest.mark.parametrize("sweep", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: Path) -> None:
+    asked = load_sweep(sweep).resources
+    gpus = 1 if asked.gpus_per_device is None else asked.gpus_per_device
+    assert any(
+        asked.cpus_per_rank <= kind["resources"]["CPU"] and gpus <= kind["resources"]["GPU"]
+        for kind in prepared["available_node_types"].values()
+    )
+
+
+def test_its_own_name_is_in_its_commands(file: str) -> None:
+    """They were copied from one to the other."""
+    named = re.findall(r"\b(cluster[\w.]*\.yaml)", (ROOT / file).read_text())
+    assert set(named) == {file}
 
 
 @pytest.mark.parametrize("role", ["head", "worker"])
