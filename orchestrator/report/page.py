@@ -63,7 +63,11 @@ td.wrap { white-space: normal; min-width: 14rem; color: var(--note); }
 .cards b { font-size: 1.7rem; line-height: 1.3; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; overflow-wrap: anywhere; }
 pre { overflow-x: auto; }
-@media print { body { max-width: none; } nav, .modebar { display: none; } }
+@media print {
+  body { max-width: none; padding: 0; } main { zoom: .75; } nav, .modebar { display: none; }
+  h2, h3, h4, caption { break-after: avoid; } tr { break-inside: avoid; }
+  .scroll { overflow: visible; } th, td { white-space: normal; padding: .25rem .4rem; }
+}
 """
 
 _DRAW = """
