@@ -4,6 +4,8 @@ import json
 import os
 import re
 import subprocess
+import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,10 @@ from conftest import TINY, command, first_trials, orchestrate, wait_for
 from quadratic import steps_to_goal
 
 from orchestrator.cluster import Cluster, connect, run_trials
+
+# isort: split
+import ray
+
 from orchestrator.progress import Progress
 from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, Run, frontier_of
@@ -119,6 +125,38 @@ def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
     }
     with pytest.raises(SweepFailed, match="rank 1 has had enough"):
         sweep_into(tmp_path / "run", cluster, document)
+
+
+@pytest.mark.slow
+def test_what_a_sweep_tells_prometheus(cluster: Cluster, tmp_path: Path) -> None:
+    document = {**TINY, "recipes": [{"name": "told", "optimizer": "sgd"}]}
+    rows = sweep_into(tmp_path, cluster, document)
+    (node,) = ray.nodes()
+    place = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    deadline = time.monotonic() + 120
+    while True:
+        with urllib.request.urlopen(place, timeout=10) as answer:
+            told = _metrics(answer.read().decode())
+        ended = told[ENDED]
+        if ended == 6 or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    assert ended == 6
+    assert told["ray_orchestrate_best_steps", "told"] == sum(row.steps or 0 for row in rows)
+    assert told["ray_orchestrate_examples_total", "told"] > 0
+    assert told["ray_orchestrate_slots", ""] == cluster.cpus
+
+
+ENDED = ("ray_orchestrate_trials", "told")
+
+
+def _metrics(text: str) -> Counter[tuple[str, str]]:
+    """(name, recipe) -> the sum over all other tags."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, tags, value in re.findall(r"^(ray_orchestrate_\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
+        recipe = re.search(r'recipe="(.*?)"', tags)
+        found[name, recipe[1] if recipe else ""] += float(value)
+    return found
 
 
 def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_path: Path) -> None:

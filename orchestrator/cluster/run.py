@@ -22,6 +22,7 @@ from orchestrator.cluster.board import last_words, numbered, open_board
 from orchestrator.cluster.connect import Cluster, fit_resources, places
 from orchestrator.cluster.folder import UserFolder
 from orchestrator.cluster.gang import FINISHED, RANK_LOST, Gang, GangSettings
+from orchestrator.cluster.metrics import Metrics
 from orchestrator.progress import Progress
 from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
 from orchestrator.results import Run
@@ -76,7 +77,8 @@ def run_trials(
     ranks = places(resources, cluster)
     largest = max(resources.ranks(study.batch_size) for study in studies)
     progress.slots = max(1, ranks // largest)
-    recorder = _Recorder(run, settings, director, progress, sweep.faults.max_failures)
+    metrics = Metrics(sweep.name, ranks)
+    recorder = _Recorder(run, settings, director, progress, metrics, sweep.faults.max_failures)
     # Tune reads the trainable anew for every trial: it holds no more than it must.
     bundles = [settings.bundles({"study": number}) for number in range(len(studies))]
     trainable = tune.with_resources(
@@ -188,14 +190,15 @@ class _Usage:
     last_start: float = 0.0
     """When a trial was last handed out: from then on slots may have nothing left to do."""
 
-    def add(self, finished: FinishedTrial) -> None:
-        steps = finished.outcome.steps - finished.outcome.resumed_steps
-        study = finished.trial.study
-        self.examples[str(study.key)] += steps * study.batch_size
+    def add(self, finished: FinishedTrial) -> tuple[int, float]:
+        """Returns the examples and the seconds of ranks that it took."""
+        outcome, study = finished.outcome, finished.trial.study
+        examples = (outcome.steps - outcome.resumed_steps) * study.batch_size
+        self.examples[str(study.key)] += examples
+        seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
         if finished.started is not None:
-            outcome = finished.outcome
-            seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
             self.spans.append((finished.started, seconds * finished.ranks))
+        return examples, seconds * finished.ranks
 
     def summary(self, ranks: int) -> dict[str, Any]:
         began = min((start for start, _ in self.spans), default=self.last_start)
@@ -222,9 +225,10 @@ class _Recorder(_OfThisProcess, tune.Callback):
         settings: GangSettings,
         director: Director,
         progress: Progress,
+        metrics: Metrics,
         max_failures: int,
     ) -> None:
-        self._run, self._settings = run, settings
+        self._run, self._settings, self._metrics = run, settings, metrics
         self._director, self._progress = director, progress
         self._max_failures = max_failures
         self.usage = _Usage()
@@ -317,7 +321,8 @@ class _Recorder(_OfThisProcess, tune.Callback):
             time.sleep(0.1)
 
     def _keep(self, finished: FinishedTrial) -> None:
-        self.usage.add(finished)
+        examples, busy = self.usage.add(finished)
+        self._metrics.add(finished, examples=examples, busy_seconds=busy)
         self._progress.stop(finished.trial)
         self._unwritten.append(finished)
         self._flush()
@@ -340,7 +345,9 @@ class _Recorder(_OfThisProcess, tune.Callback):
         bounds = self._director.record(finished)
         if bounds is not None:
             self._settings.board.post.remote(self._settings.number(study), bounds)
-        self._progress.follow(study.key, self._director.searches[study.key])
+        search = self._director.searches[study.key]
+        self._progress.follow(study.key, search)
+        self._metrics.best(study.key, search.frontier_step())
 
 
 def _error_of(trial: Any) -> tuple[bool, str]:

@@ -1,0 +1,63 @@
+"""What Ray's dashboard and Prometheus are told of a sweep, by the process that runs it."""
+
+from __future__ import annotations
+
+from ray.util.metrics import Counter, Gauge
+
+from orchestrator.records import FinishedTrial, StudyKey
+
+STUDY = ("sweep", "workload", "recipe", "batch_size")
+
+
+class Metrics:
+    """Exported by every Ray node under these names with `ray_` before them and, of what only grows,
+    `_total` behind. Examples per second and the busy share are rates of them (docs/search.md)."""
+
+    def __init__(self, sweep: str, slots: int) -> None:
+        self._sweep = {"sweep": sweep}
+        self._trials = Gauge(
+            "orchestrate_trials", "Trials that were trained, by how that ended.", (*STUDY, "status")
+        )
+        self._examples = Counter("orchestrate_examples", "Examples trained on.", STUDY)
+        self._busy = Counter(
+            "orchestrate_busy_seconds", "Of ranks that train or evaluate.", ("sweep",)
+        )
+        self._slots = Gauge("orchestrate_slots", "Ranks that can train at once.", ("sweep",))
+        self._best = Gauge("orchestrate_best_steps", "Fewest steps to all goals so far.", STUDY)
+        self._ranks = slots
+        self._status: dict[tuple[StudyKey, int, int], str] = {}
+        self._counts: dict[tuple[StudyKey, str], int] = {}
+
+    def add(self, finished: FinishedTrial, *, examples: int, busy_seconds: float) -> None:
+        """A trial that ended, or was set aside and may go on; with what it trained just now."""
+        trial = finished.trial
+        key, status = trial.study.key, finished.outcome.status
+        name = (key, trial.index, trial.repeat)
+        if (before := self._status.get(name)) is not None:
+            self._count(key, before, -1)
+        self._status[name] = status
+        self._count(key, status, 1)
+        # Each time: what is set before Ray has begun to export is lost.
+        self._slots.set(self._ranks, self._sweep)
+        # Ray takes nothing that isn't above 0.
+        if examples > 0:
+            self._examples.inc(examples, self._tags(key))
+        if busy_seconds > 0:
+            self._busy.inc(busy_seconds, self._sweep)
+
+    def _count(self, key: StudyKey, status: str, change: int) -> None:
+        count = self._counts.get((key, status), 0) + change
+        self._counts[key, status] = count
+        self._trials.set(count, {**self._tags(key), "status": status})
+
+    def best(self, key: StudyKey, steps: int | None) -> None:
+        if steps is not None:
+            self._best.set(steps, self._tags(key))
+
+    def _tags(self, key: StudyKey) -> dict[str, str]:
+        return {
+            **self._sweep,
+            "workload": key.workload,
+            "recipe": key.recipe,
+            "batch_size": str(key.batch_size),
+        }
