@@ -76,7 +76,7 @@ const SAVE_AS_SVG = {name: "Download plot as SVG", icon: Plotly.Icons.disk,
 const ink = () => getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
 const drawn = [];
 function draw(id, figure) {
-  figure.layout.font.color = ink();
+  figure.layout.font = {...figure.layout.font, color: ink()};
   const small = document.getElementById(id).closest(".small") !== null;
   Plotly.newPlot(id, figure.data, figure.layout, {displaylogo: false, responsive: true,
     displayModeBar: small || innerWidth < 600 ? false : "hover",
@@ -102,8 +102,6 @@ class _Figures:
     def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
         number = len(self._named)
         self._named.append((title, figure))
-        # Without the templates of plotly, which are larger than most figures.
-        figure.layout.template = None
         # Nothing in there can end the script.
         data = figure.to_json().replace("<", "\\u003c")
         height = figure.layout.height

@@ -48,23 +48,35 @@ def guide(x: list[float], y: list[float], name: str, dash: str = "dash") -> go.S
     return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
 
 
-def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) -> go.Figure:
-    figure.update_layout(
-        font={"family": "system-ui, sans-serif", "size": 14},
-        margin={"l": 70, "r": 20, "t": 20, "b": 60},
-        height=height,
-        # The page shows through, be it light or dark.
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": GUIDE, "activecolor": COLOURS[0]},
-        hoverlabel={"align": "left"},
-    )
-    lines = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False}
+_AXIS = {
+    "gridcolor": "rgba(128,128,128,0.25)", "zeroline": False,
     # Room for labels, however long.
-    lines |= {"automargin": True, "title_standoff": 10}
-    figure.update_xaxes(title=x_title, **lines)
-    figure.update_yaxes(title=y_title, **lines)
+    "automargin": True, "title": {"standoff": 10},
+}  # fmt: skip
+_TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": "system-ui, sans-serif", "size": 14},
+        "margin": {"l": 70, "r": 20, "t": 20, "b": 60},
+        # The page shows through, be it light or dark.
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GUIDE, "activecolor": COLOURS[0]},
+        "hoverlabel": {"align": "left"},
+        "xaxis": _AXIS,
+        "yaxis": _AXIS,
+    }
+)
+"""In place of plotly's own, which is larger than most figures; and quicker than to tell each of a
+dozen axes."""
+
+
+def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) -> go.Figure:
+    figure.update_layout(template=_TEMPLATE, height=height)
+    if x_title:
+        figure.update_xaxes(title_text=x_title)
+    if y_title:
+        figure.update_yaxes(title_text=y_title)
     return figure
 
 
