@@ -234,6 +234,14 @@ def _speed(run: Run, study: Study) -> Speed | None:
     )
 
 
+def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:
+    """The first few trials of each."""
+    return [
+        replace(study, trials=min(trials, study.trials), repeats=0, inherit=None)
+        for study in studies
+    ]
+
+
 def pilots_of(run: Run) -> dict[StudyKey, int | None]:
     """The fewest steps in which a trial passed all goals; None where none did."""
     steps: dict[StudyKey, list[int | None]] = {}

@@ -17,6 +17,7 @@ from orchestrator.plan import (
     calibration_of,
     evaluations,
     forecast,
+    pilots_among,
     pilots_of,
     speeds_of,
 )
@@ -122,7 +123,7 @@ def test_calibration_and_pilots_are_short_sweeps(
     assert speeds.keys() == {study.key for study in planned.studies}
     assert all(speed is not None and speed.step_seconds > 0 for speed in speeds.values())
     assert all(len(timed.trials(key)) == 1 for key in speeds)
-    few = [replace(study, trials=2, repeats=0) for study in planned.studies]
+    few = pilots_among(planned.studies, 2)
     pilots = pilots_of(measured(tmp_path / "pilot", planned, few))
     assert all(steps is None or 0 < steps <= 60 for steps in pilots.values())
 

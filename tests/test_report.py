@@ -17,7 +17,7 @@ from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
 from orchestrator.cli.live import rewritten
 from orchestrator.places import Place
 from orchestrator.records import BadInput, Choice, FinishedTrial, Goal, Outcome, Status
-from orchestrator.report import Panel, Settings, Source, panels_of, spans_of, write_report
+from orchestrator.report import Panel, Settings, Source, course_of, panels_of, write_report
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
 from orchestrator.report.tables import table_of_ratios
 from orchestrator.report.trials import Grid, Options, Tried, grid_of, outcomes
@@ -224,7 +224,7 @@ def test_whatever_a_run_holds_it_has_a_page(
     page = Place.at(tmp_path / "page.html")
     write_report(
         page, title="t", panels=panels_of([Source(run=run, rows=frontier_of(run))]),
-        spans=spans_of(run), provenance={}, sweep_file="",
+        spans=course_of(run).spans, provenance={}, sweep_file="",
     )  # fmt: skip
     assert "The answer" in page.read_text()
 

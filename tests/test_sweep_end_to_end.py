@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -133,15 +132,15 @@ def test_what_a_sweep_tells_prometheus(cluster: Cluster, tmp_path: Path) -> None
     rows = sweep_into(tmp_path, cluster, document)
     (node,) = ray.nodes()
     place = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-    deadline = time.monotonic() + 120
-    while True:
+
+    def told_of_all() -> Counter[tuple[str, str]] | None:
         with urllib.request.urlopen(place, timeout=10) as answer:
             told = _metrics(answer.read().decode())
-        ended = told[ENDED]
-        if ended == 6 or time.monotonic() > deadline:
-            break
-        time.sleep(0.2)
-    assert ended == 6
+        return told if told[ENDED] == 6 else None
+
+    with subprocess.Popen(["sleep", "300"]) as process:
+        told = wait_for(told_of_all, process)
+        process.kill()
     assert told["ray_orchestrate_best_steps", "told"] == sum(row.steps or 0 for row in rows)
     assert told["ray_orchestrate_examples_total", "told"] > 0
     assert told["ray_orchestrate_slots", ""] == cluster.cpus

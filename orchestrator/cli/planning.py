@@ -49,7 +49,7 @@ def plan(
 ) -> int:
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
-    from orchestrator.plan import calibration_of, forecast, pilots_of, speeds_of
+    from orchestrator.plan import calibration_of, forecast, pilots_among, pilots_of, speeds_of
     from orchestrator.studies import plan as plan_of
     from orchestrator.sweep import find_sweep_file, load_sweep
     from orchestrator.terminal import forecast_in_words, forecast_table, print_table, say
@@ -70,7 +70,7 @@ def plan(
             speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
             if pilot is not None:
                 say(f"Training {pilot} trials of each ...")
-                few = _few(studies, pilot)
+                few = pilots_among(studies, pilot)
                 pilots = pilots_of(_tried(folder, "pilot", few, sweep, cluster, data_dir))
     found = forecast(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots,
@@ -82,15 +82,6 @@ def plan(
     print_table(forecast_table(found))
     print(f"\n{forecast_in_words(found)}")
     return DONE
-
-
-def _few(studies: Sequence[Study], trials: int) -> list[Study]:
-    from dataclasses import replace
-
-    return [
-        replace(study, trials=min(trials, study.trials), repeats=0, inherit=None)
-        for study in studies
-    ]
 
 
 def _tried(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.places import Place
-    from orchestrator.report import Settings
+    from orchestrator.report import Course, Settings
     from orchestrator.results import FrontierRow, GoalOf, Run
 
 
@@ -139,12 +139,13 @@ def write_report_of(
     images: tuple[Path, str] | None = None,
 ) -> None:
     """The page of a run; of several by their names, on one page."""
-    from orchestrator.report import Source, panels_of, spans_of, write_report
+    from orchestrator.report import Source, course_of, panels_of, write_report
 
     many = len(runs) > 1
     provenance: dict[str, object] = {}
+    courses = {name: course_of(run) for name, (run, _) in runs.items()}
     for name, (run, _) in runs.items():
-        told = {**_versions(run.provenance()), **_how_it_ran(run)}
+        told = {**_versions(run.provenance()), **_how_it_ran(run, courses[name])}
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
@@ -158,7 +159,7 @@ def write_report_of(
             ],
             _settings([run for run, _ in runs.values()], asked or {}),
         ),
-        spans=[] if many else [span for run, _ in runs.values() for span in spans_of(run)],
+        spans=[] if many else [span for course in courses.values() for span in course.spans],
         provenance=provenance,
         sweep_file="\n".join((run.place / "sweep.yaml").read_text() for run, _ in runs.values()),
     )
@@ -174,14 +175,13 @@ def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _how_it_ran(run: Run) -> dict[str, str]:
+def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
     from orchestrator.analysis import in_time
-    from orchestrator.report import how_trials_ended
 
-    trials, seconds = how_trials_ended(run)
-    told = {"trials": ", ".join(f"{count:,} {status}" for status, count in trials.items())}
-    if seconds is not None:
-        told["from the first trial to the last"] = in_time(seconds)
+    ended = ", ".join(f"{count:,} {status}" for status, count in course.statuses.items())
+    told = {"trials": ended}
+    if course.seconds is not None:
+        told["from the first trial to the last"] = in_time(course.seconds)
     if run.imported:
         return told
     stop = run.sweep()["stop"]

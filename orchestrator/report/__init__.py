@@ -2,14 +2,14 @@
 
 from orchestrator.report.content import Panel, Settings, Source, panels_of
 from orchestrator.report.page import write_report
-from orchestrator.report.trials import how_trials_ended, spans_of
+from orchestrator.report.trials import Course, course_of
 
 __all__ = [
+    "Course",
     "Panel",
     "Settings",
     "Source",
-    "how_trials_ended",
+    "course_of",
     "panels_of",
-    "spans_of",
     "write_report",
 ]

@@ -36,7 +36,15 @@ from orchestrator.report.trials import (
     outcomes,
     tried_of,
 )
-from orchestrator.results import BestRow, FrontierRow, Run, Within, best_of_studies, step_times
+from orchestrator.results import (
+    BestRow,
+    FrontierRow,
+    Run,
+    StepTime,
+    Within,
+    best_of_studies,
+    step_times,
+)
 from orchestrator.results.counting import Unit
 
 MOST_TRIED = 30_000
@@ -164,6 +172,10 @@ class Source:
     def studies(self) -> list[Study]:
         return sorted(self.run.studies(), key=lambda study: study.batch_size)
 
+    @cached_property
+    def _step_times(self) -> list[StepTime]:
+        return step_times(self.run, self.studies)
+
     def name(self, recipe: str) -> str:
         return f"{self.label}: {recipe}" if self.label else recipe
 
@@ -251,8 +263,7 @@ class Source:
         return replace(row, recipe=self.name(row.recipe))
 
     def _devices(self, workload: str) -> dict[str, Device]:
-        studies = [study for study in self.studies if study.workload == workload]
-        found = devices_of(step_times(self.run, studies))
+        found = devices_of(time for time in self._step_times if time.workload == workload)
         return {self.name(recipe): device for recipe, device in found.items()}
 
 

@@ -176,20 +176,34 @@ def _spread(studies: Sequence[Study]) -> list[Study]:
     return [studies[round(n * last / (SIDE_BY_SIDE - 1))] for n in range(SIDE_BY_SIDE)]
 
 
-def how_trials_ended(run: Run) -> tuple[dict[str, int], float | None]:
-    """How many by status, the most frequent first; and the seconds from the start of the first to
-    the end of the last, if that is known."""
-    rows = [row for _, rows in _rows(run) for row in rows]
-    times = [(row["started"], row["started"] + _seconds(row)) for row in rows if _is_timed(row)]
-    lasted = max(end for _, end in times) - min(start for start, _ in times) if times else None
-    return dict(Counter(row["status"] for row in rows).most_common()), lasted
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How a run went."""
 
-
-def spans_of(run: Run) -> list[Span]:
+    statuses: Mapping[str, int]
+    """How many trials ended so, the most frequent first."""
+    seconds: float | None
+    """From the start of the first to the end of the last, if that is known."""
+    spans: Sequence[Span]
     """When each trial was trained, or the last part of it; as far as that is known."""
-    found = [(key, row) for key, rows in _rows(run) for row in rows if _is_timed(row)]
-    first = min((row["started"] for _, row in found), default=0.0)
-    longest = sorted(found, key=lambda one: -_seconds(one[1]))[:MOST_SPANS]
+
+
+def course_of(run: Run) -> Course:
+    keys = [study.key for study in run.studies()]
+    tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
+    rows = [(key, row) for key, some in zip(keys, tables, strict=True) for row in some]
+    timed = [(key, row) for key, row in rows if _is_timed(row)]
+    ends = [row["started"] + _seconds(row) for _, row in timed]
+    first = min((row["started"] for _, row in timed), default=0.0)
+    return Course(
+        statuses=dict(Counter(row["status"] for _, row in rows).most_common()),
+        seconds=max(ends) - first if ends else None,
+        spans=_spans(timed, first),
+    )
+
+
+def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
+    longest = sorted(timed, key=lambda one: -_seconds(one[1]))[:MOST_SPANS]
     return [
         Span(
             study=str(key),
@@ -201,12 +215,6 @@ def spans_of(run: Run) -> list[Span]:
         )
         for key, row in sorted(longest, key=lambda one: one[1]["started"])
     ]
-
-
-def _rows(run: Run) -> list[tuple[StudyKey, list[dict[str, Any]]]]:
-    keys = [study.key for study in run.studies()]
-    tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
-    return list(zip(keys, tables, strict=True))
 
 
 def _is_timed(row: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from orchestrator.analysis import Cost
 from orchestrator.analysis.cost import Priced
-from orchestrator.report.figures.style import log2_axis, log10_axis, mark, safe, styled
+from orchestrator.report.figures.style import add_line, log2_axis, log10_axis, mark, safe, styled
 
 
 def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
@@ -20,15 +20,8 @@ def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.
         look = mark(recipes.index(recipe))
         symbol = look["marker"]["symbol"]
         look["marker"]["symbol"] = [symbol if c.pareto else f"{symbol}-open" for c in points]
-        figure.add_scatter(
-            x=[cost.steps for cost in points],
-            y=[cost.examples for cost in points],
-            name=safe(recipe),
-            mode="lines+markers",
-            **{**look, "line": {**look["line"], "width": 1}},
-            hovertext=[_describe(cost) for cost in points],
-            hoverinfo="text",
-        )
+        look["line"]["width"] = 1
+        add_line(figure, recipe, [(c.steps, c.examples, _describe(c)) for c in points], look)
     styled(figure, "Steps to goal", "Examples")
     figure.update_xaxes(**log2_axis(cost.steps for cost in costs))
     figure.update_yaxes(**log2_axis(cost.examples for cost in costs))
@@ -43,18 +36,15 @@ def device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -
         # A gap after each batch size.
         points = [(cost, one) for cost in mine for one in (*cost.priced, None)]
         look = mark(recipes.index(recipe))
-        symbol, colour = look["marker"]["symbol"], look["marker"]["color"]
-        figure.add_scatter(
-            x=[one and one.seconds for _, one in points],
-            y=[one and one.device_seconds for _, one in points],
-            name=safe(recipe), mode="lines+markers", line={"color": colour, "width": 1},
-            marker={
-                "color": colour, "size": 9,
-                "symbol": [symbol if one and one.pareto else f"{symbol}-open" for _, one in points],
-            },
-            hovertext=[_describe(cost, one) for cost, one in points],
-            hoverinfo="text",
-        )  # fmt: skip
+        symbol = look["marker"]["symbol"]
+        fronts = [symbol if one and one.pareto else f"{symbol}-open" for _, one in points]
+        look["marker"] |= {"symbol": fronts, "size": 9}
+        look["line"]["width"] = 1
+        at = [
+            (one and one.seconds, one and one.device_seconds, _describe(cost, one))
+            for cost, one in points
+        ]
+        add_line(figure, recipe, at, look)
     styled(figure, "Seconds to goal", "Device-seconds")
     priced = [one for cost in costs for one in cost.priced]
     figure.update_xaxes(**log10_axis(one.seconds for one in priced))

@@ -15,6 +15,7 @@ from orchestrator.analysis import OptionPoint, Tuned
 from orchestrator.records import Value
 from orchestrator.report.figures.style import (
     GUIDE,
+    add_line,
     guide,
     legend_once,
     log2_axis,
@@ -45,16 +46,12 @@ def best_values(curves: Sequence[Tuned], recipes: Sequence[str]) -> go.Figure:
         figure.add_traces(guide(list(sizes), list(values), name, dash))
     for curve in curves:
         number = recipes.index(curve.recipe)
-        sizes, values = zip(*curve.points, strict=True)
-        figure.add_scatter(
-            x=sizes, y=values, name=safe(curve.recipe), mode="lines+markers", **mark(number),
-            hovertext=[
-                f"<b>{safe(curve.recipe)}, batch size {size:,}</b><br>"
-                f"{safe(curve.name)} {value:.4g}"
-                for size, value in curve.points
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        label = safe(curve.recipe), safe(curve.name)
+        at = [
+            (size, value, f"<b>{label[0]}, batch size {size:,}</b><br>{label[1]} {value:.4g}")
+            for size, value in curve.points
+        ]
+        add_line(figure, curve.recipe, at, mark(number))
     styled(figure, "Batch size", f"Best {safe(first.name)}")
     figure.update_xaxes(**log2_axis(size for curve in curves for size, _ in curve.points))
     seen = [value for curve in curves for _, value in curve.points]

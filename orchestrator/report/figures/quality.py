@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from orchestrator.analysis import Gap, Held
 from orchestrator.analysis.quality import ACCURACY_SHARE
-from orchestrator.report.figures.style import graded, guide, log2_axis, mark, safe, styled
+from orchestrator.report.figures.style import add_line, graded, guide, log2_axis, mark, safe, styled
 from orchestrator.results import BestRow
 
 
@@ -28,16 +28,11 @@ def best_within(rows: Sequence[BestRow]) -> go.Figure:
                 (row for row in rows if row.within == budget and row.value is not None),
                 key=lambda row: row.batch_size,
             )
-            figure.add_scatter(
-                x=[row.batch_size for row in points],
-                y=[row.value for row in points],
-                name=budget.replace("=", " "), mode="lines+markers", **look,
-                hovertext=[
-                    f"<b>batch size {row.batch_size:,}</b><br>{row.value:.4g} "
-                    f"at step {row.step:,}, trial {row.trial}" for row in points
-                ],
-                hoverinfo="text", row=1, col=column,
-            )  # fmt: skip
+            hover = [f"<b>batch size {row.batch_size:,}</b><br>{_which(row)}" for row in points]
+            at = [
+                (row.batch_size, row.value, text) for row, text in zip(points, hover, strict=True)
+            ]
+            add_line(figure, budget.replace("=", " "), at, look, row=1, col=column)
     styled(figure, "Batch size", "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
     figure.update_xaxes(**log2_axis(row.batch_size for row in rows))
@@ -55,15 +50,11 @@ def training_longer(rows: Sequence[BestRow]) -> go.Figure:
         points = sorted(
             ((_amount(row), row) for row in mine if row.batch_size == size), key=lambda p: p[0]
         )
-        figure.add_scatter(
-            x=[amount for amount, _ in points], y=[row.value for _, row in points],
-            name=f"{size:,}", mode="lines+markers", **look,
-            hovertext=[
-                f"<b>batch size {size:,}, {amount:g} {unit}</b><br>{row.value:.4g} at step "
-                f"{row.step:,}, trial {row.trial}" for amount, row in points
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        at = [
+            (amount, row.value, f"<b>batch size {size:,}, {amount:g} {unit}</b><br>{_which(row)}")
+            for amount, row in points
+        ]
+        add_line(figure, f"{size:,}", at, look)
     styled(figure, f"Budget in {unit}", f"Best {safe(rows[0].metric)}")
     figure.update_layout(legend={"title": {"text": "batch size "}})
     figure.update_xaxes(**log2_axis(map(_amount, mine)))
@@ -78,15 +69,12 @@ def ladder(rows: Sequence[BestRow], recipes: Sequence[str]) -> go.Figure:
         by_recipe = {row.recipe: row for row in rows if row.batch_size == size}
         mine = [by_recipe[recipe] for recipe in recipes if recipe in by_recipe]
         mine = [row for row in mine if row.value is not None]
-        figure.add_scatter(
-            x=[safe(row.recipe) for row in mine], y=[row.value for row in mine],
-            name=f"{size:,}", mode="lines+markers", **look,
-            hovertext=[
-                f"<b>{safe(row.recipe)}, batch size {size:,}</b><br>{row.value:.4g} at step "
-                f"{row.step:,}, trial {row.trial}" for row in mine
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        names = [safe(row.recipe) for row in mine]
+        at = [
+            (name, row.value, f"<b>{name}, batch size {size:,}</b><br>{_which(row)}")
+            for name, row in zip(names, mine, strict=True)
+        ]
+        add_line(figure, f"{size:,}", at, look)
     styled(figure, "", f"Best {safe(rows[0].metric)}")
     figure.update_layout(legend={"title": {"text": "batch size "}})
     figure.update_xaxes(
@@ -103,17 +91,13 @@ def accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
     figure.add_traces(guide([min(sizes), max(sizes)], bounds, f"{ACCURACY_SHARE:.1%}"))
     for recipe in dict.fromkeys(one.recipe for one in held):
         points = sorted((one for one in held if one.recipe == recipe), key=lambda o: o.batch_size)
-        figure.add_scatter(
-            x=[one.batch_size for one in points], y=[one.accuracy_share for one in points],
-            name=safe(recipe), mode="lines+markers", **mark(recipes.index(recipe)),
-            hovertext=[
-                f"<b>{safe(recipe)}, batch size {one.batch_size:,}</b><br>"
-                f"{one.accuracy_share:.2%} of the baseline's accuracy" + (
-                    "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
-                ) for one in points
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        at = []
+        for one in points:
+            text = f"<b>{safe(recipe)}, batch size {one.batch_size:,}</b><br>"
+            text += f"{one.accuracy_share:.2%} of the baseline's accuracy"
+            text += "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
+            at.append((one.batch_size, one.accuracy_share, text))
+        add_line(figure, recipe, at, mark(recipes.index(recipe)))
     styled(figure, "Batch size", "Share of the baseline's accuracy")
     figure.update_xaxes(**log2_axis(sizes))
     # What fails altogether would flatten what is near.
@@ -128,18 +112,19 @@ def generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str])
     figure = go.Figure()
     for recipe in dict.fromkeys(gap.recipe for gap in gaps):
         points = sorted((gap for gap in gaps if gap.recipe == recipe), key=lambda g: g.batch_size)
-        figure.add_scatter(
-            x=[gap.batch_size for gap in points], y=[gap.value for gap in points],
-            name=safe(recipe), mode="lines+markers", **mark(recipes.index(recipe)),
-            hovertext=[
-                f"<b>{safe(recipe)}, batch size {gap.batch_size:,}</b><br>{gap.judged:.4g} "
-                f"against {gap.trained:.4g} in training" for gap in points
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        at = []
+        for gap in points:
+            text = f"<b>{safe(recipe)}, batch size {gap.batch_size:,}</b><br>{gap.judged:.4g} "
+            text += f"against {gap.trained:.4g} in training"
+            at.append((gap.batch_size, gap.value, text))
+        add_line(figure, recipe, at, mark(recipes.index(recipe)))
     styled(figure, "Batch size", f"Gap in {safe(metric)}")
     figure.update_xaxes(**log2_axis(gap.batch_size for gap in gaps))
     return figure
+
+
+def _which(row: BestRow) -> str:
+    return f"{row.value:.4g} at step {row.step:,}, trial {row.trial}"
 
 
 def _amount(row: BestRow) -> float:

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from orchestrator.analysis import relative
-from orchestrator.report.figures.style import described, guide, log2_axis, mark, safe, styled
+from orchestrator.report.figures.style import (
+    add_line,
+    described,
+    guide,
+    log2_axis,
+    mark,
+    safe,
+    styled,
+)
 from orchestrator.results import FrontierRow
 
 
@@ -48,15 +56,12 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
         if found is None:
             continue
         unit, points = found
-        figure.add_scatter(
-            x=[row.batch_size for row, _ in points], y=[share for _, share in points],
-            name=safe(name), mode="lines+markers", **mark(number),
-            hovertext=[
-                f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{row.steps:,} steps, "
-                f"{share:.3g} of those at {unit:,}" for row, share in points
-            ],
-            hoverinfo="text",
-        )  # fmt: skip
+        at_each = []
+        for row, share in points:
+            text = f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{row.steps:,} steps, "
+            text += f"{share:.3g} of those at {unit:,}"
+            at_each.append((row.batch_size, share, text))
+        add_line(figure, name, at_each, mark(number))
         shares += [share for _, share in points]
         sizes += [row.batch_size for row, _ in points]
     if at and shares:
@@ -80,16 +85,8 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         figure.add_traces(guide([smallest, largest], ends, "perfect scaling"))
     for number, (name, rows) in enumerate(curves.items()):
         points = _reached(rows)
-        figure.add_scatter(
-            x=[row.batch_size for row in points],
-            y=[row.steps for row in points],
-            name=safe(name),
-            mode="lines+markers",
-            **mark(number),
-            hovertext=[_describe(name, row) for row in points],
-            hoverinfo="text",
-            error_y=_spread(points),
-        )
+        at = [(row.batch_size, row.steps, _describe(name, row)) for row in points]
+        add_line(figure, name, at, mark(number), error_y=_spread(points))
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for row in reached))
     figure.update_yaxes(**log2_axis(row.steps or 1 for row in reached))

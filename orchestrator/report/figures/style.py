@@ -42,6 +42,27 @@ def graded(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def add_line(
+    figure: go.Figure,
+    name: str,
+    points: Iterable[tuple[Any, Any, str]],
+    look: Mapping[str, Any],
+    **more: Any,
+) -> None:
+    """A line with a marker at each of (x, y, what appears on hovering)."""
+    points = list(points)
+    figure.add_scatter(
+        x=[x for x, _, _ in points],
+        y=[y for _, y, _ in points],
+        name=safe(name),
+        mode="lines+markers",
+        hovertext=[text for _, _, text in points],
+        hoverinfo="text",
+        **look,
+        **more,
+    )
+
+
 def guide(x: list[float], y: list[float], name: str, dash: str = "dash") -> go.Scatter:
     """A line that nothing was measured on."""
     line = {"color": GUIDE, "dash": dash, "width": 1.5}
