@@ -12,8 +12,11 @@ from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched
 
-CALIBRATION_STEPS = 40
-"""That a study's steps are timed in, the first quarter of which warms things up."""
+CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
+"""A study's steps are timed in so many, or in more if they take less than so long."""
+
+CALIBRATION_PARTS = 8
+"""That are timed each for itself; the first quarter of them warms things up."""
 
 TRIAL_SECONDS = (0.01, 0.1)
 """What a trial takes beside its training and evaluation, from quick to slow."""
@@ -30,6 +33,8 @@ class Speed:
     evaluation_seconds: float
     micro_batch: int | None = None
     """Examples of a step that fitted at once on a rank, where not all did."""
+    memory: int | None = None
+    """Bytes that a rank held at its peak."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +64,9 @@ class Forecast:
 
     studies: tuple[StudyForecast, ...]
     trials: int
-    slots: int | None
-    """Ranks that train at once; None where that isn't known."""
     device_hours: tuple[float, float | None, float] | None
-    seconds: tuple[float, float | None, float] | None
-    """From start to end."""
+    seconds: Mapping[int, tuple[float, float | None, float]]
+    """Ranks that train at once -> from start to end; empty where that isn't known."""
     money: tuple[float, float | None, float] | None
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def forecast(
     *,
     speeds: Mapping[StudyKey, Speed | None] | None = None,
     pilots: Mapping[StudyKey, int | None] | None = None,
-    slots: int | None = None,
+    slots: Iterable[int] = (),
     price_per_device_hour: float | None = None,
 ) -> Forecast:
     """`ranks` of a batch size; `speeds` of those studies that were tried, None for those that did
@@ -84,26 +87,31 @@ def forecast(
     didn't get there."""
     found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
     whole = _sums([one.rank_seconds for one in found])
-    lasting = None
-    if whole is not None and slots is not None:
-        longest = max(one.rank_seconds[2] / one.trials for one in found if one.rank_seconds)
-        low, middle, high = whole
-        quick, slow = STARTING_SECONDS
-        lasting = (
-            low / slots + quick,
-            None if middle is None else middle / slots + (quick + slow) / 2,
-            # At the end a trial may go on alone.
-            high / slots + longest + slow,
-        )
+    longest = max(
+        (one.rank_seconds[2] / one.trials for one in found if one.rank_seconds), default=0
+    )
     hours = None if whole is None else _scaled(whole, 1 / 3600)
     price = price_per_device_hour
     return Forecast(
         studies=tuple(found),
         trials=sum(one.trials for one in found),
-        slots=slots,
         device_hours=hours,
-        seconds=lasting,
+        seconds={} if whole is None else {n: _on(n, whole, longest) for n in slots},
         money=None if hours is None or price is None else _scaled(hours, price),
+    )
+
+
+def _on(
+    slots: int, whole: tuple[float, float | None, float], longest: float
+) -> tuple[float, float | None, float]:
+    """How long so much work takes where so many ranks train at once."""
+    low, middle, high = whole
+    quick, slow = STARTING_SECONDS
+    return (
+        low / slots + quick,
+        None if middle is None else middle / slots + (quick + slow) / 2,
+        # At the end a trial may go on alone.
+        high / slots + longest + slow,
     )
 
 
@@ -190,13 +198,29 @@ def _scaled(
     return low * factor, None if middle is None else middle * factor, high * factor
 
 
-def calibration_of(studies: Iterable[Study]) -> list[Study]:
-    """Studies that time a few dozen steps of each, in the middle of its space."""
+def calibration_of(
+    studies: Sequence[Study], speeds: Mapping[StudyKey, Speed | None] | None = None
+) -> list[Study]:
+    """Studies that time a few dozen steps of each, in the middle of its space; with the `speeds`
+    that this came to, those whose steps are too quick to be timed by so few, with more. Between
+    these come the evaluations of real trials, after which quick steps are slower for a while."""
+    short = EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // CALIBRATION_PARTS)
+    shapes = {study.key: (CALIBRATION_STEPS, short) for study in studies}
+    if speeds is not None:
+        wanted = {
+            key: 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds)
+            for key, speed in speeds.items()
+        }
+        shapes = {
+            study.key: (steps, study.grid)
+            for study in studies
+            if (steps := wanted[study.key]) > CALIBRATION_STEPS
+        }
     return [
         replace(
             study,
-            budget_steps=CALIBRATION_STEPS,
-            grid=EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // 4),
+            budget_steps=shapes[study.key][0],
+            grid=shapes[study.key][1],
             trials=1,
             search=SearchPlan(
                 algorithm="points",
@@ -208,6 +232,7 @@ def calibration_of(studies: Iterable[Study]) -> list[Study]:
             stop_dominated=False,
         )
         for study in studies
+        if study.key in shapes
     ]
 
 
@@ -228,9 +253,10 @@ def _speed(run: Run, study: Study) -> Speed | None:
     if row["status"] == "failed" or not paces:
         return None
     return Speed(
-        step_seconds=median(paces[1:] or paces),
+        step_seconds=median(paces[len(paces) // 4 :]),
         evaluation_seconds=row["evaluation_seconds"] / len(curve),
         micro_batch=row["micro_batch"],
+        memory=row["memory"],
     )
 
 

@@ -47,6 +47,8 @@ class Progress:
             study.key: StudyProgress(study=study, planned=study.trials) for study in studies
         }
         self.slots = 1
+        self.notes: list[str] = []
+        """What whoever watches should know besides."""
         self.began = time.monotonic()
         self._started: dict[tuple[StudyKey, int, int], float] = {}
 
@@ -73,6 +75,10 @@ class Progress:
             self.studies[key].running -= 1
             self.studies[key].busy_seconds += time.monotonic() - began
             self.studies[key].timed += 1
+
+    @property
+    def running(self) -> int:
+        return sum(study.running for study in self.studies.values())
 
     @property
     def done(self) -> int:

@@ -31,6 +31,10 @@ class BadInput(ValueError):
     """Something a user wrote can't be used. The message says the rule, the value and the remedy."""
 
 
+class MissingData(BadInput):
+    """A data set is not on this machine."""
+
+
 class SweepFailed(RuntimeError):
     """Nothing but failures came of a sweep; the message ends with the last one's error."""
 
@@ -405,6 +409,8 @@ class Outcome:
     """The last lines of what went wrong, for a failed trial."""
     micro_batch: int | None = None
     """Most examples a rank put through the model at once; None: its whole slice of the batch."""
+    memory: int | None = None
+    """Most bytes that the first rank held at once: on its GPU, or as a process without one."""
     resumed_steps: int = 0
     """Of `steps`, those that were taken over from a checkpoint."""
     resumed_seconds: float = 0.0

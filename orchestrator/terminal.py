@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group
+from rich.filesize import decimal
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -59,8 +60,13 @@ def showing(progress: Progress) -> Iterator[None]:
             yield
         return
 
+    told = 0
+
     def print_line(_: threading.Event | None = None) -> None:
-        print(_line(progress), file=sys.stderr, flush=True)
+        nonlocal told
+        for line in (*progress.notes[told:], _line(progress)):
+            print(line, file=sys.stderr, flush=True)
+        told = len(progress.notes)
 
     try:
         with repeating(print_line, PLAIN_INTERVAL_SECONDS):
@@ -90,10 +96,9 @@ def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> I
 
 def _line(progress: Progress) -> str:
     finished = sum(study.left == 0 for study in progress.studies.values())
-    running = sum(study.running for study in progress.studies.values())
     return (
         f"{progress.done} of {progress.planned} trials, "
-        f"{finished} of {len(progress.studies)} studies, {running} running, "
+        f"{finished} of {len(progress.studies)} studies, {progress.running} running, "
         f"{_duration(time.monotonic() - progress.began)} so far, "
         f"about {_duration(progress.seconds_left())} left"
     )
@@ -119,7 +124,7 @@ def _table(progress: Progress) -> Group:
     )
     hidden = len(ordered) - room
     more = [Text(f"... and {hidden} more studies", style="dim")] if hidden > 0 else []
-    return Group(table, *more, Text(), bar)
+    return Group(table, *more, *map(Text, progress.notes), Text(), bar)
 
 
 def _cells(study: StudyProgress, progress: Progress, with_workload: bool) -> list[str]:
@@ -180,12 +185,23 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
     return table
 
 
+def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
+    """What a cluster was told to do."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "job", "status"):
+        table.add_column(name.capitalize(), overflow="fold")
+    for job in jobs:
+        table.add_row(*(Text(job[name]) for name in ("run", "job", "status")))
+    return table
+
+
 def forecast_table(forecast: Forecast) -> Table:
     """What each study of a sweep comes to, before it starts."""
     table = Table(box=None, pad_edge=False)
     for name in ("Workload", "Recipe"):
         table.add_column(name, overflow="fold")
-    for name in ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Whole"):
+    columns = ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Memory")
+    for name in (*columns, "Whole"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for one in forecast.studies:
@@ -200,6 +216,7 @@ def forecast_table(forecast: Forecast) -> Table:
             f"{low:,}",
             f"{high:,}",
             "" if one.speed is None else in_time(one.speed.step_seconds),
+            "" if one.speed is None or not one.speed.memory else decimal(one.speed.memory),
             "" if whole is None else f"{in_time(whole[0])} to {in_time(whole[2])}",
             "does not fit" if one.fits is False else _cut(one),
         )
@@ -220,12 +237,12 @@ def forecast_in_words(forecast: Forecast) -> str:
         said.append("How long it takes is told by --calibrate, which times some steps of each.")
         return " ".join(said)
     said.append(f"Device-time: {_range(*(3600 * h if h else h for h in forecast.device_hours))}.")
-    if forecast.seconds is not None:
-        said.append(f"From start to end on {forecast.slots}: {_range(*forecast.seconds)}.")
+    for slots, seconds in forecast.seconds.items():
+        said.append(f"From start to end on {slots}: {_range(*seconds)}.")
     if forecast.money is not None:
         low, middle, high = forecast.money
         about = "" if middle is None else f", about {middle:,.3g}"
-        said.append(f"Money: {low:,.3g} to {high:,.3g}{about}.")
+        said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
     if forecast.device_hours[1] is None:
         said.append("--pilot 3 narrows that down.")
     return " ".join(said)

@@ -1,24 +1,38 @@
 """Cluster files against Ray's own schema, and what in them costs money or lets strangers in."""
 
+import os
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from conftest import orchestrate
 
-import orchestrator.cluster  # noqa: F401  (before ray, which reads RAY_AUTH_MODE when imported)
+from orchestrator.cluster import described_in, places_for  # before ray, which reads RAY_AUTH_MODE
 
 # isort: split
+from ray.autoscaler._private.kuberay.autoscaling_config import (
+    _derive_autoscaling_config_from_ray_cr,
+)
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from orchestrator.sweep import SWEEPS, load_sweep
+from orchestrator.sweep import SWEEPS, Resources, load_sweep
 
 ROOT = Path(__file__).parent.parent
 
 
 RENTED = ("cluster.yaml", "cluster.gcp.yaml")
-rented = pytest.mark.parametrize("file", RENTED, indirect=True, scope="module")
+KUBERNETES = "docs/kuberay.yaml"
+
+
+def of(*files: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("file", files, indirect=True, scope="module")
+
+
+on_demand = of(*RENTED, KUBERNETES)
 """Of machines that one has, Ray sees what there is."""
 
 
@@ -29,17 +43,25 @@ def file(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def written(file: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load((ROOT / file).read_text())
+    *_, document = yaml.safe_load_all((ROOT / file).read_text())
+    assert isinstance(document, dict)
     return document
 
 
 @pytest.fixture(scope="module")
-def prepared(written: dict[str, Any]) -> dict[str, Any]:
-    """With Ray's defaults filled in, as `ray up` does before it talks to a cloud."""
-    config: dict[str, Any] = prepare_config(written)
+def prepared(file: str, written: dict[str, Any]) -> dict[str, Any]:
+    """With Ray's defaults filled in, as `ray up` does before it talks to a cloud, and its
+    autoscaler with what Kubernetes has, where each thing is in some namespace."""
+    config: dict[str, Any]
+    if file == KUBERNETES:
+        metadata = {**written["metadata"], "namespace": "default"}
+        config = _derive_autoscaling_config_from_ray_cr({**written, "metadata": metadata})
+    else:
+        config = prepare_config(written)
     return config
 
 
+@of(*RENTED, "cluster.local.yaml", KUBERNETES)
 def test_it_fits_the_schema_of_the_installed_ray(prepared: dict[str, Any]) -> None:
     validate_config(prepared)
     with pytest.raises(Exception, match="setup_comands"):
@@ -54,31 +76,133 @@ def test_no_default_command_of_rays_slips_in(
     assert commands <= written.keys()
 
 
-@rented
+@on_demand
 def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
     types = dict(prepared["available_node_types"])
     head = types.pop(prepared["head_node_type"])
-    assert head["resources"]["GPU"] == 0
+    assert head["resources"]["CPU"] == head["resources"].get("GPU", 0) == 0
     assert head["max_workers"] == 0
     assert types
     for worker in types.values():
         assert worker["min_workers"] == 0
         assert 0 < worker["max_workers"] <= prepared["max_workers"]
         assert worker["resources"]["GPU"] > 0
-    assert head["resources"]["gpus_on_demand"] == prepared["max_workers"] * max(
-        worker["resources"]["GPU"] for worker in types.values()
-    )
     assert 0 < prepared["idle_timeout_minutes"] <= 30
+
+
+@of(KUBERNETES)
+def test_kubernetes_says_how_many_gpus_can_be_had(prepared: dict[str, Any]) -> None:
+    types = dict(prepared["available_node_types"])
+    head = types.pop(prepared["head_node_type"])
+    assert head["resources"]["gpus_on_demand"] == sum(
+        worker["max_workers"] * worker["resources"]["GPU"] for worker in types.values()
+    )
+
+
+@of(*RENTED)
+def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[str, Any]) -> None:
+    cluster = described_in(ROOT / file)
+    assert cluster is not None
+    head = written["available_node_types"]["head"]
+    assert head["resources"]["gpus_on_demand"] == cluster.gpus
+    assert cluster.price_per_hour is not None
+
+
+@of(*RENTED)
+def test_spot_machines_have_a_stand_in_and_gangs_a_large_one(written: dict[str, Any]) -> None:
+    types = written["available_node_types"]
+    spot, stand_in = types["gpu_spot"], types["gpu_on_demand"]
+    assert spot["resources"] == stand_in["resources"]
+    assert "spot" in str(spot["node_config"]).lower()
+    assert "spot" not in str(stand_in["node_config"]).lower()
+    assert types["four_gpus"]["resources"]["GPU"] > spot["resources"]["GPU"]
+
+
+@of("cluster.local.yaml")
+def test_machines_of_ones_own_tell_themselves_what_they_hold(file: str) -> None:
+    assert described_in(ROOT / file) is None
+
+
+CLUSTER = """
+max_workers: 3
+available_node_types:
+  head: {resources: {CPU: 0}}
+  small: {resources: {CPU: 4, GPU: 1}}
+  large: {resources: {CPU: 8, GPU: 4}, max_workers: 1}
+head_node_type: head
+"""
+
+
+@pytest.mark.parametrize(
+    ("resources", "places"),
+    [
+        ({}, 6),
+        ({"cpus_per_rank": 2}, 6),
+        ({"cpus_per_rank": 4}, 4),
+        ({"cpus_per_rank": 8}, 1),
+        ({"gpus_per_device": 0.5}, 12),
+        ({"gpus_per_device": 0, "cpus_per_rank": 4}, 4),
+        ({"examples_per_device": 8, "max_devices": 6}, 6),
+    ],
+)
+def test_ranks_are_counted_machine_by_machine(
+    tmp_path: Path, resources: dict[str, Any], places: int
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    cluster = described_in(tmp_path / "cluster.yaml")
+    assert cluster is not None
+    assert places_for(Resources.model_validate(resources), cluster) == places
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ({"cpus_per_rank": 9}, ("9 CPUs and 1 GPU", "large, with 8 CPUs and 4 GPUs")),
+        ({"gpus_per_device": 0, "cpus_per_rank": 9}, ("9 CPUs,", "large, with 8 CPUs")),
+        ({"examples_per_device": 8, "max_devices": 7}, ("max_devices: 7", "room for 6")),
+    ],
+)
+def test_a_shape_that_no_machine_holds_is_refused_before_anything_starts(
+    tmp_path: Path,
+    sweep_file: Callable[..., Path],
+    resources: dict[str, Any],
+    words: tuple[str, ...],
+) -> None:
+    """No head is looked for: there is none."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    sweep = ("sweep", sweep_file(resources=resources), "--cluster", file)
+    for command in (sweep, ("plan", *sweep[1:])):
+        result = orchestrate(*command, cwd=tmp_path)
+        assert result.returncode == 2
+        assert all(word in result.stderr for word in words), result.stderr
+
+
+def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(tmp_path: Path) -> None:
+    """MNIST is in no package, and no head is looked for."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    env = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_DATA"}
+    result = orchestrate(
+        "sweep", "subsets", "--cluster", file, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL
+    )
+    assert result.returncode == 2
+    assert "--yes" in result.stderr
+    assert "2 x small" in result.stderr
+
+
+@of(*RENTED)
+def test_a_machine_that_stops_is_not_paid_for(prepared: dict[str, Any]) -> None:
     assert prepared["provider"]["cache_stopped_nodes"] is False
 
 
-@rented
+@on_demand
 @pytest.mark.parametrize("sweep", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: Path) -> None:
     asked = load_sweep(sweep).resources
     gpus = 1 if asked.gpus_per_device is None else asked.gpus_per_device
     assert any(
-        asked.cpus_per_rank <= kind["resources"]["CPU"] and gpus <= kind["resources"]["GPU"]
+        asked.cpus_per_rank <= kind["resources"]["CPU"] and gpus <= kind["resources"].get("GPU", 0)
         for kind in prepared["available_node_types"].values()
     )
 
@@ -106,3 +230,48 @@ def test_what_is_mounted_and_installed_is_there(prepared: dict[str, Any]) -> Non
     (install,) = (c for c in prepared["setup_commands"] if "pip install" in c)
     assert "-c constraints.txt ." in install
     assert (ROOT / "constraints.txt").exists()
+
+
+@of(KUBERNETES)
+def test_kubernetes_keeps_strangers_out(written: dict[str, Any]) -> None:
+    spec = written["spec"]
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    assert "enableIngress" not in spec["headGroupSpec"]
+    assert spec["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
+
+
+@of(KUBERNETES)
+def test_pods_are_alike_where_they_must_be(written: dict[str, Any]) -> None:
+    claim, _ = yaml.safe_load_all((ROOT / KUBERNETES).read_text())
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    groups = [written["spec"]["headGroupSpec"], *written["spec"]["workerGroupSpecs"]]
+    pods = [group["template"]["spec"] for group in groups]
+    containers = [container for pod in pods for container in pod["containers"]]
+    assert len(containers) == len(pods) == 3
+    assert len({container["image"] for container in containers}) == 1
+    for pod, container in zip(pods, containers, strict=True):
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+        assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/results", "/data"]
+        (volume,) = pod["volumes"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert all("nvidia.com/gpu" in str(pod["tolerations"]) for pod in pods[1:])
+
+
+@of(KUBERNETES)
+def test_its_image_is_made_of_what_is_here(written: dict[str, Any]) -> None:
+    dockerfile = re.findall(r"^#   (.*)$", (ROOT / KUBERNETES).read_text(), re.M)
+    copied = [line.split()[1:-1] for line in dockerfile if line.startswith("COPY")]
+    assert all((ROOT / path).exists() for paths in copied for path in paths)
+    assert dockerfile[-1].endswith("pip install --no-cache-dir -c constraints.txt .")
+    pinned = (ROOT / "constraints.txt").read_text().splitlines()
+    assert f"ray=={written['spec']['rayVersion']}" in pinned
+
+
+@of(KUBERNETES)
+def test_commands_go_to_the_cluster_of_that_name(written: dict[str, Any]) -> None:
+    commands = (ROOT / "docs" / "kubernetes.md").read_text()
+    name = written["metadata"]["name"]
+    assert set(re.findall(r"svc/(\S+)", commands)) == {f"{name}-head-svc"}
+    named = re.findall(r"(?:ray\.io/cluster=|delete raycluster |get secret )(\S+)", commands)
+    assert named == [name] * 3

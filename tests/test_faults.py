@@ -401,8 +401,10 @@ def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none
     with driving(tmp_path, "sweep", tmp_path / "sweep.yaml", "--out", run) as driver:
         # In the midst of the second generation of one study, at the latest.
         driver.wait_until(lambda: len(files(run)) >= 6)
-        driver.process.send_signal(signal.SIGINT)
+        stopped = orchestrate("stop", run)
         code, said = driver.end()
+    assert stopped.returncode == 0, stopped.stderr
+    assert "Nothing is running" in orchestrate("stop", run).stderr
     assert code == 130, said
     assert f"orchestrate resume {run}" in re.sub(r"\s+", " ", said)
     assert "Traceback" not in said

@@ -43,7 +43,7 @@ def test_a_sweep_joins_the_cluster_and_leaves_it_running(
     assert result.returncode == 0, result.stderr
     assert len((run / "frontier.csv").read_text().splitlines()) == 3
     log = (run / "log.txt").read_text()
-    assert "gpus=3" in log, "those to be had on demand count"
+    assert "gpus_on_demand=3" in log, "those to be had on demand count"
     assert "embedded=False" in log, log
     assert head.answers()
 

@@ -1,6 +1,7 @@
 """What a sweep would come to, by hand and by trying."""
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from conftest import make_trial, orchestrate, train_all
 
 from orchestrator.plan import (
+    CALIBRATION_SECONDS,
     CALIBRATION_STEPS,
     STARTING_SECONDS,
     TRIAL_SECONDS,
@@ -55,7 +57,7 @@ def test_a_forecast_by_hand() -> None:
         ranks,
         speeds={SMALL.key: SPEED, LARGE.key: SPEED},
         pilots={SMALL.key: 40, LARGE.key: None},
-        slots=8,
+        slots=[8, 4],
         price_per_device_hour=3.6,
     )
     small, large = found.studies
@@ -70,9 +72,9 @@ def test_a_forecast_by_hand() -> None:
     assert found.device_hours[2] == pytest.approx(high / 3600)
     assert found.money is not None
     assert found.money[2] == pytest.approx(high / 1000)
-    assert found.seconds is not None
-    assert found.seconds[0] == pytest.approx(low / 8 + STARTING_SECONDS[0])
-    assert found.seconds[2] == pytest.approx(high / 8 + 4 * (16 + slow) + STARTING_SECONDS[1])
+    assert found.seconds.keys() == {8, 4}
+    assert found.seconds[4][0] == pytest.approx(low / 4 + STARTING_SECONDS[0])
+    assert found.seconds[8][2] == pytest.approx(high / 8 + 4 * (16 + slow) + STARTING_SECONDS[1])
 
 
 def test_where_nothing_is_ended_early_there_is_one_number_of_steps() -> None:
@@ -82,8 +84,8 @@ def test_where_nothing_is_ended_early_there_is_one_number_of_steps() -> None:
 
 def test_what_was_not_measured_is_not_foretold() -> None:
     unknown = forecast([SMALL, LARGE], ranks)
-    assert (unknown.device_hours, unknown.seconds, unknown.money) == (None, None, None)
-    half = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED, LARGE.key: None}, slots=1)
+    assert (unknown.device_hours, unknown.seconds, unknown.money) == (None, {}, None)
+    half = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED, LARGE.key: None}, slots=[1])
     assert half.device_hours is None
     assert [one.fits for one in half.studies] == [True, False]
     assert half.studies[0].rank_seconds is not None
@@ -93,18 +95,20 @@ def test_speeds_are_those_after_the_first_steps(tmp_path: Path) -> None:
     (study,) = calibration_of([SMALL])
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
-    times = [0.0, 5.0, 6.0, 7.0, 8.5]
+    times = [0.0, 4.0, 5.0, 5.5, 6.0, 6.5, 7.2, 7.7, 8.5]
     measured = [
-        Measurement(step=10 * n, seconds=t, metrics={"val/error": 0.5}) for n, t in enumerate(times)
+        Measurement(step=5 * n, seconds=t, metrics={"val/error": 0.5}) for n, t in enumerate(times)
     ]
     outcome = Outcome(
         status="exhausted", steps=CALIBRATION_STEPS, seconds=8.5, evaluation_seconds=2.5,
-        micro_batch=32,
+        micro_batch=32, memory=10**9,
     )  # fmt: skip
     trial = replace(make_trial(), study=study)
     run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measured)))
     found = speeds_of(run)[study.key]
-    assert found == Speed(step_seconds=0.1, evaluation_seconds=0.5, micro_batch=32)
+    assert found == Speed(
+        step_seconds=0.1, evaluation_seconds=2.5 / 9, micro_batch=32, memory=10**9
+    )
 
 
 def measured(folder: Path, planned: Plan, studies: list[Study]) -> Run:
@@ -128,6 +132,17 @@ def test_calibration_and_pilots_are_short_sweeps(
     assert all(steps is None or 0 < steps <= 60 for steps in pilots.values())
 
 
+def test_what_may_take_long_is_not_started_unless_someone_agrees(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    large = sweep_file(budget={"steps": 5_000_000})
+    refused = orchestrate("sweep", large, "--out", tmp_path / "run", stdin=subprocess.DEVNULL)
+    assert refused.returncode == 2
+    assert "30,000,000 steps" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_the_command_foretells_what_a_sweep_takes(
     tmp_path: Path, sweep_file: Callable[..., Path]
@@ -141,7 +156,16 @@ def test_the_command_foretells_what_a_sweep_takes(
     found = json.loads(foretold.stdout)
     began = time.monotonic()
     assert orchestrate("sweep", file, "--out", tmp_path / "run").returncode == 0
-    low, middle, high = found["seconds"]
+    ((low, middle, high),) = found["seconds"].values()
     assert low < time.monotonic() - began < high
     assert low < middle < high
     assert found["money"][0] < found["money"][2]
+
+
+def test_quick_steps_are_timed_in_more_of_them() -> None:
+    slow, quick = replace(SPEED, step_seconds=0.1), replace(SPEED, step_seconds=0.001)
+    (longer,) = calibration_of([SMALL, LARGE], {SMALL.key: quick, LARGE.key: slow})
+    assert longer.key == SMALL.key
+    assert longer.budget_steps == CALIBRATION_SECONDS / 0.001
+    assert calibration_of([SMALL], {SMALL.key: None}) == []
+    assert longer.grid == SMALL.grid

@@ -315,10 +315,14 @@ def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
         director.record(finish(proposal.trial, ("dominated", 400)))
     paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
     assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 1600)
+    (search,) = director.searches.values()
+    assert search.set_aside() == {(index, 0) for index in range(4)}
     director.record(finish(paused[1].trial, ("reached", 401)))
     assert not director.done, "trial 0 could tie, and would be first in the order"
+    assert search.set_aside() == {(0, 0)}
     director.record(finish(paused[0].trial, ("dominated", 401)))
     assert director.done
+    assert not search.set_aside()
 
 
 def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:

@@ -30,6 +30,7 @@ app = typer.Typer(
 for command in (
     runs.sweep,
     runs.resume,
+    runs.stop,
     planning.plan,
     reading.status,
     reading.frontier,

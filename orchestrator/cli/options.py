@@ -39,6 +39,22 @@ AddressOption = Annotated[
     typer.Option(help="A running Ray cluster: `auto` or HOST:PORT. Default: RAY_ADDRESS, or none."),
 ]
 
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster", metavar="FILE", help="On the cluster that `ray up FILE` has started."
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before much is started.")]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        help="Tell mlflow, tensorboard or wandb of each trial too; may be given again.",
+    ),
+]
+
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output; what isn't a finite number is null."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,14 +17,19 @@ from orchestrator.cli.options import (
     SetOption,
     print_json,
 )
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.cluster import Cluster
+    from orchestrator.plan import Forecast
     from orchestrator.records import Study
     from orchestrator.results import Run
     from orchestrator.sweep import Sweep
+
+ASKED_ABOVE_STEPS = 20_000_000
+"""In the worst case. At a millisecond each they take a device six hours."""
 
 
 def plan(
@@ -39,11 +45,17 @@ def plan(
         typer.Option(min=1, help="Train so many trials of each study first: a middle estimate."),
     ] = None,
     slots: Annotated[
-        int | None,
-        typer.Option(min=1, help="Ranks that train at once [what the cluster has now]."),
+        list[int] | None,
+        typer.Option(
+            min=1, help="Ranks that train at once; may be given again [what the cluster has]."
+        ),
     ] = None,
     price: Annotated[float | None, typer.Option(min=0, help="Of a device-hour.")] = None,
     address: AddressOption = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option("--cluster", metavar="FILE", help="Reckon with its machines and prices."),
+    ] = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -55,6 +67,9 @@ def plan(
     from orchestrator.terminal import forecast_in_words, forecast_table, print_table, say
 
     sweep = load_sweep(find_sweep_file(file), set_ or [])
+    price = price or sweep.report.price_per_device_hour
+    if cluster is not None:
+        slots, price = _of_file(cluster, sweep, slots, price)
     studies = plan_of(sweep, data_dir).studies
     speeds = pilots = None
     if calibrate or pilot is not None:
@@ -62,19 +77,21 @@ def plan(
 
         with (
             tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
-            connect(address, Path(folder) / "log.txt") as cluster,
+            connect(address, Path(folder) / "log.txt") as joined,
         ):
-            slots = slots or places_for(sweep.resources, cluster)
+            slots = slots or [places_for(sweep.resources, joined)]
             say(f"Timing {len(studies)} studies ...")
             short = calibration_of(studies)
-            speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
+            speeds = speeds_of(_tried(folder, "short", short, sweep, joined, data_dir))
+            if longer := calibration_of(studies, speeds):
+                speeds |= speeds_of(_tried(folder, "longer", longer, sweep, joined, data_dir))
             if pilot is not None:
                 say(f"Training {pilot} trials of each ...")
                 few = pilots_among(studies, pilot)
-                pilots = pilots_of(_tried(folder, "pilot", few, sweep, cluster, data_dir))
+                pilots = pilots_of(_tried(folder, "pilot", few, sweep, joined, data_dir))
     found = forecast(
-        studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots,
-        price_per_device_hour=price or sweep.report.price_per_device_hour,
+        studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
+        price_per_device_hour=price,
     )  # fmt: skip
     if as_json:
         print_json(found.to_json())
@@ -82,6 +99,48 @@ def plan(
     print_table(forecast_table(found))
     print(f"\n{forecast_in_words(found)}")
     return DONE
+
+
+def _of_file(
+    file: Path, sweep: Sweep, slots: list[int] | None, price: float | None
+) -> tuple[list[int] | None, float | None]:
+    """How many ranks the machines of a cluster file train at once, and what one of them costs."""
+    from orchestrator.cluster import described_in, places_for
+    from orchestrator.terminal import say
+
+    cluster = described_in(file)
+    if cluster is None:
+        say(f"{file} leaves it to its machines what they hold, so they are not reckoned with.")
+        return slots, price
+    places = places_for(sweep.resources, cluster)
+    say(f"{file}: {cluster}")
+    if price is None and cluster.price_per_hour is not None:
+        price = cluster.price_per_hour / places
+    return slots or [places], price
+
+
+def agree(found: Forecast | None, *, yes: bool) -> None:
+    """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
+    unless the answer is yes."""
+    from orchestrator.terminal import forecast_in_words, say
+
+    if yes:
+        return
+    if found is None:
+        why = "Its data set is not on this machine, so what it may take can't be told here."
+    else:
+        steps = sum(study.steps[2] for study in found.studies)
+        if steps <= ASKED_ABOVE_STEPS:
+            return
+        why = f"{forecast_in_words(found)} It may take {steps:,} steps."
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"{why} What may take more than {ASKED_ABOVE_STEPS:,} steps, for all that is known, is "
+            f"only started if someone agrees. Look at `orchestrate plan`, then say --yes."
+        )
+    say(why)
+    if not typer.confirm("Start it?", err=True):
+        raise BadInput("Not started. `orchestrate plan` tells what it would take.")
 
 
 def _tried(

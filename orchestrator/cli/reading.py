@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import remote
 from orchestrator.cli.options import (
     DONE,
+    ClusterOption,
     CsvOption,
     GoalOption,
     JsonOption,
@@ -23,11 +25,23 @@ if TYPE_CHECKING:
     from orchestrator.results import FrontierRow
 
 
-def status(path: RunArgument, as_json: JsonOption = False) -> int:
-    """How far a run has come."""
+def status(
+    path: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")
+    ] = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """How far a run has come; with --cluster and no RUN, what that cluster was told to do."""
     from orchestrator.results import Run
     from orchestrator.terminal import print_table, status_table
 
+    if cluster is not None:
+        if path is None:
+            return remote.jobs(cluster, as_json=as_json)
+        remote.look(cluster, path)
+    if path is None:
+        raise BadInput("Which run? Name its folder: orchestrate status RUN.")
     run = Run.open(path)
     studies = []
     for study in run.studies():

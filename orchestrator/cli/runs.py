@@ -5,22 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import remote
 from orchestrator.cli.options import (
     DONE,
     FAILED,
     GOAL_UNREACHED,
     INTERRUPTED,
     AddressOption,
+    ClusterOption,
     DataOption,
     JsonOption,
     RunArgument,
     SetOption,
+    TrackOption,
+    YesOption,
 )
+from orchestrator.cli.planning import agree
 from orchestrator.cli.reading import print_frontier
 from orchestrator.cli.report import write_report_of
 from orchestrator.records import BadInput, SweepFailed
@@ -42,18 +49,27 @@ def sweep(
     ] = None,
     set_: SetOption = None,
     address: AddressOption = None,
+    cluster: ClusterOption = None,
     data_dir: DataOption = None,
+    yes: YesOption = False,
+    track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
     from orchestrator.growth import refuse_incomparable
+    from orchestrator.plan import forecast
     from orchestrator.results import Run, provenance
     from orchestrator.studies import plan
     from orchestrator.sweep import find_sweep_file, load_sweep
 
     described = load_sweep(find_sweep_file(file), set_ or [])
-    planned = plan(described, data_dir)
+    if cluster is not None:
+        _refuse_both(address)
+        return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
     run = Run(out or f"runs/{described.name}")
+    _check_trackers(track, run)
+    planned = plan(described, data_dir)
+    agree(forecast(planned.studies, described.resources.ranks), yes=yes)
     run.check_writable()
     with run.locked():
         if run.exists:
@@ -61,13 +77,15 @@ def sweep(
             refuse_incomparable(run, planned)
         if not run.exists or run.sweep() != described.resolved():
             run.create(described.resolved(), planned.studies, provenance())
-        return _run_plan(run, planned, address, data_dir, as_json)
+        return _run_plan(run, planned, address, data_dir, track, as_json)
 
 
 def resume(
     path: RunArgument,
     address: AddressOption = None,
+    cluster: ClusterOption = None,
     data_dir: DataOption = None,
+    track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Go on with a run: train what its files do not hold yet."""
@@ -75,11 +93,40 @@ def resume(
     from orchestrator.studies import plan
     from orchestrator.sweep import validated
 
+    if cluster is not None:
+        _refuse_both(address)
+        return remote.resume(cluster, path, data_dir, track, as_json=as_json)
     run = Run.open(path)
     _refuse_imported(run)
+    _check_trackers(track, run)
     planned = plan(validated(run.sweep(), str(run.place / "sweep.yaml")), data_dir)
     with run.locked():
-        return _run_plan(run, planned, address, data_dir, as_json)
+        return _run_plan(run, planned, address, data_dir, track, as_json)
+
+
+def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
+    """End a running sweep, as Ctrl-C would: what is measured is kept."""
+    from orchestrator.results import Run
+    from orchestrator.terminal import say
+
+    if cluster is not None:
+        return remote.stop(cluster, path)
+    run = Run.open(path)
+    process = run.writer()
+    if process is None:
+        say(f"Nothing is running in {run.place}.")
+        return DONE
+    os.kill(process, signal.SIGTERM)
+    say(f"Process {process} was told to end, and writes up what there is ...")
+    while run.writer() == process:
+        time.sleep(0.1)
+    say(f"Go on with: orchestrate resume {run.place}")
+    return DONE
+
+
+def _refuse_both(address: str | None) -> None:
+    if address is not None:
+        raise BadInput("Either --address or --cluster: the one is where to train from here.")
 
 
 def _refuse_imported(run: Run) -> None:
@@ -90,8 +137,20 @@ def _refuse_imported(run: Run) -> None:
         )
 
 
+def _check_trackers(track: list[str] | None, run: Run) -> None:
+    if track:
+        from orchestrator.cluster import check_trackers
+
+        check_trackers(track, run.place)
+
+
 def _run_plan(
-    run: Run, planned: Plan, address: str | None, data_dir: Path | None, as_json: bool
+    run: Run,
+    planned: Plan,
+    address: str | None,
+    data_dir: Path | None,
+    track: list[str] | None,
+    as_json: bool,
 ) -> int:
     """Trains what is missing from the run, then writes and prints what it says."""
     from orchestrator.progress import Progress
@@ -108,7 +167,7 @@ def _run_plan(
             f"({progress.done} are there already), into {run.place}"
         )
         try:
-            complete = _train(run, planned, director, progress, address, data_dir)
+            complete = _train(run, planned, director, progress, address, data_dir, track)
         except SweepFailed as error:
             print(f"error: {error}", file=sys.stderr)
             return FAILED
@@ -150,10 +209,11 @@ def _train(
     progress: Progress,
     address: str | None,
     data_dir: Path | None,
+    track: list[str] | None,
 ) -> bool:
     """Trains on a cluster, in sight of the user; False after an interrupt."""
     from orchestrator.cli.live import rewritten
-    from orchestrator.cluster import connect, run_trials
+    from orchestrator.cluster import Trackers, connect, run_trials
     from orchestrator.terminal import say, showing
 
     with run.log() as log, connect(address, log) as cluster:
@@ -162,7 +222,8 @@ def _train(
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
         if cluster.dashboard:
             say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
-        with showing(progress), rewritten(run):
+        told = Trackers(track, run, director, planned.sweep.name, say) if track else None
+        with closing(told) if told else nullcontext(), showing(progress), rewritten(run):
             complete = run_trials(
                 run,
                 director,
@@ -170,6 +231,7 @@ def _train(
                 cluster=cluster,
                 progress=progress,
                 data_dir=data_dir,
+                trackers=told,
             )
     share = run.sessions()[-1]["busy_share"]
     if share is not None:

@@ -7,7 +7,17 @@ import os
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-from orchestrator.cluster.connect import Cluster, connect, places_for
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.machines import Cluster, described_in, places_for
 from orchestrator.cluster.run import run_trials
+from orchestrator.cluster.tracking import Trackers, check_trackers
 
-__all__ = ["Cluster", "connect", "places_for", "run_trials"]
+__all__ = [
+    "Cluster",
+    "Trackers",
+    "check_trackers",
+    "connect",
+    "described_in",
+    "places_for",
+    "run_trials",
+]

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -19,8 +18,8 @@ from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 from ray.exceptions import AuthenticationError
 
+from orchestrator.cluster.machines import Cluster, Machine
 from orchestrator.records import BadInput
-from orchestrator.sweep import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -35,19 +34,6 @@ ANSWER_SECONDS = 10
 """How long a cluster may take to answer before it is called unreachable."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """A cluster this process is connected to."""
-
-    cpus: int
-    gpus: int
-    """There now, or to be had on demand."""
-    dashboard: str | None
-    """Its address, if there is a dashboard."""
-    embedded: bool
-    """Started by this process and ended with it."""
-
-
 @contextmanager
 def connect(address: str | None, log: Path) -> Iterator[Cluster]:
     """Joins the cluster at `address` (or RAY_ADDRESS), else starts one on this machine.
@@ -60,17 +46,29 @@ def connect(address: str | None, log: Path) -> Iterator[Cluster]:
         try:
             # Ray tells of workers that died on standard output, which may be our JSON.
             ray_worker._worker_logs_enabled = False
-            resources = ray.cluster_resources()
             cluster = Cluster(
-                cpus=int(resources.get("CPU", 0)),
-                gpus=int(max(resources.get("GPU", 0), resources.get(ON_DEMAND, 0))),
+                machines=_machines(),
+                gpus_on_demand=int(ray.cluster_resources().get(ON_DEMAND, 0)),
                 dashboard=context.dashboard_url or None,
                 embedded=not address,
             )
-            logger.info("connected to %s", cluster)
+            logger.info("connected to %r", cluster)
             yield cluster
         finally:
             ray.shutdown()
+
+
+def _machines() -> tuple[Machine, ...]:
+    """Those that are there now."""
+    return tuple(
+        Machine(
+            name=node["NodeManagerHostname"],
+            cpus=int(node["Resources"].get("CPU", 0)),
+            gpus=int(node["Resources"].get("GPU", 0)),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    )
 
 
 def _join(address: str) -> BaseContext:
@@ -173,46 +171,3 @@ def _logging_to(log: Path) -> Iterator[None]:
             each.handlers, each.propagate = handlers, propagate
             each.setLevel(level)
         handler.close()
-
-
-def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
-    """`resources` with what was left to the cluster decided; refuses what it can't hold."""
-    gpus = resources.gpus_per_device
-    if gpus is None:
-        gpus = 1 if cluster.gpus else 0
-    if gpus and not cluster.gpus:
-        raise BadInput(
-            f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
-            f"Leave it out to train on whatever there is, or write 0 for CPUs."
-        )
-    if not gpus and resources.cpus_per_rank > cluster.cpus:
-        raise BadInput(
-            f"resources.cpus_per_rank: {resources.cpus_per_rank} were asked for, but the cluster "
-            f"has {cluster.cpus} CPUs."
-        )
-    fitted = resources.model_copy(update={"gpus_per_device": gpus})
-    devices = places(fitted, cluster)
-    if resources.examples_per_device is not None and resources.max_devices > devices:
-        raise BadInput(
-            f"resources.max_devices: {resources.max_devices} were asked for, but the cluster has "
-            f"{'GPUs' if gpus else 'CPUs'} for {devices}."
-        )
-    logger.info(
-        "each trial takes up to %d ranks, each with %d CPU and %g GPU",
-        resources.max_devices if resources.examples_per_device else 1,
-        resources.cpus_per_rank,
-        gpus,
-    )
-    return fitted
-
-
-def places_for(resources: Resources, cluster: Cluster) -> int:
-    """How many ranks a sweep that asks for these has at once; refuses what the cluster lacks."""
-    return places(fit_resources(resources, cluster), cluster)
-
-
-def places(resources: Resources, cluster: Cluster) -> int:
-    """How many ranks can train at once, of whatever trials."""
-    if resources.gpus_per_device:
-        return int(cluster.gpus / resources.gpus_per_device)
-    return cluster.cpus // resources.cpus_per_rank

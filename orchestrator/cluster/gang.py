@@ -35,18 +35,24 @@ from orchestrator.records import (
 )
 from orchestrator.search import Proposal, ending, tighter
 from orchestrator.sweep import Resources
-from orchestrator.training import Checkpoint, Ranks, follow, free_port, open_ranks, train
+from orchestrator.training import Checkpoint, Ranks, follow, listen_at, open_ranks, train
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
 
 RANK_LOST = "a rank was lost"
 
+VIRTUAL_GPUS = "ORCHESTRATE_VIRTUAL_GPUS"
+"""For tests: where this is set, trials that ask for a GPU train on the CPU."""
+
 LOST_SECONDS = 10
 """How long it may take until Ray knows that a process is gone."""
 
 FINISHED = "finished"
 """The key of a trial's last result that holds its `FinishedTrial`."""
+
+REACHES_RUN = "reaches_run"
+"""And the one that says whether its machine has the run's folder, where checkpoints go."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,21 +132,27 @@ class Gang(tune.Trainable):
         self._settings = settings
         self._listener = Listener(settings.board)
         self._watchdog = Watchdog(settings.board, settings.hang_seconds)
+        self._reaches_run = (settings.checkpoints.parent / "sweep.yaml").is_file()
         self._count = settings.ranks(config)
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, self._count)]
-        self._ranks = self._assemble()
+        with self._watchdog.over(numbered(config)):
+            self._ranks = self._assemble()
         self._begin(config)
 
     def _assemble(self) -> Ranks:
-        host = ray.util.get_node_ip_address()
-        port = free_port(host)
+        machines = ray.get([peer.machine.remote() for peer in self._peers])
+        here = ray.util.get_node_ip_address()
+        host = "127.0.0.1" if set(machines) <= {here} else here
+        listener, port = listen_at(host)
         joining = [
             peer.join.remote(rank, self._count, host, port, self._settings)
             for rank, peer in enumerate(self._peers, start=1)
         ]
         ranks = self._stack.enter_context(
-            open_ranks(rank=0, count=self._count, host=host, port=port, device=_device())
+            open_ranks(
+                rank=0, count=self._count, host=host, port=port, device=_device(), listener=listener
+            )
         )
         ray.get(joining)
         return ranks
@@ -192,7 +204,7 @@ class Gang(tune.Trainable):
                 started=self._began,
                 where=f"{platform.node()}:{os.getpid()}",
             )
-            return {"done": True, FINISHED: finished}
+            return {"done": True, FINISHED: finished, REACHES_RUN: self._reaches_run}
         except Exception as error:
             if (reason := self._ranks.reason()) is not None:
                 raise RuntimeError(reason) from error
@@ -221,6 +233,9 @@ class Gang(tune.Trainable):
 
 class _Peer:
     """A rank other than 0."""
+
+    def machine(self) -> str:
+        return str(ray.util.get_node_ip_address())
 
     def join(self, rank: int, count: int, host: str, port: int, settings: GangSettings) -> None:
         _settle_in(settings)
@@ -276,6 +291,12 @@ def _start_peer(rank: int) -> Any:
 
 def _device() -> torch.device:
     """Ray shows a process the GPUs that are its own; a gang without any trains on the CPU."""
-    if ray.get_gpu_ids() and torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("cpu")
+    if not ray.get_gpu_ids() or os.environ.get(VIRTUAL_GPUS):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            f"Ray gave a GPU of {platform.node()} to a trial, but torch {torch.__version__} can't "
+            f"use it: install a torch built for CUDA and a driver that is new enough for it, or "
+            f"write resources.gpus_per_device: 0."
+        )
+    return torch.device("cuda", 0)

@@ -14,15 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from orchestrator.cluster.board import last_words, numbered, open_board
-from orchestrator.cluster.connect import Cluster, fit_resources, places
 from orchestrator.cluster.folder import UserFolder
-from orchestrator.cluster.gang import FINISHED, RANK_LOST, Gang, GangSettings
+from orchestrator.cluster.gang import FINISHED, RANK_LOST, REACHES_RUN, Gang, GangSettings
+from orchestrator.cluster.machines import Cluster, fit_resources, places
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.tracking import Trackers
 from orchestrator.progress import Progress
 from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
 from orchestrator.results import Run
@@ -47,6 +49,14 @@ STORAGE_PATIENCE_SECONDS = 600.0
 
 ERROR_LINES = 20
 
+PUZZLED_AFTER_SECONDS = 60.0
+"""Of nothing running, which may be a machine coming up or one that never will."""
+
+ALONE = (
+    "{where} does not see {run}. Results come there all the same; a trial whose machine is lost "
+    "begins anew. It would go on in a bucket, or a folder that all machines share (--out)."
+)
+
 
 def run_trials(
     run: Run,
@@ -56,6 +66,7 @@ def run_trials(
     cluster: Cluster,
     progress: Progress,
     data_dir: Path | None = None,
+    trackers: Trackers | None = None,
 ) -> bool:
     """Trains what `director` asks for and writes each trial to `run` as it ends.
 
@@ -78,7 +89,9 @@ def run_trials(
     largest = max(resources.ranks(study.batch_size) for study in studies)
     progress.slots = max(1, ranks // largest)
     metrics = Metrics(sweep.name, ranks)
-    recorder = _Recorder(run, settings, director, progress, metrics, sweep.faults.max_failures)
+    recorder = _Recorder(
+        run, settings, director, progress, metrics, trackers, sweep.faults.max_failures
+    )
     # Tune reads the trainable anew for every trial: it holds no more than it must.
     bundles = [settings.bundles({"study": number}) for number in range(len(studies))]
     trainable = tune.with_resources(
@@ -226,9 +239,11 @@ class _Recorder(_OfThisProcess, tune.Callback):
         director: Director,
         progress: Progress,
         metrics: Metrics,
+        trackers: Trackers | None,
         max_failures: int,
     ) -> None:
-        self._run, self._settings, self._metrics = run, settings, metrics
+        self._run, self._settings = run, settings
+        self._metrics, self._trackers = metrics, trackers
         self._director, self._progress = director, progress
         self._max_failures = max_failures
         self.usage = _Usage()
@@ -241,6 +256,8 @@ class _Recorder(_OfThisProcess, tune.Callback):
         """When a trial is due once more."""
         self._micro_batches: dict[int, int] = {}
         """Study -> what is known to fit, once something did not."""
+        self._noted: set[str] = set()
+        self._ran_at = time.monotonic()
         self._unwritten: deque[FinishedTrial] = deque()
         self._write_at, self._write_wait = 0.0, BACKOFF_SECONDS
 
@@ -269,6 +286,26 @@ class _Recorder(_OfThisProcess, tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()
+        if self._progress.running or self._director.done:
+            self._ran_at = time.monotonic()
+        elif time.monotonic() - self._ran_at > PUZZLED_AFTER_SECONDS:
+            self._note("idle", self._why_nothing_runs())
+
+    def _why_nothing_runs(self) -> str:
+        bundles = (self._settings.bundles({"study": n}) for n in range(len(self._settings.studies)))
+        ranks, each = max(((len(some), some[0]) for some in bundles), key=lambda found: found[0])
+        there = {name: ray.cluster_resources().get(name, 0) for name in each}
+        return (
+            f"Nothing has run for {PUZZLED_AFTER_SECONDS:g} s. Trials take up to {ranks} x {each}, "
+            f"and the machines there now have {there} in all. `ray status` tells what is coming."
+        )
+
+    def _note(self, kind: str, text: str) -> None:
+        """Says something of its kind once."""
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self._progress.notes.append(text)
+            logger.warning("%s", text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._progress.start(self._settings.trial(trial.config))
@@ -279,6 +316,8 @@ class _Recorder(_OfThisProcess, tune.Callback):
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         finished = result.pop(FINISHED, None)
         if finished is not None:
+            if not result[REACHES_RUN]:
+                self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
             outcome = finished.outcome
             if outcome.status == "failed":
                 self.failures += 1
@@ -348,6 +387,8 @@ class _Recorder(_OfThisProcess, tune.Callback):
         search = self._director.searches[study.key]
         self._progress.follow(study.key, search)
         self._metrics.best(study.key, search.frontier_step())
+        if self._trackers is not None:
+            self._trackers.hear(finished)
 
 
 def _error_of(trial: Any) -> tuple[bool, str]:

@@ -149,6 +149,25 @@ class Run:
             file.flush()
             yield
 
+    def writer(self) -> int | None:
+        """The process of this machine that writes to this run; None if there is none. Raises
+        `BadInput` where another machine's does."""
+        try:
+            with self._lock_file().open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            said = self._lock_file().read_text().split()
+            if len(said) != 4:
+                return None  # it has just begun
+            if said[3] != socket.gethostname():
+                raise BadInput(
+                    f"{self.place} is being written to by {' '.join(said)}. Stop it there."
+                ) from None
+            return int(said[1])
+        return None
+
     def _lock_file(self) -> Path:
         if (folder := self.place.local) is None:
             name = hashlib.blake2b(str(self.place).encode(), digest_size=16).hexdigest()

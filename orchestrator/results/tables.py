@@ -29,6 +29,7 @@ TRIALS = pa.schema(
         pa.field("resumed_seconds", pa.float64(), nullable=False),  # of both, before `started`
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
+        pa.field("memory", pa.int64()),  # bytes, at its peak
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("where", pa.string()),  # machine:process
         pa.field("error", pa.string()),
@@ -68,6 +69,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "resumed_seconds": outcome.resumed_seconds,
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
+        "memory": outcome.memory,
         "started": finished.started,
         "where": finished.where,
         "error": outcome.error,
@@ -104,7 +106,7 @@ def finished_trial(
             params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
-        outcome=Outcome(**{name: row[name] for name in outcome}),
+        outcome=Outcome(**{name: row[name] for name in outcome}, memory=row.get("memory")),
         measurements=tuple(
             Measurement(
                 step=measured["step"],

@@ -4,6 +4,7 @@ functions of the sweep and of what its trials have shown."""
 from orchestrator.search.director import Director, Proposal
 from orchestrator.search.proposer import DESIGNS, check_algorithm, even_axes, grid
 from orchestrator.search.race import Bounds, ending, tighter
+from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     SEARCH_SPACES,
     Entry,
@@ -22,6 +23,7 @@ __all__ = [
     "Director",
     "Entry",
     "Proposal",
+    "StudySearch",
     "assemble",
     "check_algorithm",
     "check_conditions",

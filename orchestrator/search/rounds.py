@@ -216,13 +216,25 @@ class StudySearch:
     def _settled(self, trial: Trial) -> bool:
         """Whether what is known of a trial is all there is to know. One that was cut short must
         still have nothing to win: its rival may be gone from the run, or its limit lifted."""
-        result = self._results.get((trial.index, trial.repeat))
-        if result is None:
+        if (trial.index, trial.repeat) not in self._results:
             return False
+        return self._has_ended(trial, None if trial.repeat else self.limit)
+
+    def over(self, key: Key) -> bool:
+        """Whether a trial that ended is trained no further, whatever others come to."""
+        trial = self._opened.get(key)
+        return self.done or trial is None or self._has_ended(trial, None)
+
+    def set_aside(self) -> set[Key]:
+        """Trials that ended, but may have to go on."""
+        return {key for key in self._results if not self.over(key)}
+
+    def _has_ended(self, trial: Trial, limit: int | None) -> bool:
+        result = self._results[trial.index, trial.repeat]
         return result.status != "dominated" or None is not ending(
             self.study,
             self.bounds_for(trial),
-            None if trial.repeat else self.limit,
+            limit,
             unmet=[goal for goal in self.study.goals if goal not in result.passed],
             upcoming=self.study.following(result.steps),
             index=trial.index,

@@ -4,7 +4,7 @@ from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
 from orchestrator.training.metaparameters import GENERAL, check_metaparameters
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
-from orchestrator.training.ranks import Ranks, free_port, one_thread, open_ranks
+from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 
 __all__ = [
     "GENERAL",
@@ -14,7 +14,7 @@ __all__ = [
     "accepted_by",
     "check_metaparameters",
     "follow",
-    "free_port",
+    "listen_at",
     "one_thread",
     "open_ranks",
     "rehearse",

@@ -23,6 +23,7 @@ from orchestrator.records import (
 )
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.trainer import OutOfMemory, Trainer
 from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
@@ -54,6 +55,7 @@ def train(
     """
     study = trial.study
     workload, splits = _prepare(study.workload, data_dir, ranks.device)
+    forget_peak(ranks.device)
     trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch, pulse)
     evaluator = Evaluator(
         workload=workload, splits=splits, extras=study.extras, ranks=ranks, pulse=pulse
@@ -114,6 +116,7 @@ def train(
         seconds=trainer.seconds,
         evaluation_seconds=trainer.evaluation_seconds,
         micro_batch=trainer.micro_batch,
+        memory=peak(ranks.device),
         resumed_steps=resumed[0],
         resumed_seconds=resumed[1],
     )

@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import signal
 import socket
+import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from fcntl import ioctl
 from typing import Any
 
 import torch
@@ -18,6 +20,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 JOIN_TIMEOUT = timedelta(seconds=120)
+
+SIOCGIFADDR = 0x8915
+"""Asks Linux for the address of a network interface."""
+
+INTERFACES = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} - os.environ.keys()
+"""By which ranks exchange gradients: those that the user hasn't chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +113,16 @@ class Ranks:
 
 @contextmanager
 def open_ranks(
-    *, rank: int, count: int, host: str, port: int, device: torch.device
+    *,
+    rank: int,
+    count: int,
+    host: str,
+    port: int,
+    device: torch.device,
+    listener: socket.socket | None = None,
 ) -> Iterator[Ranks]:
-    """Joins the process group that rank 0 listens for at `host`:`port`; leaves it at the end."""
+    """Joins the process group that rank 0 listens for at `host`:`port`; leaves it at the end.
+    Rank 0 brings its `listener` there."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
         _compute_alike()
@@ -115,8 +130,15 @@ def open_ranks(
         yield Ranks(device=device)
         return
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        host, port, count, is_master=rank == 0, timeout=JOIN_TIMEOUT
+        host,
+        port,
+        count,
+        is_master=rank == 0,
+        timeout=JOIN_TIMEOUT,
+        master_listen_fd=None if listener is None else listener.detach(),
     )
+    if (interface := _interface_to(host)) is not None:
+        os.environ.update(dict.fromkeys(INTERFACES, interface))
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     try:
@@ -136,11 +158,27 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def free_port(host: str) -> int:
-    """A port on which `host`, an address of this machine, has no listener."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def listen_at(host: str) -> tuple[socket.socket, int]:
+    """A socket bound to `host`, an address of this machine, and its port. Left to itself, torch
+    would listen on every interface."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.bind((host, 0))
+    return listener, int(listener.getsockname()[1])
+
+
+def _interface_to(host: str) -> str | None:
+    """The network interface by which this machine reaches `host`. Left to themselves, gloo takes
+    that which the machine's name leads to, and NCCL its first. None where Linux doesn't say."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect((host, 1))  # sends nothing
+        own = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                answer = ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if answer[20:24] == own:
+                    return name
+    return None
 
 
 @contextmanager
@@ -150,7 +188,7 @@ def launch_ranks(
     """Makes this process rank 0 of `count` on this machine. The others are started here and run
     `follow(ranks, *arguments)`. Gives the ranks and the process ids in their order."""
     host = "127.0.0.1"
-    port = free_port(host) if count > 1 else 0
+    listener, port = listen_at(host) if count > 1 else (None, 0)
     devices = _local_devices(count)
     context = multiprocessing.get_context("spawn")
     others = [
@@ -163,7 +201,9 @@ def launch_ranks(
     for process in others:
         process.start()
     try:
-        with open_ranks(rank=0, count=count, host=host, port=port, device=devices[0]) as ranks:
+        with open_ranks(
+            rank=0, count=count, host=host, port=port, device=devices[0], listener=listener
+        ) as ranks:
             yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
     finally:
         # They end by themselves with the work; an error or an interrupt here ends them too. They

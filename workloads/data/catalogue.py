@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import MissingData, unknown
 from orchestrator.workloads.data.austen import extract_austen
 from orchestrator.workloads.data.text import make_tokens
 
@@ -65,7 +65,7 @@ class DataSet:
         found = self.find(data_dir)
         if found is None:
             places = "\n  ".join(map(str, self.places(data_dir))) or f"${FOLDER_VARIABLE} (not set)"
-            raise BadInput(
+            raise MissingData(
                 f"The data set {self.name} ({', '.join(self.files)}) is in none of\n  {places}\n"
                 f"Get it: {self.get}\nSay with --data-dir or ${FOLDER_VARIABLE} where the folder "
                 f"`{self.name}` is."

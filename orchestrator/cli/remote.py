@@ -1,0 +1,209 @@
+"""The commands that make, stop and follow runs, on a cluster that `ray up FILE` has started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
+from orchestrator.records import MissingData
+
+OF_THE_HEAD = ("Ray dashboard: ", "Report: ")
+"""What a sweep there says of itself that leads nowhere from here."""
+
+FATES = {"PENDING": "waiting", "SUCCEEDED": "done"}
+
+if TYPE_CHECKING:
+    from orchestrator.cluster.remote import Head
+    from orchestrator.sweep import Sweep
+
+
+def sweep(
+    file: Path,
+    described: Sweep,
+    out: str | None,
+    data_dir: Path | None,
+    track: list[str] | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    import yaml
+
+    _refuse_early(file, described, yes=yes)
+    run = out or f"runs/{described.name}"
+    there = _there(run)
+    arguments = ["sweep", "sweep.yaml", "--out", there, "--yes", *_data(data_dir), *_tracked(track)]
+    text = yaml.safe_dump(described.resolved(), sort_keys=False)
+    files = {"sweep.yaml": text.encode(), **_code(described)}
+    return _train(file, run, lambda head: head.submit(there, arguments, files), as_json=as_json)
+
+
+def resume(
+    file: Path, run: str, data_dir: Path | None, track: list[str] | None, *, as_json: bool
+) -> int:
+    from orchestrator.results import Run
+    from orchestrator.sweep import validated
+
+    look(file, run)
+    described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
+    there = _there(run)
+    arguments = ["resume", there, *_data(data_dir), *_tracked(track)]
+    code = _code(described)
+    return _train(file, run, lambda head: head.submit(there, arguments, code), as_json=as_json)
+
+
+def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
+    """What can be told from here: what the machines can't hold, what can't be trained, and what
+    someone should agree to."""
+    from orchestrator.cli.planning import agree
+    from orchestrator.cluster import described_in, places_for
+    from orchestrator.plan import forecast
+    from orchestrator.studies import plan
+    from orchestrator.terminal import say
+
+    cluster = described_in(file)
+    if cluster is not None:
+        places_for(described.resources, cluster)
+        say(f"{file}: {cluster}")
+    try:
+        found = forecast(plan(described).studies, described.resources.ranks)
+    except MissingData:
+        found = None  # it may be there on the cluster
+    agree(found, yes=yes)
+
+
+def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
+    """Follows the job that trains `run`, after it has begun one if there is none."""
+    from orchestrator.cli.reading import print_frontier
+    from orchestrator.cluster.remote import follow, is_running
+    from orchestrator.results import Run, frontier_of
+    from orchestrator.terminal import say
+
+    there = _there(run)
+
+    def job_of(head: Head) -> str:
+        say(f"Ray dashboard: http://{head.dashboard} (`ray exec {file} 'ray get-auth-token'`)")
+        job = head.job(there)
+        if job is not None and is_running(job):
+            say(f"{there} is being trained already, by the job {job.submission_id}.")
+            return str(job.submission_id)
+        name = submit(head)
+        say(f"Submitted as the job {name}, which goes on without this terminal.")
+        return name
+
+    def show(line: str) -> None:
+        if not line.startswith(OF_THE_HEAD):
+            say(line)
+
+    say(f"Reaching the head of {file} ...")
+    try:
+        ended = follow(file, job_of, show)
+    except KeyboardInterrupt:
+        say(f"\nThe sweep goes on. orchestrate status {run} --cluster {file}; or `stop`, likewise.")
+        return INTERRUPTED
+    code = FAILED if ended.driver_exit_code is None else ended.driver_exit_code
+    if code not in {DONE, GOAL_UNREACHED, INTERRUPTED}:
+        say(f"error: the job {ended.submission_id} failed: {ended.message}")
+        return code
+    _fetch(file, run)
+    here = Run.open(run)
+    if code != INTERRUPTED:
+        # The files of single trials, from an earlier look, are in those of the studies now.
+        here.in_parallel(lambda study: here.compact(study.key), here.studies())
+    print_frontier(frontier_of(here), as_json)
+    say(f"Report: {here.place / 'report.html'}")
+    return code
+
+
+def look(file: Path, run: str) -> None:
+    """Says what has become of the job that trains `run`, and brings its files here."""
+    from orchestrator.cluster.remote import reach
+    from orchestrator.terminal import say
+
+    with reach(file) as head:
+        job = head.job(_there(run))
+    if job is None:
+        say("No job trains it.")
+    else:
+        say(f"Job {job.submission_id}: {_fate(job.status.value, job.driver_exit_code)}.")
+    _fetch(file, run)
+
+
+def jobs(file: Path, *, as_json: bool) -> int:
+    """What the cluster was told to do, the newest last."""
+    from orchestrator.cluster.remote import reach
+    from orchestrator.terminal import jobs_table, print_table
+
+    with reach(file) as head:
+        found = [
+            {
+                "run": run,
+                "job": str(job.submission_id),
+                "status": _fate(job.status.value, job.driver_exit_code),
+            }
+            for job in sorted(head.client.list_jobs(), key=lambda job: job.start_time or 0)
+            if (run := (job.metadata or {}).get("run")) is not None
+        ]
+    if as_json:
+        print_json(found)
+    else:
+        print_table(jobs_table(found))
+    return DONE
+
+
+def stop(file: Path, run: str) -> int:
+    from orchestrator.cluster.remote import is_running, reach, run_there, shell_words
+    from orchestrator.terminal import say
+
+    with reach(file) as head:
+        job = head.job(_there(run))
+    if not is_running(job):
+        say(f"Nothing trains {_there(run)}.")
+        return DONE
+    run_there(file, "orchestrate " + shell_words(["stop", _there(run)]))
+    _fetch(file, run)
+    say(f"Stopped. Go on with: orchestrate resume {run} --cluster {file}")
+    return DONE
+
+
+def _fate(status: str, code: int | None) -> str:
+    """What has become of a job. To Ray, all that doesn't end with 0 has failed."""
+    if code == GOAL_UNREACHED:
+        return "done, with goals not reached"
+    if code == INTERRUPTED:
+        return "stopped"
+    return FATES.get(status, status.lower())
+
+
+def _there(run: str) -> str:
+    """Where a run lies on the head. A bucket is where it is."""
+    from orchestrator.cluster.remote import RUNS
+
+    return run if "://" in run else f"{RUNS}/{Path(run).resolve().name}"
+
+
+def _fetch(file: Path, run: str) -> None:
+    from orchestrator.cluster.remote import fetch
+
+    if "://" not in run:
+        fetch(file, _there(run), Path(run))
+
+
+def _data(data_dir: Path | None) -> list[str]:
+    """A folder of the cluster's machines. This one's own, from the environment, is not."""
+    own = os.environ.get("ORCHESTRATE_DATA")
+    return [] if data_dir is None or str(data_dir) == own else ["--data-dir", str(data_dir)]
+
+
+def _tracked(track: list[str] | None) -> list[str]:
+    return [word for name in track or () for word in ("--track", name)]
+
+
+def _code(described: Sweep) -> dict[str, bytes]:
+    """The user's own code that a sweep names, from the current folder."""
+    from orchestrator.cluster.folder import UserFolder
+
+    return dict(UserFolder.here({*described.workloads, described.search.algorithm}).code)

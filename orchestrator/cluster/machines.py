@@ -1,0 +1,166 @@
+"""What the machines of a cluster can hold, and what they cost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.records import BadInput
+from orchestrator.sweep import Resources
+from orchestrator.yaml_files import read_yaml
+
+logger = logging.getLogger(__name__)
+
+PRICES = Path(__file__).parent.parent / "prices.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine of a cluster, or several of a kind."""
+
+    name: str
+    cpus: int
+    gpus: int
+    count: int = 1
+    price_per_hour: float | None = None
+    """Of one, where it is known."""
+
+    def ranks(self, resources: Resources) -> int:
+        """How many fit on one."""
+        fitting = self.cpus // resources.cpus_per_rank
+        if resources.gpus_per_device:
+            fitting = min(fitting, int(self.gpus / resources.gpus_per_device))
+        return fitting
+
+    def __str__(self) -> str:
+        return f"{self.name}, with {_shape(self.cpus, self.gpus)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Machines to train on: those this process is connected to, or those of a cluster file."""
+
+    machines: tuple[Machine, ...]
+    gpus_on_demand: int = 0
+    """As far as the head knows of machines that are not there yet."""
+    dashboard: str | None = None
+    """Its address, if there is a dashboard."""
+    embedded: bool = False
+    """Started by this process and ended with it."""
+
+    def __str__(self) -> str:
+        said = "; ".join(f"{each.count} x {each}" for each in self.machines)
+        if self.price_per_hour is None:
+            return f"{said}."
+        cost = f"{self.price_per_hour:.2f} USD an hour while all of them run, on demand"
+        return f"{said}. About {cost}."
+
+    @property
+    def cpus(self) -> int:
+        return sum(each.cpus * each.count for each in self.machines)
+
+    @property
+    def gpus(self) -> int:
+        """There now, or to be had on demand."""
+        return max(self.gpus_on_demand, sum(each.gpus * each.count for each in self.machines))
+
+    @property
+    def price_per_hour(self) -> float | None:
+        """While all of its machines run; None where the price of one is not known."""
+        prices = [each.price_per_hour for each in self.machines]
+        if None in prices:
+            return None
+        return sum((each.price_per_hour or 0) * each.count for each in self.machines)
+
+
+def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
+    """`resources` with what was left to the cluster decided; refuses what it can't hold."""
+    gpus = resources.gpus_per_device
+    if gpus is None:
+        gpus = 1 if cluster.gpus else 0
+    if gpus and not cluster.gpus:
+        raise BadInput(
+            f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
+            f"Leave it out to train on whatever there is, or write 0 for CPUs."
+        )
+    fitted = resources.model_copy(update={"gpus_per_device": gpus})
+    devices = places(fitted, cluster)
+    if not devices:
+        largest = max(cluster.machines, key=lambda each: (each.gpus if gpus else 0, each.cpus))
+        raise BadInput(
+            f"resources: each rank was to have {_shape(resources.cpus_per_rank, gpus)}, which no "
+            f"machine of the cluster holds. The largest is {largest}. Ask for less by "
+            f"cpus_per_rank or gpus_per_device."
+        )
+    if resources.examples_per_device is not None and resources.max_devices > devices:
+        raise BadInput(
+            f"resources.max_devices: {resources.max_devices} were asked for, each with "
+            f"{_shape(resources.cpus_per_rank, gpus)}, but the cluster has room for {devices}."
+        )
+    logger.info(
+        "each trial takes up to %d ranks, each with %d CPU and %g GPU",
+        resources.max_devices if resources.examples_per_device else 1,
+        resources.cpus_per_rank,
+        gpus,
+    )
+    return fitted
+
+
+def places_for(resources: Resources, cluster: Cluster) -> int:
+    """How many ranks a sweep that asks for these has at once; refuses what the cluster lacks."""
+    return places(fit_resources(resources, cluster), cluster)
+
+
+def places(resources: Resources, cluster: Cluster) -> int:
+    """How many ranks can train at once, of whatever trials."""
+    now = sum(each.ranks(resources) * each.count for each in cluster.machines)
+    if resources.gpus_per_device:
+        return max(now, int(cluster.gpus_on_demand / resources.gpus_per_device))
+    return now
+
+
+def _shape(cpus: float, gpus: float) -> str:
+    return f"{cpus:g} CPU{'s' * (cpus != 1)}" + f" and {gpus:g} GPU{'s' * (gpus != 1)}" * bool(gpus)
+
+
+def described_in(file: Path) -> Cluster | None:
+    """What a cluster file for `ray up` comes to with as many workers as it allows. None if it
+    leaves the machines' resources to be found out."""
+    document = read_yaml(file)
+    kinds: Mapping[str, Any] = document.get("available_node_types") or {}
+    if not kinds:
+        return None
+    left = document.get("max_workers", 2)
+    found = []
+    # Those with most GPUs first: of all mixtures, the one that holds most.
+    for name, kind in sorted(kinds.items(), key=lambda item: -_gpus(item[1])):
+        is_head = name == document.get("head_node_type")
+        if "resources" not in kind:
+            return None
+        count = 1 if is_head else min(left, kind.get("max_workers", left))
+        left -= 0 if is_head else count
+        found.append(
+            Machine(
+                name=name,
+                cpus=int(kind["resources"].get("CPU", 0)),
+                gpus=_gpus(kind),
+                count=count,
+                price_per_hour=_price(document, kind),
+            )
+        )
+    return Cluster(machines=tuple(each for each in found if each.count))
+
+
+def _gpus(kind: Mapping[str, Any]) -> int:
+    return int((kind.get("resources") or {}).get("GPU", 0))
+
+
+def _price(document: Mapping[str, Any], kind: Mapping[str, Any]) -> float | None:
+    config = kind.get("node_config") or {}
+    name = str(config.get("InstanceType") or config.get("machineType"))
+    prices = read_yaml(PRICES).get(document.get("provider", {}).get("type")) or {}
+    price = prices.get(name)
+    return None if price is None else float(price)

@@ -1,0 +1,209 @@
+"""A cluster that `ray up FILE` has started, from outside: by SSH, as Ray's own commands reach it.
+
+One connection carries the head's dashboard here, whose job interface takes sweeps, and the token
+that it asks for, which is kept in memory only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import ClientError
+from ray.job_submission import JobDetails, JobSubmissionClient
+
+from orchestrator.records import BadInput
+
+DASHBOARD_PORT = 8265
+
+TUNNEL = f"""
+import sys
+from ray.autoscaler.sdk import run_on_cluster
+file, port, command = sys.argv[1:]
+run_on_cluster(file, cmd=command, port_forward=[(int(port), {DASHBOARD_PORT})])
+"""
+
+# Ends with its standard input, hence with us, however we end.
+GREETING = 'echo "<<$(ray get-auth-token 2> /dev/null)>>"; cat > /dev/null'
+GREETED = re.compile(r"<<(.*)>>")
+
+QUIET = (
+    "ray._private.runtime_env.packaging",
+    "ray.dashboard.modules.dashboard_sdk",
+    "ray.dashboard.modules.job.sdk",
+)
+
+RUNS = "~/results"
+"""Where runs lie on the head."""
+
+RECONNECT_SECONDS = 5.0
+
+LAST_LINES = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The head of a cluster, as long as the connection to it holds."""
+
+    client: JobSubmissionClient
+    dashboard: str
+
+    def submit(self, run: str, arguments: Sequence[str], files: Mapping[str, bytes]) -> str:
+        """Starts `orchestrate` with these arguments on the head, in a folder with these files, as a
+        job that nothing here can end."""
+        name = re.sub(r"[^a-zA-Z0-9]+", "-", run).strip("-")
+        with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
+            for path, content in files.items():
+                file = Path(folder) / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+            found: str = self.client.submit_job(
+                # The answer is read from the run's files.
+                entrypoint=f"orchestrate {shell_words(arguments)} > /dev/null",
+                submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}",
+                runtime_env={"working_dir": folder},
+                metadata={"run": run},
+            )
+        return found
+
+    def job(self, run: str) -> JobDetails | None:
+        """The last that was to write to this run."""
+        found = [job for job in self.client.list_jobs() if (job.metadata or {}).get("run") == run]
+        return max(found, key=lambda job: job.start_time or 0, default=None)
+
+    def lines(self, job: str) -> Iterator[str]:
+        """What it says, until it ends."""
+        chunks = self.client.tail_job_logs(job)
+        rest = ""
+        with asyncio.Runner() as runner:
+            while (chunk := runner.run(anext(chunks, None))) is not None:
+                *whole, rest = (rest + chunk).split("\n")
+                yield from whole
+        if rest:
+            yield rest
+
+
+def shell_words(arguments: Sequence[str]) -> str:
+    """Quoted, but for a `~/` that the shell is to expand."""
+    return " ".join(
+        "~/" + shlex.quote(each[2:]) if each.startswith("~/") else shlex.quote(each)
+        for each in arguments
+    )
+
+
+def is_running(job: JobDetails | None) -> bool:
+    return job is not None and not job.status.is_terminal()
+
+
+@contextmanager
+def reach(file: Path) -> Iterator[Head]:
+    """The head of the cluster in `file`. Raises `BadInput` where it can't be reached."""
+    port = _free_port()
+    command = [sys.executable, "-c", TUNNEL, str(file), str(port), GREETING]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            address = f"127.0.0.1:{port}"
+            token = _token(process, file)
+            client = _client(f"http://{address}", token)
+            # How it packs and connects is none of the user's business.
+            for name in QUIET:
+                logging.getLogger(name).setLevel(logging.ERROR)
+            yield Head(client=client, dashboard=address)
+        finally:
+            process.terminate()
+
+
+def _client(address: str, token: str) -> JobSubmissionClient:
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    try:
+        return JobSubmissionClient(address, headers=headers)
+    except (ConnectionError, RuntimeError) as error:
+        raise BadInput(f"The head was reached, but not its dashboard: {error}") from None
+
+
+def _token(process: subprocess.Popen[bytes], file: Path) -> str:
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        text = line.decode(errors="replace").strip()
+        if (greeted := GREETED.search(text)) is not None:
+            return greeted[1]
+        said.append(text)
+    raise BadInput(
+        f"The head of the cluster in {file} can't be reached. Is it up? `ray up {file}` starts it. "
+        f"What Ray said:\n" + "\n".join(said[-LAST_LINES:])
+    )
+
+
+def _free_port() -> int:
+    """The dashboard's usual one, if it can be had."""
+    for port in (DASHBOARD_PORT, 0):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise AssertionError("there is always a free port")
+
+
+def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None]) -> JobDetails:
+    """Shows what a job says until it ends, over as many connections as that takes."""
+    job = None
+    seen = 0
+    while True:
+        try:
+            with reach(file) as head:
+                job = job or job_of(head)
+                for number, line in enumerate(head.lines(job)):
+                    if number >= seen:
+                        show(line)
+                        seen += 1
+                found = head.client.get_job_info(job)
+                if found.status.is_terminal():
+                    return found
+        except (BadInput, RuntimeError, OSError, ClientError) as error:
+            if job is None:
+                raise BadInput(str(error)) from None
+            show(f"The connection is lost, the sweep is not. Again in {RECONNECT_SECONDS:g} s ...")
+            time.sleep(RECONNECT_SECONDS)
+
+
+def run_there(file: Path, command: str) -> None:
+    """Runs a command on the head, in sight of the user."""
+    _ray("exec", str(file), command)
+
+
+def fetch(file: Path, run: str, to: Path) -> None:
+    """Copies what isn't here yet of a run on the head. Raises `BadInput` if there is none."""
+    to.mkdir(parents=True, exist_ok=True)
+    try:
+        _ray("rsync-down", str(file), f"{run}/", f"{to}/")
+    except BadInput:
+        if not any(to.iterdir()):
+            to.rmdir()
+        raise
+
+
+def _ray(command: str, *arguments: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "ray.scripts.scripts", command, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode != 0:
+        said = result.stdout + result.stderr
+        last = "\n".join(said.strip().splitlines()[-LAST_LINES:])
+        raise BadInput(f"`ray {command} {shlex.join(arguments)}` failed:\n{last}")

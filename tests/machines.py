@@ -1,0 +1,123 @@
+"""Machines of one's own, for tests: network, processes and Ray's folder apart from all others'.
+
+Each is a set of Linux namespaces that end with their first process, so that `ray stop`, ports and
+`ray down` in one can't touch what others run. They see the same files, but each its own home.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import wait_for
+
+NAMESPACES = ("--net", "--pid", "--mount")
+
+BEGIN = """
+mkdir -p /tmp/ray /run/sshd && mount -t tmpfs none /tmp/ray && ip link set lo up
+sed "/^root:/ s|:/root:|:$1:|" /etc/passwd > $0/passwd && mount --bind $0/passwd /etc/passwd
+mount --bind $0 $1
+echo ready
+sleep infinity & wait
+"""
+"""The first process of a machine also buries those whose parents are gone. Home is at the same
+place on all, in each with files of its own; ssh looks for it in /etc/passwd."""
+
+can_be_had = pytest.mark.skipif(
+    os.getuid() != 0 or subprocess.run(["unshare", *NAMESPACES, "true"], check=False).returncode,
+    reason="needs the right to make namespaces",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    address: str
+    home: Path
+    """As seen from outside."""
+    first: int
+    """Its first process, as seen from outside."""
+
+    def command(self, *command: object, **env: str) -> list[str]:
+        """What to run from outside, to run `command` there."""
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+        home = self.home.parent / "home"
+        kept = {"HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0", **env}
+        return [
+            "nsenter", f"--target={self.first}", *NAMESPACES, f"--wdns={home}",
+            "env", "-i", *(f"{name}={value}" for name, value in kept.items()), *map(str, command),
+        ]  # fmt: skip
+
+    def run(self, *command: object, **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*command, **env), capture_output=True, text=True, timeout=300, check=False
+        )
+
+    def do(self, *command: object, **env: str) -> str:
+        """What it prints; it must go well."""
+        result = self.run(*command, **env)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    @contextmanager
+    def running(self, log: Path, *command: object, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                self.command(*command, **env),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@contextmanager
+def machines(folder: Path, count: int) -> Iterator[list[Machine]]:
+    """So many, in one network: 10.0.0.1 and so on."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(_machine(folder, number)) for number in range(1, count + 1)]
+        hub = found[0]
+        _ip(hub, "link add hub type bridge")
+        _ip(hub, f"addr add {hub.address}/24 dev hub")
+        _ip(hub, "link set hub up")
+        _ip(hub, "route add default dev hub")  # by which Ray finds its own address
+        for number, machine in enumerate(found[1:]):
+            _ip(hub, f"link add to{number} type veth peer name eth0 netns {machine.first}")
+            _ip(hub, f"link set to{number} master hub up")
+            _ip(machine, f"addr add {machine.address}/24 dev eth0")
+            _ip(machine, "link set eth0 up")
+            _ip(machine, f"route add default via {hub.address}")
+        yield found
+
+
+@contextmanager
+def _machine(folder: Path, number: int) -> Iterator[Machine]:
+    home, place = folder / f"machine-{number}", folder / "home"
+    home.mkdir()
+    place.mkdir(exist_ok=True)
+    command = ["unshare", *NAMESPACES, "--fork", "--kill-child", "--mount-proc", "bash", "-c"]
+    with subprocess.Popen(
+        [*command, BEGIN, home, place], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            first = wait_for(children.read_text, process).split()[0]
+            yield Machine(address=f"10.0.0.{number}", home=home, first=int(first))
+        finally:
+            process.kill()
+
+
+def _ip(machine: Machine, arguments: str) -> None:
+    # From outside: the other machine's first process is not to be seen from within.
+    command = ["nsenter", f"--target={machine.first}", "--net", "ip", *arguments.split()]
+    subprocess.run(command, check=True)

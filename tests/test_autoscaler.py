@@ -1,0 +1,172 @@
+"""Ray's own autoscaler, with GPU machines that are processes of this one."""
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from conftest import orchestrate, wait_for
+from machines import Machine, can_be_had, machines
+
+pytestmark = [pytest.mark.cluster, can_be_had]
+
+MOST = 2
+"""GPU machines at a time."""
+
+CLUSTER: dict[str, Any] = {
+    "cluster_name": "virtual",
+    "max_workers": MOST,
+    "idle_timeout_minutes": 0.1,
+    "provider": {
+        "type": "fake_multinode",
+        "use_node_id_as_ip": True,
+        "disable_node_updaters": True,
+        "disable_launch_config_check": True,
+    },
+    "available_node_types": {
+        "ray.head.default": {
+            "resources": {"CPU": 0, "gpus_on_demand": MOST},
+            "node_config": {},
+            "max_workers": 0,
+        },
+        "gpu_worker": {
+            "resources": {"CPU": 2, "GPU": 1, "object_store_memory": 100_000_000},
+            "node_config": {},
+            "min_workers": 0,
+            "max_workers": MOST,
+        },
+    },
+    "head_node_type": "ray.head.default",
+    # What `ray up` would fill in.
+    "auth": {},
+    "file_mounts": {},
+    **{
+        key: []
+        for key in (
+            *("initialization_commands", "setup_commands", "cluster_synced_files"),
+            *("head_setup_commands", "head_start_ray_commands"),
+            *("worker_setup_commands", "worker_start_ray_commands"),
+        )
+    },
+}
+
+SWEEP: dict[str, Any] = {
+    "name": "virtual",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.05"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64, 128],
+    "search": {"trials": 24},
+    "budget": {"steps": 2000},
+    "stop": {"dominated": False},
+    "resources": {"gpus_per_device": 1},
+}
+
+
+WATCH = """
+import json, os, time
+import ray
+
+ray.init(address="auto", log_to_driver=False, configure_logging=False)
+while True:
+    gpus = sum(node["Resources"].get("GPU", 0) for node in ray.nodes() if node["Alive"])
+    print(json.dumps([time.time(), gpus]), flush=True)
+    time.sleep(0.2)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    """A machine with the head of a cluster whose workers come and go."""
+
+    machine: Machine
+    env: Mapping[str, str]
+    head: subprocess.Popen[bytes]
+    seen: Path
+
+    def gpus(self) -> list[tuple[float, float]]:
+        """When there were how many."""
+        lines = self.seen.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def has(self, gpus: int) -> bool:
+        seen = self.gpus()
+        return bool(seen) and seen[-1][1] == gpus
+
+    def sweep(self, folder: Path, log: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return self.machine.running(
+            log, "orchestrate", "sweep", folder.parent / "sweep.yaml", "--out", folder,
+            "--address", "auto", **self.env,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    env = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_FAKE_CLUSTER": "1",
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "ORCHESTRATE_VIRTUAL_GPUS": "1",
+    }
+    log, seen = tmp_path / "head.txt", tmp_path / "seen.txt"
+    start = [
+        "ray", "start", "--head", "--block", "--num-cpus=0", "--include-dashboard=false",
+        f'--resources={{"gpus_on_demand": {MOST}}}', "--object-store-memory=100000000",
+        f"--autoscaling-config={tmp_path / 'cluster.yaml'}",
+    ]  # fmt: skip
+    with (
+        machines(tmp_path, 1) as (machine,),
+        machine.running(log, *start, **env) as head,
+    ):
+        wait_for(lambda: "Ray runtime started" in log.read_text(), head, log)
+        with machine.running(seen, "python", "-c", WATCH, **env) as watch:
+            found = Cloud(machine=machine, env=env, head=head, seen=seen)
+            wait_for(found.gpus, watch, seen)
+            yield found
+
+
+def test_gpu_machines_come_for_a_sweep_and_go_after_it(cloud: Cloud, tmp_path: Path) -> None:
+    assert cloud.has(0)
+    run, log = tmp_path / "run", tmp_path / "sweep.txt"
+    with cloud.sweep(run, log) as sweep:
+        wait_for(lambda: cloud.has(MOST), sweep, log)
+        assert sweep.wait(300) == 0, log.read_text()
+    wait_for(lambda: cloud.has(0), cloud.head)
+    seen = cloud.gpus()
+    assert max(gpus for _, gpus in seen) == MOST
+    full = next(when for when, gpus in seen if gpus == MOST)
+    assert full - connected(run) < 30
+
+    # The same once more, but one of the machines is lost on the way.
+    again, log = tmp_path / "again", tmp_path / "again.txt"
+    with cloud.sweep(again, log) as sweep:
+        wait_for(lambda: len(gangs(again)) == MOST, sweep, log)
+        cloud.machine.do("pkill", "-9", "--newest", "--full", "raylet/raylet")
+        assert sweep.wait(300) == 0, log.read_text()
+    assert "is tried again" in (again / "log.txt").read_text()
+    assert (again / "frontier.csv").read_text() == (run / "frontier.csv").read_text()
+    rows = json.loads(orchestrate("frontier", again, "--json").stdout)
+    assert all(row["reached"] for row in rows)
+    assert len(rows) == len(SWEEP["batch_sizes"])
+
+
+def connected(run: Path) -> float:
+    """When the sweep had found its cluster and began to ask for machines."""
+    return datetime.strptime((run / "log.txt").read_text()[:19], "%Y-%m-%d %H:%M:%S").timestamp()
+
+
+def gangs(run: Path) -> set[str]:
+    """Those that have ended a trial; they are on a machine each."""
+    files = run.glob("trials/**/trial-*.parquet")
+    return {pq.ParquetFile(file).read(["where"])["where"][0].as_py() for file in files}

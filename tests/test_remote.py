@@ -1,0 +1,177 @@
+"""A cluster that `ray up` starts over SSH, used from a machine that is none of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import train_all, wait_for
+from machines import Machine, can_be_had, machines
+
+from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.studies import plan
+from orchestrator.sweep import load_sweep
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+
+pytestmark = [
+    pytest.mark.cluster,
+    can_be_had,
+    pytest.mark.skipif(not (SSHD and shutil.which("rsync")), reason="needs sshd and rsync"),
+]
+
+ROOT = Path(__file__).parent.parent
+
+SWEEP = {
+    "name": "away",
+    "workloads": ["mine.py:Mine"],
+    "goals": ["val/error < 0.05"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64, 256],
+    "search": {"trials": 8},
+    "budget": {"steps": 3000},
+    "stop": {"dominated": False},
+}
+
+MINE = """
+import time
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Mine(DigitsMLP):
+    def loss(self, model, batch):
+        trained = len(batch[0]) > 2  # and not only looked at before the sweep
+        while trained and Path("{hold}").exists():
+            time.sleep(0.05)
+        return super().loss(model, batch)
+"""
+
+SSHD_CONFIG = """
+HostKey {key}
+AuthorizedKeysFile {key}.pub
+StrictModes no
+UsePAM no
+PidFile none
+"""
+
+RUN = ("runs/away", "--cluster", "cluster.yaml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Away:
+    laptop: Machine
+    head: Machine
+    worker: Machine
+    server: subprocess.Popen[bytes]
+    """Runs all the time."""
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Iterator[Away]:
+    """Three machines, with the shipped cluster file for two of them on the third."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with ExitStack() as stack:
+        laptop, *others = stack.enter_context(machines(tmp_path, 3))
+        for machine in others:
+            config, log = machine.home / "sshd.conf", machine.home / "sshd.txt"
+            config.write_text(SSHD_CONFIG.format(key=key))
+            (machine.home / "venv").symlink_to(ROOT / ".venv")
+            server = stack.enter_context(machine.running(log, SSHD, "-D", "-e", "-f", config))
+            wait_for(lambda log=log: "Server listening" in log.read_text(), server, log)
+        cluster = yaml.safe_load((ROOT / "cluster.local.yaml").read_text())
+        head, worker = others
+        cluster |= {
+            "cluster_name": tmp_path.parent.name + tmp_path.name,  # one's own connections
+            "provider": {"type": "local", "head_ip": head.address, "worker_ips": [worker.address]},
+            "auth": {"ssh_user": "root", "ssh_private_key": str(key)},
+            # All trials are for the worker.
+            "head_start_ray_commands": [
+                line.replace("--head", "--head --num-cpus=0")
+                for line in cluster["head_start_ray_commands"]
+            ],
+            "worker_start_ray_commands": [
+                # Workers end by themselves when they have missed their head for so long.
+                line.replace("RAY_AUTH", "RAY_gcs_rpc_server_reconnect_timeout_s=5 RAY_AUTH")
+                for line in cluster["worker_start_ray_commands"]
+            ],
+            "min_workers": 1,
+            "max_workers": 1,
+            # The project is there and installed already.
+            "file_mounts": {},
+            "setup_commands": [
+                line for line in cluster["setup_commands"] if "RAY_AUTH_MODE" in line
+            ],
+        }
+        (laptop.home / "cluster.yaml").write_text(yaml.safe_dump(cluster))
+        (laptop.home / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+        (laptop.home / "mine.py").write_text(MINE.format(hold=tmp_path / "hold"))
+        laptop.do("ray", "up", "--yes", "cluster.yaml")
+        status = ("bash", "-ic", "ray status")
+        wait_for(lambda: "0.0/2.0 CPU" in head.run(*status).stdout, server)
+        yield Away(laptop=laptop, head=head, worker=worker, server=server)
+
+
+def test_a_sweep_outlives_the_terminal_that_began_it(
+    away: Away, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, there = away.laptop, away.head.home / "results" / "away"
+    log = tmp_path / "sweep.txt"
+    sweep = ("orchestrate", "sweep", "sweep.yaml", "--cluster", "cluster.yaml")
+    with laptop.running(log, *sweep) as client:
+        wait_for(lambda: finished(there) >= 2, client, log)
+        (tmp_path / "hold").touch()
+    # Killed; nobody is left to close its connection, which ends all the same.
+    wait_for(lambda: "ssh" not in laptop.do("ps", "-e", "-o", "comm="), away.server)
+
+    jobs = json.loads(laptop.do("orchestrate", "status", "--cluster", "cluster.yaml", "--json"))
+    assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
+    # The same command again follows what runs already.
+    with laptop.running(tmp_path / "again.txt", *sweep) as client:
+        again = (tmp_path / "again.txt").read_text
+        wait_for(lambda: "is being trained already" in again(), client)
+
+    assert "orchestrate resume" in laptop.run("orchestrate", "stop", *RUN).stderr
+    seen = json.loads(laptop.do("orchestrate", "status", *RUN, "--json"))
+    assert 2 <= seen["finished"] < seen["planned"]
+    (tmp_path / "hold").unlink()
+    resumed = laptop.run("orchestrate", "resume", *RUN, "--json")
+    assert all(row["reached"] for row in json.loads(resumed.stdout))
+    assert "does not see" in resumed.stderr
+
+    here = laptop.home / "runs" / "away"
+    monkeypatch.chdir(laptop.home)
+    truth = Run(tmp_path / "truth")
+    planned = plan(load_sweep(laptop.home / "sweep.yaml"))
+    truth.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(truth, planned)
+    assert (here / "frontier.csv").read_text() == to_csv(frontier_of(truth))
+    assert (here / "report.html").exists()
+    assert not finished(here), "put together, as there"
+
+    token = (away.head.home / ".ray" / "auth_token").read_text()
+    assert re.fullmatch("[0-9a-f]{64}", token)
+    for folder in (laptop.home, there, tmp_path):
+        holding = subprocess.run(
+            ["grep", "-rl", token, folder], capture_output=True, text=True, check=False
+        )
+        assert set(holding.stdout.split()) <= {
+            str(machine.home / ".ray" / "auth_token") for machine in (away.head, away.worker)
+        }
+
+    laptop.do("ray", "down", "--yes", "cluster.yaml")
+    for machine in (away.head, away.worker):
+        wait_for(lambda: "raylet" not in machine.do("ps", "-e", "-o", "comm="), away.server)  # noqa: B023
+    refused = laptop.run("orchestrate", "status", "--cluster", "cluster.yaml")
+    assert refused.returncode == 2
+    assert "ray up cluster.yaml" in refused.stderr
+
+
+def finished(run: Path) -> int:
+    return len(list(run.glob("trials/**/trial-*.parquet")))

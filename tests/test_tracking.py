@@ -1,0 +1,262 @@
+"""What other trackers are told is what the run holds."""
+
+import json
+import math
+import os
+import struct
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import orchestrate
+from test_rounds import Fate, all_waiting, finish, make_study
+
+from orchestrator.cli.runs import sweep
+from orchestrator.cluster import Trackers, check_trackers, connect
+from orchestrator.places import Place
+from orchestrator.records import BadInput, FinishedTrial
+from orchestrator.results import Run
+from orchestrator.search import Director
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+Told = tuple[Mapping[str, Any], Mapping[tuple[int, str], float]]
+"""Of a trial: its config, and (step, metric) -> value."""
+
+
+def test_a_tracker_that_cannot_be_used_is_refused_before_anything_starts(
+    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, package in {
+        "mlflow": "mlflow",
+        "wandb": "wandb",
+        "tensorboard": "tensorboardX",
+    }.items():
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            extra = rf"pip install 'orchestrate-batch-size\[{name}\]'"
+            with pytest.raises(BadInput, match=extra):
+                sweep(str(sweep_file()), out=str(tmp_path / "run"), track=[name])
+    with pytest.raises(BadInput, match=r"Unknown tracker 'wandbb'. Did you mean 'wandb'\?"):
+        sweep(str(sweep_file()), out=str(tmp_path / "run"), track=["wandbb"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_needs_a_folder_is_refused_for_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Place("s3://lab/runs")
+    for name, variable in {"mlflow": "MLFLOW_TRACKING_URI", "wandb": "WANDB_DIR"}.items():
+        monkeypatch.delenv(variable, raising=False)
+        with pytest.raises(BadInput, match=f"Set {variable}, or name a local folder"):
+            check_trackers([name], bucket)
+        monkeypatch.setenv(variable, "somewhere")
+        check_trackers([name], bucket)
+    with pytest.raises(BadInput, match=r"the run is s3://lab/runs\. Leave it out"):
+        check_trackers(["tensorboard"], bucket)
+
+
+def test_nothing_of_a_tracker_is_imported_unless_asked_for() -> None:
+    code = "import sys, orchestrator.cluster; print(*{n.split('.')[0] for n in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert not {"mlflow", "wandb", "tensorboardX"} & set(loaded.stdout.split())
+
+
+def environment(**settings: str) -> dict[str, str]:
+    ours = ("MLFLOW_", "WANDB_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | settings
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what mlflow does to its database
+def test_trackers_are_told_every_measurement_once(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    # Out of reach of what is trained at first: all are set aside, and go on.
+    reach = {"goals": ["val/error < 0.15"], "budget": {"steps": 200}}
+    file = sweep_file(**reach, batch_sizes=[64], search={"trials": 2}, repeats=1)
+    trackers = [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--track", name)]
+    env = environment(WANDB_MODE="offline", WANDB_API_KEY=KEY)
+    result = orchestrate("sweep", file, "--out", path, *trackers, env=env)
+    assert result.returncode == 0, result.stderr
+    expected = held_by(Run(path))
+    assert len(expected) == 3, "two and a repeat"
+    assert told_to_mlflow(path) == expected
+    assert told_to_wandb(path) == expected
+    assert told_to_tensorboard(path) == {
+        name: {at: struct.unpack("f", struct.pack("f", value))[0] for at, value in values.items()}
+        for name, (_, values) in expected.items()
+    }
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert not [file for file in files if KEY.encode() in file.read_bytes()]
+
+    grown = ["--set", "search.trials=3", "--set", "repeats=0", "--track", "mlflow"]
+    again = orchestrate("sweep", file, "--out", path, *grown, env=env)
+    assert again.returncode == 0, again.stderr
+    assert told_to_mlflow(path).keys() - expected.keys() == {"digits/mlp/sgd/batch-64/trial-2"}
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_path: Path) -> None:
+    run, study = Run(tmp_path), make_study(stop_dominated=True, budget_steps=3200)
+    seen: list[set[str]] = []
+
+    def session(fates: Mapping[int, Fate]) -> None:
+        director = Director([study], 0)
+        for finished in run.finished(study):
+            director.load(finished)
+        director.begin()
+        with closing(Trackers(["tensorboard"], run, director, "tiny", print)) as trackers:
+            trials = {proposal.trial.index: proposal.trial for proposal in all_waiting(director)}
+            for index, fate in fates.items():
+                finished = finish(trials[index], fate)
+                run.write(finished)
+                director.record(finished)
+                trackers.hear(finished)
+        seen.append({file.parent.name for file in tmp_path.rglob("*tfevents*")})
+
+    with connect(None, tmp_path / "log.txt"):
+        session(dict.fromkeys(range(4), ("dominated", 400)))
+        session({1: ("reached", 401)})
+        session({0: ("dominated", 401)})
+    others = {"trial-1", "trial-2", "trial-3"}
+    assert seen == [set(), others, others | {"trial-0"}]
+    assert len([*tmp_path.rglob("*tfevents*")]) == 4, "none twice"
+
+
+@pytest.mark.slow
+def test_a_tracker_that_raises_stops_nothing(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    env = environment(
+        MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0"
+    )
+    path = tmp_path / "run"
+    result = orchestrate("sweep", sweep_file(), "--out", path, "--track", "mlflow", env=env)
+    assert result.returncode == 0, result.stderr
+    assert "mlflow was not told of all trials" in result.stderr
+    log = (path / "log.txt").read_text()
+    assert log.count("mlflow missed a trial") == 1
+    assert "secret" not in log
+    assert len(held_by(Run(path))) == 6
+
+
+def held_by(run: Run) -> dict[str, Told]:
+    return {name_of(one): told(one) for study in run.studies() for one in run.finished(study)}
+
+
+def name_of(finished: FinishedTrial) -> str:
+    trial, study = finished.trial, finished.trial.study
+    repeat = f"-repeat-{trial.repeat}" if trial.repeat else ""
+    return f"{study.workload}/{study.recipe}/batch-{study.batch_size}/trial-{trial.index}{repeat}"
+
+
+def told(finished: FinishedTrial) -> Told:
+    trial, study = finished.trial, finished.trial.study
+    config = {
+        "workload": study.workload,
+        "recipe": study.recipe,
+        "optimizer": study.optimizer,
+        "batch_size": study.batch_size,
+        "trial": trial.index,
+        "repeat": trial.repeat,
+        "seed": trial.seed,
+        "status": finished.outcome.status,
+        **trial.params,
+    }
+    values = {
+        (m.step, name): value for m in finished.measurements for name, value in m.metrics.items()
+    }
+    assert all(map(math.isfinite, values.values())), "or trackers would not have them all"
+    return {key: str(value) for key, value in config.items()}, values
+
+
+def one_of_each(found: list[tuple[str, Any]]) -> dict[str, Any]:
+    assert max(Counter(name for name, _ in found).values()) == 1
+    return dict(found)
+
+
+def told_to_mlflow(path: Path) -> dict[str, Told]:
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{path}/mlflow/mlflow.db")
+    experiment = client.get_experiment_by_name("tiny")
+    assert experiment is not None
+    found = []
+    for run in client.search_runs([experiment.experiment_id]):
+        assert run.info.status == "FINISHED"
+        values = {
+            (metric.step, name): metric.value
+            for name in run.data.metrics
+            if "/" in name
+            for metric in client.get_metric_history(run.info.run_id, name)
+        }
+        found.append((run.info.run_name, (run.data.params, values)))
+    return one_of_each(found)
+
+
+def told_to_wandb(path: Path) -> dict[str, Told]:
+    return one_of_each([wandb_run(file) for file in path.glob("wandb/offline-run-*/*.wandb")])
+
+
+def wandb_run(file: Path) -> tuple[str, Told]:
+    name, config, values = "", {}, {}
+    for record in wandb_records(file.read_bytes()):
+        if record.HasField("run"):
+            name = record.run.display_name
+            assert record.run.project == "tiny"
+            assert name.startswith(f"{record.run.run_group}/")
+            updates = {
+                update.key: json.loads(update.value_json) for update in record.run.config.update
+            }
+            config = {key: str(value) for key, value in updates.items() if key != "_wandb"}
+        if record.HasField("history"):
+            items = {
+                item.nested_key[0]: json.loads(item.value_json) for item in record.history.item
+            }
+            step = items["_step"]
+            values |= {(step, name): value for name, value in items.items() if "/" in name}
+    return name, (config, values)
+
+
+def wandb_records(content: bytes) -> Iterator[Any]:
+    """From a log in LevelDB's format: blocks of 32 KiB, in which records may be in parts."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    at, whole = 7, b""
+    while at < len(content):
+        left = 2**15 - at % 2**15
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, at)
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in {1, 4}:  # all of it, or the last part
+            yield Record.FromString(whole)
+            whole = b""
+
+
+def told_to_tensorboard(path: Path) -> dict[str, Mapping[tuple[int, str], float]]:
+    return one_of_each([tensorboard_run(file, path) for file in path.rglob("*tfevents*")])
+
+
+def tensorboard_run(file: Path, path: Path) -> tuple[str, Mapping[tuple[int, str], float]]:
+    from tensorboardX.proto.event_pb2 import Event
+
+    content, at, values = file.read_bytes(), 0, {}
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        event = Event.FromString(content[at + 12 : at + 12 + length])
+        at += length + 16
+        for value in event.summary.value:
+            name = value.tag.removeprefix("ray/tune/")
+            if value.tag != name and "/" in name:
+                values[event.step, name] = value.simple_value
+    return str(file.parent.relative_to(path / "tensorboard")), values
