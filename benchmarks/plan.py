@@ -1,0 +1,69 @@
+"""Foretold against measured: the time of a step of each study, and of the whole quickstart.
+
+python benchmarks/plan.py [SWEEP [ARGUMENTS]]
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from orchestrator.records import StudyKey
+from orchestrator.results import Run
+
+ORCHESTRATE = Path(sys.executable).parent / "orchestrate"
+
+
+def main() -> None:
+    what = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        plan = [ORCHESTRATE, "plan", *what, "--calibrate", "--pilot", "3", "--json"]
+        foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
+        began = time.monotonic()
+        sweep = [ORCHESTRATE, "sweep", *what, "--out", f"{folder}/run"]
+        subprocess.run(sweep, check=True, stdout=subprocess.DEVNULL)
+        took = time.monotonic() - began
+        run = Run.open(f"{folder}/run")
+        measured = {study.key: _step_seconds(run, study.key) for study in run.studies()}
+    ratios = []
+    print(f"{'recipe':12} {'batch size':>10} {'foretold':>12} {'measured':>12} {'ratio':>6}")
+    for study in foretold["studies"]:
+        seconds = study["speed"]["step_seconds"]
+        key = StudyKey(**{name: study[name] for name in ("workload", "recipe", "batch_size")})
+        if (true := measured[key]) is None:
+            continue
+        ratios.append(seconds / true)
+        print(
+            f"{study['recipe']:12} {study['batch_size']:10,} {1000 * seconds:9.3f} ms "
+            f"{1000 * true:9.3f} ms {ratios[-1]:6.2f}"
+        )
+    ((low, middle, high),) = foretold["seconds"].values()
+    print(f"The sweep: {low:.0f} to {high:.0f} s, about {middle:.0f} s; it took {took:.0f} s.")
+    found = {
+        "benchmark": "plan",
+        "step_time_ratio": [min(ratios), median(ratios), max(ratios)],
+        "foretold_seconds": [low, middle, high],
+        "seconds": took,
+    }
+    print(json.dumps(found))
+
+
+def _step_seconds(run: Run, key: StudyKey) -> float | None:
+    """The median over trials, each from half its steps on: how it starts is no matter of steps, nor
+    is what else keeps the machine busy now and then. None where trials were too short for that."""
+    paces, counted = [], 0
+    for trial in run.trials(key)["trial"].to_pylist():
+        curve = run.curve(key, trial)
+        steps, seconds = curve["step"].to_pylist(), curve["seconds"].to_pylist()
+        half = next(n for n, step in enumerate(steps) if 2 * step >= steps[-1])
+        if steps[-1] > steps[half]:
+            paces.append((seconds[-1] - seconds[half]) / (steps[-1] - steps[half]))
+            counted += steps[-1] - steps[half]
+    return median(paces) if counted >= 200 else None
+
+
+if __name__ == "__main__":
+    main()
