@@ -23,7 +23,7 @@ test-slow: setup
 	$(PYTEST) --dist worksteal -m slow
 
 test-cluster: setup
-	$(BIN)/python -m pytest -m cluster
+	$(PYTEST) --dist loadfile -m cluster
 
 lint: setup
 	$(BIN)/ruff check .
