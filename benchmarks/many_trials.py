@@ -25,7 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cluster import connect, run_trials
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.run import run_trials
 from orchestrator.progress import Progress
 from orchestrator.records import FinishedTrial
 from orchestrator.results import Run

@@ -26,7 +26,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cluster import Cluster, connect, run_trials
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.machines import Cluster
+from orchestrator.cluster.run import run_trials
 from orchestrator.progress import Progress
 from orchestrator.records import Study, StudyKey
 from orchestrator.results import Run, frontier_of

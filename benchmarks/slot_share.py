@@ -20,7 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cluster import connect, run_trials
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.run import run_trials
 from orchestrator.progress import Progress
 from orchestrator.results import Run
 from orchestrator.search import Director

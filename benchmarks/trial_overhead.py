@@ -46,7 +46,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.cluster import Cluster, connect, run_trials
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.machines import Cluster
+from orchestrator.cluster.run import run_trials
 from orchestrator.progress import Progress
 from orchestrator.records import EvaluationGrid, Range, Study
 from orchestrator.results import Run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -16,7 +15,11 @@ CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
 """A study's steps are timed in so many, or in more if they take less than so long."""
 
 CALIBRATION_PARTS = 8
-"""That are timed each for itself; the first quarter of them warms things up."""
+"""With an evaluation after each."""
+
+PILOT_STEPS = 200
+"""So many of a study's pilot trials tell better than calibration how long a step takes in a sweep,
+where trials come and go beside it."""
 
 TRIAL_SECONDS = (0.01, 0.1)
 """What a trial takes beside its training and evaluation, from quick to slow."""
@@ -236,27 +239,33 @@ def calibration_of(
     ]
 
 
-def speeds_of(run: Run) -> dict[StudyKey, Speed | None]:
-    """What calibration came to; None for studies whose trial failed."""
-    return {study.key: _speed(run, study) for study in run.studies()}
+def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:
+    """What the trials of each study came to; None where all failed, or so many steps were not
+    timed."""
+    return {study.key: _speed(run, study, least_steps) for study in run.studies()}
 
 
-def _speed(run: Run, study: Study) -> Speed | None:
-    (row,) = run.trials(study.key).to_pylist()
-    curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
-    # A rate that is too high may end it early.
-    paces = [
-        (after["seconds"] - before["seconds"]) / (after["step"] - before["step"])
-        for before, after in pairwise(curve)
-        if after["step"] > before["step"]
-    ]
-    if row["status"] == "failed" or not paces:
+def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
+    """Of a trial, the first quarter of its steps warms things up. A pause in the rest belongs to
+    it: in a sweep there are such, too."""
+    paces, steps, evaluated = [], 0, 0
+    rows = [row for row in run.trials(study.key).to_pylist() if row["status"] != "failed"]
+    for row in rows:
+        curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
+        evaluated += len(curve)
+        # A rate that is too high may have ended it early.
+        last = curve[-1]
+        warm = next(each for each in curve if 4 * each["step"] >= last["step"])
+        if last["step"] > warm["step"]:
+            paces.append((last["seconds"] - warm["seconds"]) / (last["step"] - warm["step"]))
+            steps += last["step"] - warm["step"]
+    if steps < least_steps:
         return None
     return Speed(
-        step_seconds=median(paces[len(paces) // 4 :]),
-        evaluation_seconds=row["evaluation_seconds"] / len(curve),
-        micro_batch=row["micro_batch"],
-        memory=row["memory"],
+        step_seconds=median(paces),
+        evaluation_seconds=sum(row["evaluation_seconds"] for row in rows) / evaluated,
+        micro_batch=min((row["micro_batch"] for row in rows if row["micro_batch"]), default=None),
+        memory=max((row["memory"] for row in rows if row["memory"]), default=None),
     )
 
 

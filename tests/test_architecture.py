@@ -1,6 +1,8 @@
 """Imports go down the floors of the design, and each heavy library stays behind one folder."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,20 @@ def test_imports_go_down(path: Path) -> None:
 
 def test_every_part_has_a_floor() -> None:
     assert {part_of(path) for path in FILES} == set(FLOORS)
+
+
+def test_nothing_of_a_tracker_is_imported_unless_asked_for() -> None:
+    assert not {"mlflow", "wandb", "tensorboardX"} & loaded_by("run", "tracking", "gang")
+
+
+def test_the_board_loads_next_to_nothing() -> None:
+    assert not {"torch", "pandas", "scipy", "pydantic"} & loaded_by("board")
+
+
+def loaded_by(*modules: str) -> set[str]:
+    names = ", ".join(f"orchestrator.cluster.{module}" for module in modules)
+    code = f"import sys, {names}; print(*{{n.split('.')[0] for n in sys.modules}})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return set(result.stdout.split())

@@ -11,7 +11,10 @@ import pytest
 import yaml
 from conftest import orchestrate
 
-from orchestrator.cluster import described_in, places_for  # before ray, which reads RAY_AUTH_MODE
+from orchestrator.cluster.machines import (  # before ray, which reads RAY_AUTH_MODE
+    described_in,
+    places_for,
+)
 
 # isort: split
 from ray.autoscaler._private.kuberay.autoscaling_config import (

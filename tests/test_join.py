@@ -102,7 +102,7 @@ FROM_OUTSIDE = """
 import json, sys, urllib.error, urllib.request
 from pathlib import Path
 
-from orchestrator.cluster import connect
+from orchestrator.cluster.connect import connect
 
 import grpc, psutil, ray
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc

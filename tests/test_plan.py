@@ -91,24 +91,43 @@ def test_what_was_not_measured_is_not_foretold() -> None:
     assert half.studies[0].rank_seconds is not None
 
 
+def timed(
+    study: Study, index: int, times: list[float], every: int, **outcome: object
+) -> FinishedTrial:
+    """A trial measured at these times, with so many steps between."""
+    found = tuple(
+        Measurement(step=every * n, seconds=t, metrics={"val/error": 0.5})
+        for n, t in enumerate(times)
+    )
+    settings = {"status": "exhausted", "steps": found[-1].step, "seconds": times[-1], **outcome}
+    trial = replace(make_trial(), study=study, index=index)
+    return FinishedTrial(trial=trial, outcome=Outcome(**settings), measurements=found)
+
+
 def test_speeds_are_those_after_the_first_steps(tmp_path: Path) -> None:
     (study,) = calibration_of([SMALL])
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
-    times = [0.0, 4.0, 5.0, 5.5, 6.0, 6.5, 7.2, 7.7, 8.5]
-    measured = [
-        Measurement(step=5 * n, seconds=t, metrics={"val/error": 0.5}) for n, t in enumerate(times)
-    ]
-    outcome = Outcome(
-        status="exhausted", steps=CALIBRATION_STEPS, seconds=8.5, evaluation_seconds=2.5,
-        micro_batch=32, memory=10**9,
-    )  # fmt: skip
-    trial = replace(make_trial(), study=study)
-    run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measured)))
-    found = speeds_of(run)[study.key]
-    assert found == Speed(
+    times = [0.0, 4.0, 5.0, 5.5, 6.0, 6.5, 7.2, 7.7, 8.0]
+    known = {"evaluation_seconds": 2.5, "micro_batch": 32, "memory": 10**9}
+    run.write(timed(study, 0, times, CALIBRATION_STEPS // 8, **known))
+    assert speeds_of(run)[study.key] == Speed(
         step_seconds=0.1, evaluation_seconds=2.5 / 9, micro_batch=32, memory=10**9
     )
+
+
+def test_speeds_of_several_trials_are_told_where_enough_of_their_steps_were_timed(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [SMALL], {})
+    for index, seconds in enumerate((2.0, 3.0, 40.0)):
+        times = [0.0, 5.0, *(5.0 + seconds * n for n in (1, 2, 3))]
+        run.write(timed(SMALL, index, times, 20, evaluation_seconds=5.0))
+    failed = Outcome(status="failed", steps=0, seconds=0.0, error="no")
+    run.write(FinishedTrial(trial=replace(make_trial(), study=SMALL, index=3), outcome=failed))
+    assert speeds_of(run, 180)[SMALL.key] == Speed(step_seconds=0.15, evaluation_seconds=1.0)
+    assert speeds_of(run, 181)[SMALL.key] is None
 
 
 def measured(folder: Path, planned: Plan, studies: list[Study]) -> Run:
@@ -122,11 +141,11 @@ def test_calibration_and_pilots_are_short_sweeps(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
     planned = plan(load_sweep(sweep_file(search={"trials": 6}, repeats=2)))
-    timed = measured(tmp_path / "timed", planned, calibration_of(planned.studies))
-    speeds = speeds_of(timed)
+    short = measured(tmp_path / "short", planned, calibration_of(planned.studies))
+    speeds = speeds_of(short)
     assert speeds.keys() == {study.key for study in planned.studies}
     assert all(speed is not None and speed.step_seconds > 0 for speed in speeds.values())
-    assert all(len(timed.trials(key)) == 1 for key in speeds)
+    assert all(len(short.trials(key)) == 1 for key in speeds)
     few = pilots_among(planned.studies, 2)
     pilots = pilots_of(measured(tmp_path / "pilot", planned, few))
     assert all(steps is None or 0 < steps <= 60 for steps in pilots.values())

@@ -15,7 +15,9 @@ import yaml
 from conftest import TINY, command, first_trials, orchestrate, wait_for
 from quadratic import steps_to_goal
 
-from orchestrator.cluster import Cluster, connect, run_trials
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.machines import Cluster
+from orchestrator.cluster.run import run_trials
 
 # isort: split
 import ray

@@ -22,7 +22,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.cluster import Cluster
+    from orchestrator.cluster.machines import Cluster
     from orchestrator.plan import Forecast
     from orchestrator.records import Study
     from orchestrator.results import Run
@@ -61,7 +61,14 @@ def plan(
 ) -> int:
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
-    from orchestrator.plan import calibration_of, forecast, pilots_among, pilots_of, speeds_of
+    from orchestrator.plan import (
+        PILOT_STEPS,
+        calibration_of,
+        forecast,
+        pilots_among,
+        pilots_of,
+        speeds_of,
+    )
     from orchestrator.studies import plan as plan_of
     from orchestrator.sweep import find_sweep_file, load_sweep
     from orchestrator.terminal import forecast_in_words, forecast_table, print_table, say
@@ -73,7 +80,8 @@ def plan(
     studies = plan_of(sweep, data_dir).studies
     speeds = pilots = None
     if calibrate or pilot is not None:
-        from orchestrator.cluster import connect, places_for
+        from orchestrator.cluster.connect import connect
+        from orchestrator.cluster.machines import places_for
 
         with (
             tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
@@ -88,7 +96,10 @@ def plan(
             if pilot is not None:
                 say(f"Training {pilot} trials of each ...")
                 few = pilots_among(studies, pilot)
-                pilots = pilots_of(_tried(folder, "pilot", few, sweep, joined, data_dir))
+                trained = _tried(folder, "pilot", few, sweep, joined, data_dir)
+                pilots = pilots_of(trained)
+                timed = speeds_of(trained, PILOT_STEPS)
+                speeds |= {key: speed for key, speed in timed.items() if speed is not None}
     found = forecast(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
         price_per_device_hour=price,
@@ -105,7 +116,7 @@ def _of_file(
     file: Path, sweep: Sweep, slots: list[int] | None, price: float | None
 ) -> tuple[list[int] | None, float | None]:
     """How many ranks the machines of a cluster file train at once, and what one of them costs."""
-    from orchestrator.cluster import described_in, places_for
+    from orchestrator.cluster.machines import described_in, places_for
     from orchestrator.terminal import say
 
     cluster = described_in(file)
@@ -152,7 +163,7 @@ def _tried(
     data_dir: Path | None,
 ) -> Run:
     """A run of these studies, beside the one that is planned."""
-    from orchestrator.cluster import run_trials
+    from orchestrator.cluster.run import run_trials
     from orchestrator.progress import Progress
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run

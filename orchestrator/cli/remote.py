@@ -59,7 +59,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     """What can be told from here: what the machines can't hold, what can't be trained, and what
     someone should agree to."""
     from orchestrator.cli.planning import agree
-    from orchestrator.cluster import described_in, places_for
+    from orchestrator.cluster.machines import described_in, places_for
     from orchestrator.plan import forecast
     from orchestrator.studies import plan
     from orchestrator.terminal import say

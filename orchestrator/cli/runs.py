@@ -139,7 +139,7 @@ def _refuse_imported(run: Run) -> None:
 
 def _check_trackers(track: list[str] | None, run: Run) -> None:
     if track:
-        from orchestrator.cluster import check_trackers
+        from orchestrator.cluster.tracking import check_trackers
 
         check_trackers(track, run.place)
 
@@ -213,7 +213,9 @@ def _train(
 ) -> bool:
     """Trains on a cluster, in sight of the user; False after an interrupt."""
     from orchestrator.cli.live import rewritten
-    from orchestrator.cluster import Trackers, connect, run_trials
+    from orchestrator.cluster.connect import connect
+    from orchestrator.cluster.run import run_trials
+    from orchestrator.cluster.tracking import Trackers
     from orchestrator.terminal import say, showing
 
     with run.log() as log, connect(address, log) as cluster:

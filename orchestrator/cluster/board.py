@@ -10,13 +10,14 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.search import Bounds
+if TYPE_CHECKING:
+    from orchestrator.search import Bounds
 
 
 class _Board:

@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.air._internal import usage
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
@@ -432,9 +433,12 @@ def _quiet_tune(*, pending: int) -> Iterator[None]:
     }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
+    # For statistics that are off, Tune would import each tracker that is installed: two seconds.
+    count_callbacks, usage.tag_callbacks = usage.tag_callbacks, lambda callbacks: False
     try:
         yield
     finally:
+        usage.tag_callbacks = count_callbacks
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

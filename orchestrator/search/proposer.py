@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from orchestrator.records import Choice, Range, Space, Study, Value, derive_seed, unknown
 from orchestrator.search.space import assemble, searched
@@ -29,12 +28,19 @@ begins with the shorter one."""
 Point = dict[str, Value]
 
 
+# Here and not above, scipy.stats costs nothing to those that only train.
+
+
 def halton(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
+    from scipy.stats import qmc
+
     table: NDArray[np.float64] = qmc.Halton(dimensions, scramble=True, rng=seed).random(points)
     return table
 
 
 def sobol(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
+    from scipy.stats import qmc
+
     with warnings.catch_warnings():
         # It is balanced for powers of two only, which is no reason to forbid other numbers.
         warnings.simplefilter("ignore", UserWarning)
