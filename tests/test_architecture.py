@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent / "orchestrator"
 FLOORS = {
     "cli": 6,
     "lr_schedules": 1,
-    "terminal": 5.5,
+    "terminal": 3,
+    "answers": 5.5,
     "plan": 5,
     "cluster": 4,
     "report": 4,
@@ -31,7 +32,7 @@ FLOORS = {
     "yaml_files": 1,
 }
 ONLY_IN = {"ray": "cluster", "plotly": "report", "optuna": "search", "typer": "cli"}
-WITHOUT_TORCH = ("results", "analysis", "report", "search", "records", "terminal", "cli")
+WITHOUT_TORCH = ("results", "analysis", "report", "search", "records", "terminal", "answers", "cli")
 # `workloads` is a link, which rglob does not follow.
 FILES = [
     path

@@ -10,11 +10,11 @@ from conftest import orchestrate
 from rich.console import Console
 from typer.testing import CliRunner
 
+from orchestrator.answers import describe
 from orchestrator.cli import app
 from orchestrator.lr_schedules import DECAYS
 from orchestrator.records import BadInput
 from orchestrator.search import known_spaces
-from orchestrator.terminal import describe
 from orchestrator.training import GENERAL
 
 

@@ -61,6 +61,7 @@ def plan(
 ) -> int:
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
+    from orchestrator.answers import forecast_in_words, forecast_table, print_table
     from orchestrator.plan import (
         PILOT_STEPS,
         calibration_of,
@@ -71,7 +72,7 @@ def plan(
     )
     from orchestrator.studies import plan as plan_of
     from orchestrator.sweep import find_sweep_file, load_sweep
-    from orchestrator.terminal import forecast_in_words, forecast_table, print_table, say
+    from orchestrator.terminal import say
 
     sweep = load_sweep(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
@@ -133,7 +134,8 @@ def _of_file(
 def agree(found: Forecast | None, *, yes: bool) -> None:
     """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
     unless the answer is yes."""
-    from orchestrator.terminal import forecast_in_words, say
+    from orchestrator.answers import forecast_in_words
+    from orchestrator.terminal import say
 
     if yes:
         return

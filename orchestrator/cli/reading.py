@@ -33,8 +33,8 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """How far a run has come; with --cluster and no RUN, what that cluster was told to do."""
+    from orchestrator.answers import print_table, status_table
     from orchestrator.results import Run
-    from orchestrator.terminal import print_table, status_table
 
     if cluster is not None:
         if path is None:
@@ -113,8 +113,8 @@ def best(
     as_csv: CsvOption = False,
 ) -> int:
     """The best value of a metric in every study, and the trial that came to it."""
+    from orchestrator.answers import best_table, print_table
     from orchestrator.results import Run, Within, best_of, best_to_csv
-    from orchestrator.terminal import best_table, print_table
 
     _refuse_both(as_json, as_csv)
     budgets = [Within.parse(text) for text in within or []]
@@ -139,7 +139,7 @@ def print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
-    from orchestrator.terminal import answers_table, frontier_table, print_table
+    from orchestrator.answers import answers_table, frontier_table, print_table
 
     print_table(frontier_table(rows))
     print()

@@ -18,7 +18,7 @@ data_app = typer.Typer(
 
 def workloads(as_json: JsonOption = False) -> int:
     """The registered workloads."""
-    from orchestrator.terminal import describe, print_table
+    from orchestrator.answers import describe, print_table
     from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
 
     found = [
@@ -41,7 +41,7 @@ def workloads(as_json: JsonOption = False) -> int:
 @data_app.callback()
 def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
     """The data sets: present or not, where they are looked for, how to get them."""
-    from orchestrator.terminal import describe, print_table
+    from orchestrator.answers import describe, print_table
     from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
@@ -89,8 +89,8 @@ def get_data(
 
 def spaces(as_json: JsonOption = False) -> int:
     """The optimizers, the ranges in which they are searched, and all that can be set besides."""
+    from orchestrator.answers import describe, meanings, print_table
     from orchestrator.search import SEARCH_SPACES, known_spaces
-    from orchestrator.terminal import describe, meanings, print_table
     from orchestrator.training import GENERAL, accepted_by
     from orchestrator.yaml_files import read_yaml
 

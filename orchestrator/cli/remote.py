@@ -134,8 +134,8 @@ def look(file: Path, run: str) -> None:
 
 def jobs(file: Path, *, as_json: bool) -> int:
     """What the cluster was told to do, the newest last."""
+    from orchestrator.answers import jobs_table, print_table
     from orchestrator.cluster.remote import reach
-    from orchestrator.terminal import jobs_table, print_table
 
     with reach(file) as head:
         found = [
