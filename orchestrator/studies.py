@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,6 +55,8 @@ class Plan:
 
     sweep: Sweep
     studies: tuple[Study, ...]
+    doubts: tuple[str, ...] = ()
+    """What speaks against training them, though it need not be so."""
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -61,6 +64,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
     studies: list[Study] = []
+    doubts: list[str] = []
     for name in sweep.workloads:
         of_workload = _studies_of(sweep, name, load_workload(name), data_dir)
         # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
@@ -70,9 +74,9 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
             points = study.search.points[:REHEARSED] or _points(study.space)
             if study.search.extend:
                 points = [*points, *_points(_widest(study.space))]
-            _rehearse(study, points, data_dir)
+            doubts += _rehearse(study, points, data_dir)
         studies += of_workload
-    return Plan(sweep=sweep, studies=tuple(studies))
+    return Plan(sweep=sweep, studies=tuple(studies), doubts=tuple(dict.fromkeys(doubts)))
 
 
 def single_trial(
@@ -200,18 +204,36 @@ def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
     }
 
 
-def _rehearse(study: Study, points: Iterable[Mapping[str, Value]], data_dir: Path | None) -> None:
-    """Refuses what can't be trained or measured, before anything starts."""
+def _rehearse(
+    study: Study, points: Iterable[Mapping[str, Value]], data_dir: Path | None
+) -> list[str]:
+    """Refuses what can't be trained or measured, before anything starts. Returns what may go
+    wrong, for all that is known."""
+    doubts = []
     for params in points:
         try:
             with one_thread():
                 metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
         except BadInput as error:
             raise BadInput(f"recipe {study.recipe!r}: {error}") from None
+        if isinstance(metrics, Exception):
+            doubts.append(_doubt(study, metrics))
+            continue
         for goal in study.goals:
-            if metrics is not None and goal.metric not in metrics:
+            if goal.metric not in metrics:
                 where = f"workload {study.workload!r} with recipe {study.recipe!r}"
                 raise unknown(f"metric of {where}:", goal.metric, metrics)
+    return doubts
+
+
+def _doubt(study: Study, error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((f for f in reversed(frames) if "site-packages" not in f.filename), frames[-1])
+    reason = "".join(traceback.format_exception_only(error)).strip()
+    return (
+        f"{study.workload}, shown two examples on this machine, raised {reason} "
+        f"({last.filename}:{last.lineno}). Trials will tell if that is always so."
+    )
 
 
 def _points(space: Space) -> list[dict[str, Value]]:

@@ -130,6 +130,27 @@ def test_speeds_of_several_trials_are_told_where_enough_of_their_steps_were_time
     assert speeds_of(run, 181)[SMALL.key] is None
 
 
+WITHOUT_LOSS = """
+from orchestrator.workloads.digits import DigitsMLP
+
+class Mine(DigitsMLP):
+    def loss(self, model, batch):
+        raise KeyError("labels")
+"""
+
+
+def test_what_code_raised_is_said_before_a_machine_is_paid_for(
+    tmp_path: Path, sweep_file: Callable[..., Path]
+) -> None:
+    (tmp_path / "mine.py").write_text(WITHOUT_LOSS)
+    file = sweep_file(workloads=["mine.py:Mine"], recipes=["sgd", "momentum"])
+    result = orchestrate("plan", file, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    (doubt,) = result.stderr.splitlines()
+    assert "mine.py:Mine, shown two examples on this machine, raised KeyError: 'labels'" in doubt
+    assert f"({tmp_path}/mine.py:6)" in doubt
+
+
 def measured(folder: Path, planned: Plan, studies: list[Study]) -> Run:
     run = Run(folder)
     run.create(planned.sweep.resolved(), studies, {})

@@ -221,9 +221,10 @@ def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> No
         for workload in sweep.workloads
     ]
     sweep = sweep.model_copy(update={"workloads": names})
-    studies = plan(sweep, small_data).studies
+    planned = plan(sweep, small_data)
     assert sweep.name == name
-    assert len(studies) == len(sweep.workloads) * len(sweep.recipes)
+    assert planned.doubts == ()
+    assert len(planned.studies) == len(sweep.workloads) * len(sweep.recipes)
 
 
 def test_without_a_name_it_is_the_quickstart() -> None:

@@ -78,7 +78,10 @@ def plan(
     price = price or sweep.report.price_per_device_hour
     if cluster is not None:
         slots, price = _of_file(cluster, sweep, slots, price)
-    studies = plan_of(sweep, data_dir).studies
+    planned = plan_of(sweep, data_dir)
+    studies = planned.studies
+    for doubt in planned.doubts:
+        say(doubt)
     speeds = pilots = None
     if calibrate or pilot is not None:
         from orchestrator.cluster.connect import connect

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +69,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     if cluster is not None:
         places_for(described.resources, cluster)
         say(f"{file}: {cluster}")
-    try:
-        found = forecast(plan(described).studies, described.resources.ranks)
-    except MissingData:
-        found = None  # it may be there on the cluster
+    found = None
+    with suppress(MissingData):  # it may be there on the cluster
+        planned = plan(described)
+        for doubt in planned.doubts:
+            say(doubt)
+        found = forecast(planned.studies, described.resources.ranks)
     agree(found, yes=yes)
 
 

@@ -156,6 +156,8 @@ def _run_plan(
     from orchestrator.progress import Progress
     from orchestrator.terminal import say
 
+    for doubt in planned.doubts:
+        say(doubt)
     progress = Progress(planned.studies)
     director = _director(run, planned, progress)
     complete = True

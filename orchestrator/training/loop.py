@@ -158,12 +158,12 @@ def follow(ranks: Ranks, trial: Trial, options: Mapping[str, object]) -> None:
         pass
 
 
-def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | None:
+def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:
     """Makes what the trial needs and shows it two examples, without training: mistakes in a
     workload or in metaparameters come out before anything is paid for.
 
-    Returns the metrics there will be; None where code raised that may do so for two examples or
-    on this machine only. That is left to the trials to tell.
+    Returns the metrics there will be, or what code raised that may do so for two examples or on
+    this machine only. That is left to the trials to tell.
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
@@ -182,8 +182,8 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | None:
         measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     except BadInput:
         raise
-    except Exception:
-        return None
+    except Exception as error:
+        return error
     finally:
         trainer.close()
     by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
