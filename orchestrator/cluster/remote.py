@@ -30,6 +30,7 @@ DASHBOARD_PORT = 8265
 TUNNEL = f"""
 import sys
 from ray.autoscaler.sdk import run_on_cluster
+sys.tracebacklimit = 0  # what went wrong is enough
 file, port, command = sys.argv[1:]
 run_on_cluster(file, cmd=command, port_forward=[(int(port), {DASHBOARD_PORT})])
 """
