@@ -20,11 +20,11 @@ from orchestrator.cli.options import (
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.cluster.machines import Cluster
-    from orchestrator.plan import Forecast
-    from orchestrator.records import Study
+    from orchestrator.plan import Forecast, Speed
+    from orchestrator.records import Study, StudyKey
     from orchestrator.results import Run
     from orchestrator.sweep import Sweep
 
@@ -62,14 +62,7 @@ def plan(
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
     from orchestrator.answers import forecast_in_words, forecast_table, print_table
-    from orchestrator.plan import (
-        PILOT_STEPS,
-        calibration_of,
-        forecast,
-        pilots_among,
-        pilots_of,
-        speeds_of,
-    )
+    from orchestrator.plan import forecast
     from orchestrator.studies import plan as plan_of
     from orchestrator.sweep import find_sweep_file, load_sweep
     from orchestrator.terminal import say
@@ -84,26 +77,8 @@ def plan(
         say(doubt)
     speeds = pilots = None
     if calibrate or pilot is not None:
-        from orchestrator.cluster.connect import connect
-        from orchestrator.cluster.machines import places_for
-
-        with (
-            tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
-            connect(address, Path(folder) / "log.txt") as joined,
-        ):
-            slots = slots or [places_for(sweep.resources, joined)]
-            say(f"Timing {len(studies)} studies ...")
-            short = calibration_of(studies)
-            speeds = speeds_of(_tried(folder, "short", short, sweep, joined, data_dir))
-            if longer := calibration_of(studies, speeds):
-                speeds |= speeds_of(_tried(folder, "longer", longer, sweep, joined, data_dir))
-            if pilot is not None:
-                say(f"Training {pilot} trials of each ...")
-                few = pilots_among(studies, pilot)
-                trained = _tried(folder, "pilot", few, sweep, joined, data_dir)
-                pilots = pilots_of(trained)
-                timed = speeds_of(trained, PILOT_STEPS)
-                speeds |= {key: speed for key, speed in timed.items() if speed is not None}
+        speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)
+        slots = slots or [places]
     found = forecast(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
         price_per_device_hour=price,
@@ -157,6 +132,46 @@ def agree(found: Forecast | None, *, yes: bool) -> None:
     say(why)
     if not typer.confirm("Start it?", err=True):
         raise BadInput("Not started. `orchestrate plan` tells what it would take.")
+
+
+def _measured(
+    studies: Sequence[Study],
+    sweep: Sweep,
+    pilot: int | None,
+    address: str | None,
+    data_dir: Path | None,
+) -> tuple[Mapping[StudyKey, Speed | None], Mapping[StudyKey, int | None] | None, int]:
+    """How quick the studies are where they will be trained, what so many pilot trials of each came
+    to, and how many ranks there is room for."""
+    from orchestrator.cluster.connect import connect
+    from orchestrator.cluster.machines import places_for
+    from orchestrator.plan import (
+        PILOT_STEPS,
+        calibration_of,
+        pilots_among,
+        pilots_of,
+        speeds_of,
+    )
+    from orchestrator.terminal import say
+
+    with (
+        tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
+        connect(address, Path(folder) / "log.txt") as cluster,
+    ):
+        places = places_for(sweep.resources, cluster)
+        say(f"Timing {len(studies)} studies ...")
+        short = calibration_of(studies)
+        speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
+        if longer := calibration_of(studies, speeds):
+            speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
+        if pilot is None:
+            return speeds, None, places
+        say(f"Training {pilot} trials of each ...")
+        few = pilots_among(studies, pilot)
+        trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
+        timed = speeds_of(trained, PILOT_STEPS)
+        speeds |= {key: speed for key, speed in timed.items() if speed is not None}
+        return speeds, pilots_of(trained), places
 
 
 def _tried(
