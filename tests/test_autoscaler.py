@@ -93,9 +93,9 @@ class Cloud:
     seen: Path
 
     def gpus(self) -> list[tuple[float, float]]:
-        """When there were how many."""
+        """When there were how many; Ray may have something to say in between."""
         lines = self.seen.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        return [json.loads(line) for line in lines if line[:1] == "[" and line[-2:] == "]\n"]
 
     def has(self, gpus: int) -> bool:
         seen = self.gpus()
