@@ -1,34 +1,44 @@
-# `make sweep` runs the quickstart; `make test` the tests. Both set up .venv first.
+# The same commands run here and in CI (.ci/run). Each sets up .venv first; `make help` lists them.
 PYTHON ?= python3
 BIN := .venv/bin
 # Two at a time: much of it is waiting for processes to come up.
 PYTEST := $(BIN)/python -m pytest -n 2
 
-.PHONY: setup sweep test test-slow test-cluster lint bench
+.PHONY: setup help sweep test test-fast test-slow test-cluster lint format bench
 
-setup: .venv/installed
+setup: .venv/installed  ## create .venv with the versions of constraints.txt (the default target)
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
-sweep: setup
+help:  ## list the targets
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+sweep: setup  ## run the quickstart: 420 trainings and a report
 	$(BIN)/orchestrate sweep
 
-test: setup
+test: setup  ## run the tests, except the slow ones and those of clusters
 	$(PYTEST) --dist loadfile --no-loadscope-reorder
 
-test-slow: setup
+test-fast: setup  ## run the quick tests only, in less than a minute
+	$(PYTEST) --dist worksteal -m "not slow and not cluster and not dear"
+
+test-slow: setup  ## run the slow tests: kills, browsers, storage, installation
 	$(PYTEST) --dist worksteal -m slow
 
-test-cluster: setup
+test-cluster: setup  ## run the tests of real clusters, on this machine
 	$(PYTEST) --dist loadfile -m cluster
 
-lint: setup
+lint: setup  ## check style and types; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup
-	for script in $(filter-out benchmarks/archive.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done
+format: setup  ## format the code, and fix what can be fixed without a person
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup  ## run the benchmarks; docs/measurements.md has their results
+	for script in $(filter-out benchmarks/archive.py benchmarks/command_line.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script || exit 1; done

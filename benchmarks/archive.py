@@ -7,27 +7,32 @@ own, at least one. `--factor 0.02` makes a fiftieth of the trials, each as long 
 
     python benchmarks/archive.py RUN [--factor F]             as a run, directly
     orchestrate export RUN DIR                                the same in the published layout
+
+With `--smoke`, RUN may be left out: the run is then made in a temporary folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import itertools
 import json
 import sys
+import tempfile
 import zlib
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from command_line import parser_with_smoke, print_result
 from numpy.typing import NDArray
 
-from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Study
+from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
 from orchestrator.results import Run
-from orchestrator.results.archive import IMPORTED_TRIALS, STATUS_IN
+from orchestrator.results.archive import IMPORTED_TRIALS
+from orchestrator.results.archive_documents import STATUS_IN
 
 STUDIES = Path(__file__).with_name("published_studies.csv")
 COUNTED_TRIALS, MEASUREMENTS = 168_160, 71_638_836
@@ -37,7 +42,9 @@ GOAL = Goal.parse("val/classification_error < 0.1")
 EXAMPLES = 5000
 """In each evaluated set: errors are multiples of 1 / EXAMPLES."""
 
-SPACE = {
+SMOKE_FACTOR, SMOKE_STUDIES = 0.001, 6
+
+SPACE: Space = {
     "learning_rate": Range(low=1e-4, high=10, scale="log"),
     "momentum": Range(low=0.9, high=0.9999, scale="reverse_log"),
     "label_smoothing": Choice(options=(0, 0.01, 0.1)),
@@ -59,9 +66,10 @@ class Planted:
         return self.steps_min * (1 + self.critical / self.study.batch_size)
 
 
-def planted(factor: float) -> list[Planted]:
+def planted(factor: float, studies: int | None = None) -> list[Planted]:
+    """The first so many `studies` of the archive, or all of them."""
     with STUDIES.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))[:studies]
     more = factor * COUNTED_TRIALS / RELEASED_COMPLETE
     found = []
     for row in rows:
@@ -161,9 +169,8 @@ def _write(path: Path, plant: Planted) -> int:
     return len(measurements)
 
 
-def write_archive(path: Path, factor: float) -> int:
+def write_archive(path: Path, plants: Sequence[Planted]) -> int:
     """Makes the run; returns the number of its measurements."""
-    plants = planted(factor)
     with ProcessPoolExecutor() as pool:
         rows = sum(pool.map(_write, itertools.repeat(path), plants))
     Run(path).create(
@@ -172,15 +179,24 @@ def write_archive(path: Path, factor: float) -> int:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path)
+def main() -> int:
+    parser = parser_with_smoke(__doc__)
+    parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--factor", type=float, default=1.0)
     options = parser.parse_args()
-    rows = write_archive(options.run, options.factor)
-    trials = sum(sum(plant.trials.values()) for plant in planted(options.factor))
-    print(f"454 studies, {trials:,} trials, {rows:,} measurements", file=sys.stderr)
+    if options.smoke:
+        plants = planted(SMOKE_FACTOR, SMOKE_STUDIES)
+    elif options.run is None:
+        parser.error("RUN, the folder to make, must be given.")
+    else:
+        plants = planted(options.factor)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = write_archive(options.run or Path(folder) / "run", plants)
+    trials = sum(sum(plant.trials.values()) for plant in plants)
+    print(f"{len(plants)} studies, {trials:,} trials, {rows:,} measurements")
+    figures = {"studies": len(plants), "trials": trials, "measurements": rows}
+    return print_result("archive", figures, smoke=options.smoke)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

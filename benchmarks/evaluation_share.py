@@ -11,35 +11,49 @@ Bound: a fifth.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from command_line import parser_with_smoke, print_result
 
+from orchestrator.planning.studies import single_trial
 from orchestrator.records import BadInput
-from orchestrator.studies import single_trial
 from orchestrator.training import Ranks, train
 from orchestrator.workloads import REGISTRY, load_workload, splits_of
-
-WORKLOADS = (
-    "digits/mlp",
-    "digits/cnn",
-    "fashion_mnist/simple_cnn",
-    "fashion_mnist/fc_256_256_256",
-    *(name for name in REGISTRY if name.startswith("austen/")),
-    "scenes/unet",
-)
-BATCH_SIZES = (2, 32, 512, 8192)
-"""The last, or the whole training set where that is smaller."""
-SECONDS = 3
 
 MAX_SHARE = 0.2
 
 
-def evaluation_share(workload: str, batch_size: int, data_dir: Path | None) -> float:
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    workloads: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    """The last, or the whole training set where that is smaller."""
+    seconds: float
+    """Of training and evaluating at each batch size, at least."""
+
+
+FULL = Sizes(
+    workloads=(
+        "digits/mlp",
+        "digits/cnn",
+        "fashion_mnist/simple_cnn",
+        "fashion_mnist/fc_256_256_256",
+        *(name for name in REGISTRY if name.startswith("austen/")),
+        "scenes/unet",
+    ),
+    batch_sizes=(2, 32, 512, 8192),
+    seconds=3,
+)
+SMOKE = Sizes(workloads=("digits/mlp", "digits/cnn"), batch_sizes=(32, 8192), seconds=0.05)
+
+
+def evaluation_share(
+    workload: str, batch_size: int, seconds: float, data_dir: Path | None
+) -> float:
     trial = single_trial(
         workload,
         "sgd",
@@ -52,32 +66,33 @@ def evaluation_share(workload: str, batch_size: int, data_dir: Path | None) -> f
     training = train(trial, Ranks(), data_dir=data_dir)
     next(training)
     began, passed = time.perf_counter(), 0.0
-    while passed < SECONDS:
+    while passed < seconds:
         trained = next(training).seconds
         passed = time.perf_counter() - began
     training.close()
     return 1 - trained / passed
 
 
-def shares_of(workload: str, data_dir: Path | None) -> dict[int, float] | None:
+def shares_of(workload: str, sizes: Sizes, data_dir: Path | None) -> dict[int, float] | None:
     """Batch size -> share; None without data."""
     try:
         size = splits_of(load_workload(workload), data_dir)["train"].size
     except BadInput:
         return None
-    batch_sizes = sorted({min(batch_size, size or batch_size) for batch_size in BATCH_SIZES})
-    return {b: evaluation_share(workload, b, data_dir) for b in batch_sizes}
+    batch_sizes = sorted({min(batch_size, size or batch_size) for batch_size in sizes.batch_sizes})
+    return {b: evaluation_share(workload, b, sizes.seconds, data_dir) for b in batch_sizes}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_with_smoke(__doc__)
     parser.add_argument("--data-dir", type=Path, help="where data sets are looked for")
-    data_dir = parser.parse_args().data_dir
+    options = parser.parse_args()
+    sizes = SMOKE if options.smoke else FULL
     torch.set_num_threads(1)
     print(f"{'workload':<32}{'batch size':>12}{'evaluating':>12}")
     found: dict[str, dict[int, float]] = {}
-    for workload in WORKLOADS:
-        shares = shares_of(workload, data_dir)
+    for workload in sizes.workloads:
+        shares = shares_of(workload, sizes, options.data_dir)
         if shares is None:
             print(f"{workload:<32}{'no data':>12}")
             continue
@@ -85,17 +100,14 @@ def main() -> int:
         for batch_size, share in shares.items():
             print(f"{workload:<32}{batch_size:>12,}{share:>12.1%}", flush=True)
     ok = all(share <= MAX_SHARE for shares in found.values() for share in shares.values())
-    result = {
-        "benchmark": "evaluation_share",
+    figures = {
         "shares": {
             workload: {batch_size: round(share, 4) for batch_size, share in shares.items()}
             for workload, shares in found.items()
         },
         "max_share": MAX_SHARE,
-        "ok": ok,
     }
-    print(json.dumps(result))
-    return 0 if ok else 1
+    return print_result("evaluation_share", figures, smoke=options.smoke, ok=ok)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ Bound: the median ratio is at most 1.15.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from command_line import parser_with_smoke, print_result
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,12 +26,20 @@ from orchestrator.workloads.ghost_batch_norm import with_ghosts
 
 WIDTHS = (3, 16, 32, 32)
 IMAGE_SIZE = 28
-BATCH_SIZE = 256
-GHOST_SIZE = 64
-PAIRS = 41
 WARM_UP_PAIRS = 3
 
 MAX_RATIO = 1.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    batch_size: int
+    ghost_size: int
+    pairs: int
+
+
+FULL = Sizes(batch_size=256, ghost_size=64, pairs=41)
+SMOKE = Sizes(batch_size=32, ghost_size=8, pairs=2)
 
 
 def make_cnn() -> nn.Module:
@@ -54,20 +63,23 @@ class Training:
         """Takes a step and returns its CPU seconds."""
         began = time.process_time()
         self._optimizer.zero_grad()
-        functional.cross_entropy(self._model(self._images), self._labels).backward()
+        loss = functional.cross_entropy(self._model(self._images), self._labels)
+        loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         return time.process_time() - began
 
 
 def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    sizes = SMOKE if smoke else FULL
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(BATCH_SIZE, WIDTHS[0], IMAGE_SIZE, IMAGE_SIZE, generator=generator)
-    labels = torch.randint(10, (BATCH_SIZE,), generator=generator)
+    images = torch.randn(sizes.batch_size, WIDTHS[0], IMAGE_SIZE, IMAGE_SIZE, generator=generator)
+    labels = torch.randint(10, (sizes.batch_size,), generator=generator)
     plain = Training(make_cnn(), images, labels)
-    ghost = Training(with_ghosts(make_cnn(), GHOST_SIZE), images, labels)
+    ghost = Training(with_ghosts(make_cnn(), sizes.ghost_size), images, labels)
     ours, theirs = [], []
-    for pair in range(WARM_UP_PAIRS + PAIRS):
+    for pair in range(WARM_UP_PAIRS + sizes.pairs):
         if pair % 2:
             theirs.append(plain.step())
             ours.append(ghost.step())
@@ -85,23 +97,21 @@ def main() -> int:
     }
     print(
         f"CNN {'-'.join(map(str, WIDTHS))}, {IMAGE_SIZE}x{IMAGE_SIZE} images, "
-        f"batch size {BATCH_SIZE}, ghost size {GHOST_SIZE}, {PAIRS} pairs of steps"
+        f"batch size {sizes.batch_size}, ghost size {sizes.ghost_size}, "
+        f"{sizes.pairs} pairs of steps"
     )
     for name, value in milliseconds.items():
         print(f"{name:<18}{value:>8.1f} CPU ms per step")
     spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
     print(f"{'ratio':<18}{ratio:>8.3f} ({spread}; bound {MAX_RATIO:.2f})")
-    result = {
-        "benchmark": "ghost_batch_norm",
+    figures = {
         "ghosts_ms_per_step": round(milliseconds["ghosts"], 2),
         "torch_ms_per_step": round(milliseconds["torch"], 2),
         "ratio": round(ratio, 4),
         "ratios": [round(value, 4) for value in ratios],
         "max_ratio": MAX_RATIO,
-        "ok": ok,
     }
-    print(json.dumps(result))
-    return 0 if ok else 1
+    return print_result("ghost_batch_norm", figures, smoke=smoke, ok=ok)
 
 
 if __name__ == "__main__":

@@ -8,41 +8,72 @@
     out of memory a batch that can't fit is trained in smaller micro-batches
     overhead      microseconds per step beside a loop written by hand
 
-Prints a table and one JSON line; exit code 1 if anything does not hold.
+Prints a table and one JSON line; exit code 1 if anything does not hold. In smoke mode, and without
+a GPU, the CPU goes through the same checks.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from command_line import parser_with_smoke, print_result
 from torch import nn
 from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Measurement, Outcome, Study, Trial
-from orchestrator.training import open_ranks, train, train_on_ranks
+from orchestrator.training import Ranks, open_ranks, train, train_on_ranks
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
 
-STEPS = 200
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    steps: int
+    batch_size: int
+    micro_batch: int
+    examples: int
+    """In the data set."""
+    warm_trials: int
+    """After which the memory has to be back at its baseline."""
+    hungry_megabytes: int
+    """Of each tensor that is made of one example of the batch that can't fit."""
+    most_hungry: int
+    """Examples in that batch at most."""
+    overhead_steps: int
 
 
+FULL = Sizes(
+    steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
+    hungry_megabytes=32, most_hungry=5000, overhead_steps=3000,
+)  # fmt: skip
+SMOKE = Sizes(
+    steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
+    hungry_megabytes=1, most_hungry=8, overhead_steps=20,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Images(Classification):
     """Random images of 32x32 whose labels can be learned; a small CNN with ghost batch norm."""
 
-    goal = "val/error < 0.01"
+    goal: ClassVar[str] = "val/error < 0.01"
+
+    examples: int = FULL.examples
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(6000, 3, 32, 32, generator=generator)
+        inputs = torch.randn(self.examples, 3, 32, 32, generator=generator)
         labels = (inputs.mean(dim=(2, 3)).argmax(dim=1)).long()
+        cut = self.examples * 5 // 6
         return {
-            "train": Tensors(inputs[:5000], labels[:5000]),
-            "val": Tensors(inputs[5000:], labels[5000:]),
+            "train": Tensors(inputs[:cut], labels[:cut]),
+            "val": Tensors(inputs[cut:], labels[cut:]),
         }
 
     def model(self) -> nn.Module:
@@ -53,28 +84,38 @@ class Images(Classification):
         return with_ghosts(model, ghost_size=32)
 
 
+@dataclass(frozen=True)
 class Wide(Images):
     """Keeps so much of each example that few of them fit."""
 
+    megabytes: int = FULL.hungry_megabytes
+    """Of each wide tensor, for each example."""
+
     def model(self) -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(3072, 10), _Hungry())
+        return nn.Sequential(nn.Flatten(), nn.Linear(3072, 10), _Hungry(self.megabytes))
 
 
 class _Hungry(nn.Module):
+    def __init__(self, megabytes: int) -> None:
+        super().__init__()
+        self._copies = megabytes * 2**18 // 10  # ten logits of four bytes each
+
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        # 256 MiB for each example.
-        return logits + torch.tanh(logits.repeat(1, 2**23 // 10)).mean(dim=1, keepdim=True).exp()
+        wide = torch.tanh(logits.repeat(1, self._copies))
+        return logits + wide.mean(dim=1, keepdim=True).exp()
 
 
-def toy(workload: str = "Images", *, batch_size: int = 256, **params: Any) -> Trial:
+def toy(
+    workload: str, *, batch_size: int, steps: int, gap: int = 20, **params: float | str
+) -> Trial:
     study = Study(
-        workload=f"{__file__}:{workload}" if "/" not in workload else workload,
+        workload=workload,
         recipe="momentum",
         optimizer="momentum",
         batch_size=batch_size,
         goals=(),
-        budget_steps=params.pop("steps", STEPS),
-        grid=EvaluationGrid(spacing=0, min_gap=params.pop("gap", 20)),
+        budget_steps=steps,
+        grid=EvaluationGrid(spacing=0, min_gap=gap),
         space={},
         trials=1,
     )
@@ -91,8 +132,9 @@ def exhaust(training: Any) -> tuple[list[Measurement], Any]:
             return measurements, end.value
 
 
-def on_gpu(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
-    device = torch.device("cuda", 0)
+def train_on(
+    device: torch.device, trial: Trial, **options: Any
+) -> tuple[list[Measurement], Outcome]:
     with open_ranks(rank=0, count=1, host="127.0.0.1", port=0, device=device) as ranks:
         return exhaust(train(trial, ranks, **options))
 
@@ -107,73 +149,103 @@ def difference(one: list[Measurement], other: list[Measurement]) -> float:
     )
 
 
-def check_overhead() -> dict[str, float]:
+def check_overhead(device: torch.device, steps: int) -> dict[str, float]:
     """digits/mlp at batch size 32, as benchmarks/loop_overhead.py does on the CPU."""
-    trial = toy("digits/mlp", batch_size=32, steps=3000, gap=3000)
-    on_gpu(trial)
-    ours = on_gpu(trial)[1].seconds / 3000
-    device = torch.device("cuda", 0)
+    trial = toy("digits/mlp", batch_size=32, steps=steps, gap=steps)
+    train_on(device, trial)
+    ours = train_on(device, trial)[1].seconds / steps
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
     inputs = torch.randn(1400, 64, device=device)
     labels = torch.randint(10, (1400,), device=device)
-    order = [torch.randint(1400, (32,), device=device) for _ in range(3000)]
+    order = [torch.randint(1400, (32,), device=device) for _ in range(steps)]
+    ranks = Ranks(device=device)
     for _ in range(2):
-        torch.cuda.synchronize()
+        ranks.synchronise()
         began = time.perf_counter()
         for index in order:
             optimizer.zero_grad()
             logits = model(inputs.index_select(0, index))
-            functional.cross_entropy(logits, labels.index_select(0, index)).backward()
+            loss = functional.cross_entropy(logits, labels.index_select(0, index))
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        torch.cuda.synchronize()
-        by_hand = (time.perf_counter() - began) / 3000
+        ranks.synchronise()
+        by_hand = (time.perf_counter() - began) / steps
     return {"ours_us": ours * 1e6, "by_hand_us": by_hand * 1e6, "ratio": ours / by_hand}
 
 
-def main() -> int:
-    if not torch.cuda.is_available():
-        print("There is no GPU here: nothing was checked.")
-        return 0
-    alone, _ = on_gpu(toy())
-    figures: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(0),
-        "torch": torch.__version__,
-        "accumulation": difference(alone, on_gpu(toy(), micro_batch=64)[0]),
-        "two_ranks": None,
-        "repetition": difference(alone, on_gpu(toy())[0]),
-    }
-    if torch.cuda.device_count() > 1:
-        figures["two_ranks"] = difference(alone, exhaust(train_on_ranks(toy(), 2))[0])
-    bfloat16, _ = on_gpu(toy(precision="bfloat16"))
-    figures["bfloat16_loss"] = bfloat16[-1].metrics["val/loss"]
-    figures["float32_loss"] = alone[-1].metrics["val/loss"]
-
+def check_memory(device: torch.device, trial: Trial, warm_trials: int) -> int:
+    """Bytes of CUDA memory that are held after so many trials and weren't before; 0 on the CPU."""
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
-    for _ in range(50):
-        on_gpu(toy(steps=5))
-    figures["memory_growth_bytes"] = torch.cuda.memory_allocated() - before
+    for _ in range(warm_trials):
+        train_on(device, trial)
+    return torch.cuda.memory_allocated() - before
 
-    total = torch.cuda.get_device_properties(0).total_memory
-    too_many = min(5000, 2 * total // 2**28)
-    hungry, outcome = on_gpu(toy("Wide", batch_size=int(too_many), steps=2))
-    figures["out_of_memory"] = {"batch": int(too_many), "micro_batch": outcome.micro_batch}
-    figures["overhead"] = check_overhead()
 
-    held = {
+def check_out_of_memory(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], bool]:
+    """The batch and the micro-batches it was trained in, and whether that is how it went."""
+    batch_size = sizes.most_hungry
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(0).total_memory
+        batch_size = min(batch_size, 2 * total // 2**28)
+    workload = f"{__file__}:Wide?examples={sizes.examples}&megabytes={sizes.hungry_megabytes}"
+    measurements, outcome = train_on(device, toy(workload, batch_size=batch_size, steps=2))
+    split = outcome.status == "exhausted" and outcome.micro_batch is not None
+    found = {"batch": batch_size, "micro_batch": outcome.micro_batch}
+    return found, split and len(measurements) > 0
+
+
+def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str, bool]]:
+    """The figures, and whether what they are for holds."""
+    on_gpu = device.type == "cuda"
+    images = partial(
+        toy, f"{__file__}:Images?examples={sizes.examples}", batch_size=sizes.batch_size
+    )
+    trial = images(steps=sizes.steps)
+    alone, _ = train_on(device, trial)
+    figures: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(0) if on_gpu else "cpu",
+        "torch": torch.__version__,
+        "accumulation": difference(
+            alone, train_on(device, trial, micro_batch=sizes.micro_batch)[0]
+        ),
+        "two_ranks": None,
+        "repetition": difference(alone, train_on(device, trial)[0]),
+    }
+    if not on_gpu or torch.cuda.device_count() > 1:
+        figures["two_ranks"] = difference(alone, exhaust(train_on_ranks(trial, 2))[0])
+    bfloat16, _ = train_on(device, images(steps=sizes.steps, precision="bfloat16"))
+    figures["bfloat16_loss"] = bfloat16[-1].metrics["val/loss"]
+    figures["float32_loss"] = alone[-1].metrics["val/loss"]
+    figures["memory_growth_bytes"] = check_memory(device, images(steps=5), sizes.warm_trials)
+    figures["out_of_memory"], was_split = check_out_of_memory(device, sizes)
+    figures["overhead"] = check_overhead(device, sizes.overhead_steps)
+    return figures, {
         "accumulation": figures["accumulation"] < 1e-3,
         "two_ranks": (figures["two_ranks"] or 0) < 1e-3,
         "repetition": figures["repetition"] == 0,
         "bfloat16": abs(figures["bfloat16_loss"] / figures["float32_loss"] - 1) < 0.1,
         "memory": figures["memory_growth_bytes"] <= 0,
-        "out_of_memory": outcome.status == "exhausted" and outcome.micro_batch is not None,
+        "out_of_memory": was_split,
     }
+
+
+def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    there = torch.cuda.is_available()
+    if not (there or smoke):
+        print("There is no GPU here: nothing was checked.")
+        return 0
+    device = torch.device("cuda", 0) if there else torch.device("cpu")
+    if not there:
+        torch.set_num_threads(1)
+    figures, held = check(device, SMOKE if smoke else FULL)
     for name, value in figures.items():
         print(f"{name:<22}{value}")
-    ok = all(held.values()) and len(hungry) > 0
-    print(json.dumps({"benchmark": "gpu", **figures, "held": held, "ok": ok}))
-    return 0 if ok else 1
+    if not smoke:
+        figures["held"] = held
+    return print_result("gpu", figures, smoke=smoke, ok=all(held.values()))
 
 
 if __name__ == "__main__":

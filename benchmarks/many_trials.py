@@ -13,10 +13,8 @@ Bounds: at most 25 ms per trial, growth of at most 1.5, and less than 2 GB held.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
-import json
 import resource
 import statistics
 import sys
@@ -25,16 +23,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from command_line import parser_with_smoke, print_result
+
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.run import run_trials
-from orchestrator.progress import Progress
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial
 from orchestrator.results import Run
 from orchestrator.search import Director
-from orchestrator.studies import plan
-from orchestrator.sweep import Sweep
 
-STUDIES = 50
+TRIALS, STUDIES = 10_000, 50
+SMOKE_TRIALS, SMOKE_STUDIES = 12, 2
 
 MAX_MS_PER_TRIAL = 25
 MAX_GROWTH = 1.5
@@ -53,20 +54,20 @@ class TimedRun(Run):
         self.times.append(time.perf_counter())
 
 
-def describe(trials: int) -> dict[str, Any]:
+def describe(trials: int, studies: int) -> dict[str, Any]:
     return {
         "name": "many-trials",
         "workloads": ["noisy_quadratic?d=1"],
         "goals": ["val/loss < 0"],
         "recipes": ["sgd"],
-        "batch_sizes": list(range(1, STUDIES + 1)),
-        "search": {"trials": max(trials // STUDIES, 1)},
+        "batch_sizes": list(range(1, studies + 1)),
+        "search": {"trials": max(trials // studies, 1)},
         "budget": {"steps": 1},
     }
 
 
-def measure(trials: int) -> dict[str, Any]:
-    planned = plan(Sweep.model_validate(describe(trials)))
+def measure(trials: int, studies: int) -> dict[str, Any]:
+    planned = plan(Sweep.model_validate(describe(trials, studies)))
     with (
         tempfile.TemporaryDirectory() as folder,
         connect(None, Path(folder) / "log.txt") as cluster,
@@ -89,7 +90,7 @@ def measure(trials: int) -> dict[str, Any]:
     ]
     return {
         "trials": count,
-        "studies": STUDIES,
+        "studies": studies,
         "wall_seconds": wall,
         "ms_per_trial": 1e3 * statistics.fmean(quarters),
         "quarters_ms": [1e3 * quarter for quarter in quarters],
@@ -101,12 +102,13 @@ def measure(trials: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=10_000)
-    trials = parser.parse_args().trials
+    parser = parser_with_smoke(__doc__)
+    parser.add_argument("--trials", type=int, default=TRIALS)
+    options = parser.parse_args()
+    trials, studies = (SMOKE_TRIALS, SMOKE_STUDIES) if options.smoke else (options.trials, STUDIES)
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
-        found = measure(trials)
+        found = measure(trials, studies)
     ok = (
         found["ms_per_trial"] <= MAX_MS_PER_TRIAL
         and found["growth"] <= MAX_GROWTH
@@ -129,8 +131,7 @@ def main() -> int:
         "max_growth": MAX_GROWTH,
         "max_driver_gb": MAX_DRIVER_GB,
     }
-    print(json.dumps({"benchmark": "many_trials", **found, **bounds, "ok": ok}))
-    return 0 if ok else 1
+    return print_result("many_trials", {**found, **bounds}, smoke=options.smoke, ok=ok)
 
 
 if __name__ == "__main__":

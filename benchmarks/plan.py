@@ -3,6 +3,8 @@
 python benchmarks/plan.py [SWEEP [ARGUMENTS]]
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -10,24 +12,53 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
+
+from command_line import parser_with_smoke, print_result
 
 from orchestrator.records import StudyKey
 from orchestrator.results import Run
 
-ORCHESTRATE = Path(sys.executable).parent / "orchestrate"
+ORCHESTRATE = str(Path(sys.executable).parent / "orchestrate")
+
+PILOTS, SMOKE_PILOTS = 3, 1
+
+SMOKE_SWEEP = {
+    "name": "plan",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.9"],
+    "recipes": ["sgd"],
+    "batch_sizes": [64],
+    "search": {"trials": 1},
+    "budget": {"steps": 1000},
+    "stop": {"at_goal": False, "dominated": False},
+}
+"""Its trial is just long enough for the time of its steps to be told."""
 
 
-def main() -> None:
-    what = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        plan = [ORCHESTRATE, "plan", *what, "--calibrate", "--pilot", "3", "--json"]
-        foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
-        began = time.monotonic()
-        sweep = [ORCHESTRATE, "sweep", *what, "--out", f"{folder}/run"]
-        subprocess.run(sweep, check=True, stdout=subprocess.DEVNULL)
-        took = time.monotonic() - began
-        run = Run.open(f"{folder}/run")
-        measured = {study.key: _step_seconds(run, study.key) for study in run.studies()}
+def measure(
+    sweep: list[str], pilots: int, folder: Path
+) -> tuple[dict[str, Any], dict[StudyKey, float | None], float]:
+    """What is foretold, the measured seconds of a step of each study, and those of the sweep."""
+    plan = [ORCHESTRATE, "plan", *sweep, "--calibrate", "--pilot", str(pilots), "--json"]
+    foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
+    began = time.monotonic()
+    command = [ORCHESTRATE, "sweep", *sweep, "--out", str(folder / "run")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    took = time.monotonic() - began
+    run = Run.open(folder / "run")
+    return foretold, {study.key: _step_seconds(run, study.key) for study in run.studies()}, took
+
+
+def main() -> int:
+    options, sweep = parser_with_smoke(__doc__).parse_known_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if options.smoke:
+            (folder / "sweep.yaml").write_text(json.dumps(SMOKE_SWEEP))
+            sweep = [str(folder / "sweep.yaml")]
+        pilots = SMOKE_PILOTS if options.smoke else PILOTS
+        foretold, measured, took = measure(sweep, pilots, folder)
     ratios = []
     print(f"{'recipe':12} {'batch size':>10} {'foretold':>12} {'measured':>12} {'ratio':>6}")
     for study in foretold["studies"]:
@@ -42,13 +73,12 @@ def main() -> None:
         )
     ((low, middle, high),) = foretold["seconds"].values()
     print(f"The sweep: {low:.0f} to {high:.0f} s, about {middle:.0f} s; it took {took:.0f} s.")
-    found = {
-        "benchmark": "plan",
+    figures = {
         "step_time_ratio": [min(ratios), median(ratios), max(ratios)],
         "foretold_seconds": [low, middle, high],
         "seconds": took,
     }
-    print(json.dumps(found))
+    return print_result("plan", figures, smoke=options.smoke)
 
 
 def _step_seconds(run: Run, key: StudyKey) -> float | None:
@@ -66,4 +96,4 @@ def _step_seconds(run: Run, key: StudyKey) -> float | None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,7 +13,6 @@ taken.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -22,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from archive import GOAL, write_archive
+from archive import GOAL, SMOKE_FACTOR, SMOKE_STUDIES, Planted, planted, write_archive
+from command_line import parser_with_smoke, print_result
 
 from orchestrator.records import Goal
 
@@ -53,9 +53,9 @@ def by_command(*arguments: object) -> tuple[float, float, str]:
         return time.perf_counter() - began, usage.ru_maxrss / 1e6, printed.read()
 
 
-def frontiers(run: Path, goal: Goal) -> tuple[float, float, dict[tuple[str, ...], Any]]:
-    """Median seconds of three, peak memory in GB, and steps and trial of each study."""
-    runs = [by_command("frontier", run, "--goal", goal, "--json") for _ in range(3)]
+def frontiers(run: Path, goal: Goal, times: int) -> tuple[float, float, dict[tuple[str, ...], Any]]:
+    """Median seconds of so many `times`, peak memory in GB, and steps and trial of each study."""
+    runs = [by_command("frontier", run, "--goal", goal, "--json") for _ in range(times)]
     return (
         statistics.median(seconds for seconds, _, _ in runs),
         max(peak for _, peak, _ in runs),
@@ -97,22 +97,24 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def compare(folder: Path, factor: float) -> dict[str, Any]:
+def compare(
+    folder: Path, plants: Sequence[Planted], times: int, *, with_pandas: bool
+) -> dict[str, Any]:
     run, source, back = folder / "run", folder / "archive", folder / "imported"
-    measurements = write_archive(run, factor)
-    seconds, peak, ours = frontiers(run, GOAL)
+    measurements = write_archive(run, plants)
+    seconds, peak, ours = frontiers(run, GOAL, times)
     page = folder / "page.html"
     page_seconds, page_peak, _ = by_command("report", run, "--goal", GOAL, "-o", page)
     found: dict[str, Any] = {
         "measurements": measurements,
         "frontier_seconds": seconds,
         "frontier_peak_gb": peak,
-        "second_goal_seconds": frontiers(run, OTHER_GOAL)[0],
+        "second_goal_seconds": frontiers(run, OTHER_GOAL, times)[0],
         "report_seconds": page_seconds,
         "report_peak_gb": page_peak,
         "report_mb": page.stat().st_size / 1e6,
     }
-    if factor == 1:
+    if not with_pandas:
         return found
     export_seconds, _, _ = by_command("export", run, source)
     shutil.rmtree(run)
@@ -122,7 +124,7 @@ def compare(folder: Path, factor: float) -> dict[str, Any]:
     group_seconds, theirs = timed(partial(frontier_by_pandas, table))
     del table
     assert ours == theirs
-    assert frontiers(back, GOAL)[2] == theirs
+    assert frontiers(back, GOAL, times)[2] == theirs
     packed = subprocess.run(
         f"tar -C {source} -c . | bzip2 | wc -c", shell=True, check=True, capture_output=True
     )
@@ -139,11 +141,14 @@ def compare(folder: Path, factor: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_with_smoke(__doc__)
     parser.add_argument("--factor", type=float, default=0.02)
-    factor = parser.parse_args().factor
+    options = parser.parse_args()
+    factor = SMOKE_FACTOR if options.smoke else options.factor
+    plants = planted(factor, SMOKE_STUDIES if options.smoke else None)
+    times = 1 if options.smoke else 3
     with tempfile.TemporaryDirectory() as folder:
-        found = compare(Path(folder), factor)
+        found = compare(Path(folder), plants, times, with_pandas=factor != 1)
     print(f"factor {factor:g}: {found['measurements']:,} measurements, {os.cpu_count()} cores")
     ours, other = found["frontier_seconds"], found["second_goal_seconds"]
     print(f"frontier  {ours:8.2f} s, {found['frontier_peak_gb']:.2f} GB; another {other:8.2f} s")
@@ -159,8 +164,7 @@ def main() -> int:
         print(f"  pandas  {reading:8.2f} s to read it, {reading / ours:.1f} times as long")
         print(f"export    {found['export_seconds']:8.2f} s")
         print(f"size      {found['run_mb']:8.1f} MB; tar | bzip2 {found['tar_bz2_mb']:8.1f} MB")
-    print(json.dumps({"benchmark": "results_scale", "factor": factor, **found}))
-    return 0
+    return print_result("results_scale", {"factor": factor, **found}, smoke=options.smoke)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,52 @@ frontier's steps, and all of them.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
+import sys
 import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
+from command_line import parser_with_smoke, print_result
 
-from orchestrator.records import FinishedTrial
-from orchestrator.search import Director, ending
-from orchestrator.studies import plan
-from orchestrator.sweep import Sweep
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import FinishedTrial, Goal
+from orchestrator.search import Director, Proposal, ending
 from orchestrator.training import Ranks, train
+from orchestrator.training.loop import Ending
 
 ALGORITHMS = ("halton", "tpe", "gp", "cmaes")
 
 
-def search(algorithm: str, seed: int, sizes: list[int], trials: int) -> tuple[list[int], float]:
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    batch_sizes: tuple[int, ...]
+    trials: int
+    seeds: int
+    steps: int
+    """Budget of a trial."""
+
+
+FULL = Sizes(batch_sizes=(4, 64), trials=20, seeds=5, steps=800)
+# The samplers draw ten points at random first: there are two that they choose.
+SMOKE = Sizes(batch_sizes=(64,), trials=12, seeds=1, steps=40)
+
+
+def ending_of(proposal: Proposal) -> Ending:
+    """Ends the proposed trial where it can no longer win."""
+    study, index = proposal.trial.study, proposal.trial.index
+
+    def ends(unmet: Collection[Goal], upcoming: int) -> Literal["dominated", "paused"] | None:
+        bounds, limit = proposal.bounds, proposal.limit
+        return ending(study, bounds, limit, unmet=unmet, upcoming=upcoming, index=index)
+
+    return ends
+
+
+def search(algorithm: str, seed: int, sizes: Sizes) -> tuple[list[int], float]:
     """The frontier's steps at each batch size, and the seconds that choosing points took."""
     sweep = Sweep.model_validate(
         {
@@ -32,9 +61,9 @@ def search(algorithm: str, seed: int, sizes: list[int], trials: int) -> tuple[li
             "workloads": ["noisy_quadratic?d=30&replicas=50"],
             "goals": ["val/loss < 0.1"],
             "recipes": ["momentum"],
-            "batch_sizes": sizes,
-            "search": {"algorithm": algorithm, "trials": trials, "generation": 5},
-            "budget": {"steps": 800},
+            "batch_sizes": list(sizes.batch_sizes),
+            "search": {"algorithm": algorithm, "trials": sizes.trials, "generation": 5},
+            "budget": {"steps": sizes.steps},
             "evaluate": {"spacing": 0.02},
         }
     )
@@ -45,18 +74,7 @@ def search(algorithm: str, seed: int, sizes: list[int], trials: int) -> tuple[li
     while (proposal := director.next()) is not None:
         trial, start = proposal.trial, time.perf_counter()
         measurements = []
-        training = train(
-            trial,
-            Ranks(),
-            ending=lambda unmet, upcoming, p=proposal: ending(
-                p.trial.study,
-                p.bounds,
-                p.limit,
-                unmet=unmet,
-                upcoming=upcoming,
-                index=p.trial.index,
-            ),
-        )
+        training = train(trial, Ranks(), ending=ending_of(proposal))
         while True:
             try:
                 measurements.append(next(training))
@@ -67,24 +85,26 @@ def search(algorithm: str, seed: int, sizes: list[int], trials: int) -> tuple[li
         director.record(
             FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measurements))
         )
-    found = [director.searches[study.key].frontier_step() or 801 for study in studies]
+    never = sizes.steps + 1
+    found = [director.searches[study.key].frontier_step() or never for study in studies]
     return found, time.perf_counter() - began - trained
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=5)
+def main() -> int:
+    parser = parser_with_smoke(__doc__)
+    parser.add_argument("--trials", type=int, default=FULL.trials)
+    parser.add_argument("--seeds", type=int, default=FULL.seeds)
     options = parser.parse_args()
+    sizes = SMOKE if options.smoke else replace(FULL, trials=options.trials, seeds=options.seeds)
     torch.set_num_threads(1)
-    sizes = [4, 64]
     found = {
-        algorithm: [search(algorithm, seed, sizes, options.trials) for seed in range(options.seeds)]
+        algorithm: [search(algorithm, seed, sizes) for seed in range(sizes.seeds)]
         for algorithm in ALGORITHMS
     }
-    print(f"{options.trials} trials, {options.seeds} seeds: median of steps to goal (all seeds)\n")
-    print("| search | " + " | ".join(f"batch size {size}" for size in sizes) + " | choosing, s |")
-    print("|---|" + "---|" * (len(sizes) + 1))
+    print(f"{sizes.trials} trials, {sizes.seeds} seeds: median of steps to goal (all seeds)\n")
+    headings = " | ".join(f"batch size {size}" for size in sizes.batch_sizes)
+    print(f"| search | {headings} | choosing, s |")
+    print("|---|" + "---|" * (len(sizes.batch_sizes) + 1))
     rows = {}
     for algorithm, runs in found.items():
         columns = list(zip(*(steps for steps, _ in runs), strict=True))
@@ -95,8 +115,9 @@ def main() -> None:
         ]
         seconds = statistics.median(seconds for _, seconds in runs)
         print(f"| {algorithm} | " + " | ".join(cells) + f" | {seconds:.1f} |")
-    print(json.dumps({"benchmark": "samplers", "trials": options.trials, "median_steps": rows}))
+    figures = {"trials": sizes.trials, "median_steps": rows}
+    return print_result("samplers", figures, smoke=options.smoke)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,20 +26,36 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from command_line import parser_with_smoke, print_result
+
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.machines import Cluster
+from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.run import run_trials
-from orchestrator.progress import Progress
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 from orchestrator.records import Study, StudyKey
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import Director
-from orchestrator.studies import plan
-from orchestrator.sweep import Sweep, find_sweep_file, load_sweep
 
 LAVISH = 4
 
+WITHOUT = "stop.dominated=false"
+"""Turns exact stopping off."""
+
 MIN_SAVING = 2
 MIN_SPEED_UP = 2
+
+SMOKE_SWEEP = {
+    "name": "search-cost",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.5"],
+    "recipes": ["sgd"],
+    "batch_sizes": [64],
+    "search": {"trials": 1},
+    "budget": {"steps": 60},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +66,8 @@ class Search:
     """Steps and trial for each study and goal."""
     examples: dict[StudyKey, int]
     seconds: float
-    busy_share: float
+    busy_share: float | None
+    """None where all trials started at once."""
 
     @property
     def total(self) -> int:
@@ -101,18 +118,16 @@ def lavish(studies: Sequence[Study], found: Search) -> list[Study]:
     ]
 
 
-def search_all() -> dict[str, Search]:
-    sweep = load_sweep(find_sweep_file(None))
-    exact = [replace(study, stop_dominated=True) for study in plan(sweep).studies]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        connect(None, Path(folder) / "log.txt") as cluster,
-    ):
+def search_all(file: Path, folder: Path) -> dict[str, Search]:
+    """Leaves the runs in `folder`, each under its name."""
+    sweeps = {"exact": load_sweep(file), "full": load_sweep(file, [WITHOUT])}
+    exact = [replace(study, stop_dominated=True) for study in plan(sweeps["exact"]).studies]
+    with connect(None, folder / "log.txt") as cluster:
 
         def both(name: str, exact: Sequence[Study]) -> dict[str, Search]:
             full = [replace(study, stop_dominated=False) for study in exact]
             return {
-                f"{name}, {how}": search(Path(folder) / f"{name}-{how}", cluster, sweep, studies)
+                f"{name}, {how}": search(folder / f"{name}-{how}", cluster, sweeps[how], studies)
                 for how, studies in (("exact", exact), ("full", full))
             }
 
@@ -120,14 +135,13 @@ def search_all() -> dict[str, Search]:
         return own | both("b", lavish(exact, own["a, exact"]))
 
 
-def time_command(*options: str) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "orchestrator.cli", "sweep", "--out", f"{folder}/run"]
-        began = time.perf_counter()
-        ended = subprocess.run(
-            [*command, *options], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
-        )
-        seconds = time.perf_counter() - began
+def time_command(sweep: Path, run: Path, *options: str) -> float:
+    command = [sys.executable, "-m", "orchestrator.cli", "sweep", str(sweep), "--out", str(run)]
+    began = time.perf_counter()
+    ended = subprocess.run(
+        [*command, *options], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
+    )
+    seconds = time.perf_counter() - began
     # 3: a goal was not reached, as it may be at some batch size.
     assert ended.returncode in (0, 3), ended
     return seconds
@@ -143,17 +157,32 @@ def print_studies(found: dict[str, Search]) -> None:
     print(f"{'all':<36}" + "".join(f"{one.total:>12,}" for one in found.values()))
     print(f"{'steps':<36}" + "".join(f"{one.steps:>12,}" for one in found.values()))
     print(f"{'seconds':<36}" + "".join(f"{one.seconds:>12.1f}" for one in found.values()))
-    print(f"{'busy':<36}" + "".join(f"{one.busy_share:>12.0%}" for one in found.values()))
+    shares = ["-" if one.busy_share is None else f"{one.busy_share:.0%}" for one in found.values()]
+    print(f"{'busy':<36}" + "".join(f"{share:>12}" for share in shares))
+
+
+def measure(smoke: bool) -> tuple[dict[str, Search], dict[str, float]]:
+    """The searches, and the seconds of each command."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = find_sweep_file(None)
+        if smoke:
+            file = folder / "sweep.yaml"
+            file.write_text(json.dumps(SMOKE_SWEEP))
+        found = search_all(file, folder)
+        # In smoke mode the commands find runs that are complete: Ray isn't started once more.
+        runs = folder / "a-" if smoke else folder / "command-"
+        return found, {
+            "exact": time_command(file, Path(f"{runs}exact")),
+            "full": time_command(file, Path(f"{runs}full"), "--set", WITHOUT),
+        }
 
 
 def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
-        found = search_all()
-        commands = {
-            "exact": time_command(),
-            "full": time_command("--set", "stop.dominated=false"),
-        }
+        found, commands = measure(smoke)
     saving, speed_up, identical = {}, {}, {}
     for name in ("a", "b"):
         exact, full = found[f"{name}, exact"], found[f"{name}, full"]
@@ -168,8 +197,8 @@ def main() -> int:
         print(f"{saving[name]:.2f} times fewer examples, {speed_up[name]:.2f} times faster")
     print(f"command: {commands['exact']:.1f} s, {commands['full']:.1f} s without exact stopping")
     print(f"bounds: same frontiers; b {MIN_SAVING} times fewer; a {MIN_SPEED_UP} times faster")
-    print(json.dumps(to_json(found, commands, saving, speed_up, identical) | {"ok": ok}))
-    return 0 if ok else 1
+    figures = to_json(found, commands, saving, speed_up, identical)
+    return print_result("search_cost", figures, smoke=smoke, ok=ok)
 
 
 def to_json(
@@ -180,7 +209,6 @@ def to_json(
     identical: dict[str, bool],
 ) -> dict[str, Any]:
     return {
-        "benchmark": "search_cost",
         "searches": {
             name: {
                 "examples": one.total,

@@ -1,8 +1,8 @@
 """What orchestration adds to a trial: this project, Ray Tune by itself, and plain torch.
 
 All sides train the same toy trial: digits/mlp, batch size 32, sgd, 200 steps, one thread per rank,
-no goal, evaluated at step 0 and at the end only. All run on two CPUs of one Ray, which is started
-before anything is timed.
+a goal that no trial reaches, evaluated at step 0 and at the end only. All run on two CPUs of one
+Ray, which is started before anything is timed.
 
 torch          a hand-written loop in this process and nothing else
 ours, 1 slot   `run_trials` with one rank: searcher, warm gang, Parquet files; the other CPU is
@@ -32,7 +32,6 @@ at least 40 times the trials per hour of `tune + train`.
 from __future__ import annotations
 
 import contextlib
-import json
 import statistics
 import sys
 import tempfile
@@ -43,18 +42,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from command_line import parser_with_smoke, print_result
 from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.machines import Cluster
+from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.run import run_trials
-from orchestrator.progress import Progress
-from orchestrator.records import EvaluationGrid, Range, Study
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import EvaluationGrid, Goal, Range, Study
 from orchestrator.results import Run
-from orchestrator.search import propose
-from orchestrator.sweep import Resources
-from orchestrator.workloads import load_workload
+from orchestrator.search import Director
+from orchestrator.workloads import Split, Tensors, load_workload
 
 # Ray reads its settings when imported: after orchestrator.cluster, which makes them.
 # isort: split
@@ -64,7 +64,8 @@ from ray.train.torch import TorchTrainer, prepare_model
 from ray.tune.integration.ray_train import TuneReportCallback
 from ray.util import placement_group, remove_placement_group
 
-WORKLOAD, BATCH_SIZE, STEPS = "digits/mlp", 32, 200
+WORKLOAD, BATCH_SIZE = "digits/mlp", 32
+GOAL = Goal.parse("val/loss < 0")
 LEARNING_RATE = Range(low=0.01, high=0.3, scale="log")
 CPUS = 2
 
@@ -73,6 +74,21 @@ MIN_SPEED_UP = 40
 
 Timing = tuple[float, float]
 """A trial's start, in seconds since the epoch, and its seconds of training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    steps: int
+    """Of each trial; the others are numbers of trials."""
+    by_hand: int
+    ours: int
+    ours_on_two_ranks: int
+    tune: int
+    tune_and_train: int
+
+
+FULL = Sizes(steps=200, by_hand=60, ours=60, ours_on_two_ranks=20, tune=8, tune_and_train=2)
+SMOKE = Sizes(steps=5, by_hand=3, ours=4, ours_on_two_ranks=3, tune=1, tune_and_train=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +105,8 @@ class Side:
 def summarise(name: str, timings: list[Timing], slots: int) -> Side:
     warm = sorted(timings)[len(timings) // 3 :]
     cycles = [later[0] - trial[0] for trial, later in zip(warm, warm[slots:], strict=False)]
+    # So few trials that none was followed by another are for smoke mode: until now, then.
+    cycles = cycles or [time.time() - started for started, _ in warm]
     overheads = [cycle - trial[1] for trial, cycle in zip(warm, cycles, strict=False)]
     wall = statistics.median(cycles) / slots
     return Side(
@@ -104,12 +122,18 @@ def summarise(name: str, timings: list[Timing], slots: int) -> Side:
 
 def load_data() -> list[Tensor]:
     splits = load_workload(WORKLOAD).data(None)
-    return [*splits["train"].tensors, *splits["val"].tensors]
+    return [*tensors_of(splits["train"]), *tensors_of(splits["val"])]
+
+
+def tensors_of(split: Split) -> tuple[Tensor, ...]:
+    assert isinstance(split, Tensors)
+    return split.tensors
 
 
 def train_by_hand(
     data: list[Tensor],
     learning_rate: float,
+    steps: int,
     prepare: Callable[[nn.Module], nn.Module] = lambda model: model,
     rank: int = 0,
     ranks: int = 1,
@@ -119,13 +143,14 @@ def train_by_hand(
     inputs, labels, val_inputs, val_labels = data
     model = prepare(load_workload(WORKLOAD).model())
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
-    batches = [torch.randint(len(inputs), (BATCH_SIZE,))[rank::ranks] for _ in range(STEPS)]
+    batches = [torch.randint(len(inputs), (BATCH_SIZE,))[rank::ranks] for _ in range(steps)]
     with torch.no_grad():
         functional.cross_entropy(model(val_inputs), val_labels).item()
     began = time.perf_counter()
     for index in batches:
         optimizer.zero_grad()
-        functional.cross_entropy(model(inputs[index]), labels[index]).backward()
+        loss = functional.cross_entropy(model(inputs[index]), labels[index])
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     seconds = time.perf_counter() - began
     with torch.no_grad():
@@ -133,29 +158,40 @@ def train_by_hand(
     return seconds
 
 
-def time_torch(trials: int) -> list[Timing]:
-    data = load_data()
-    return [(time.time(), train_by_hand(data, LEARNING_RATE.at(0.5))) for _ in range(trials)]
+def time_torch(trials: int, steps: int) -> list[Timing]:
+    data, learning_rate = load_data(), LEARNING_RATE.at(0.5)
+    return [(time.time(), train_by_hand(data, learning_rate, steps)) for _ in range(trials)]
 
 
-def time_ours(cluster: Cluster, trials: int, resources: Resources) -> list[Timing]:
+def time_ours(cluster: Cluster, trials: int, steps: int, **resources: float) -> list[Timing]:
+    sweep = Sweep.model_validate(
+        {
+            "name": "trial-overhead",
+            "workloads": [WORKLOAD],
+            "recipes": ["sgd"],
+            "batch_sizes": [BATCH_SIZE],
+            "resources": {"gpus_per_device": 0, **resources},
+        }
+    )
     study = Study(
         workload=WORKLOAD,
         recipe="sgd",
         optimizer="sgd",
         batch_size=BATCH_SIZE,
-        goals=(),
-        budget_steps=STEPS,
-        grid=EvaluationGrid(spacing=0, min_gap=STEPS),
+        goals=(GOAL,),
+        budget_steps=steps,
+        grid=EvaluationGrid(spacing=0, min_gap=steps),
         space={"learning_rate": LEARNING_RATE},
         trials=trials,
     )
-    settings = {"cluster": cluster, "resources": resources, "progress": Progress([study])}
+    director = Director([study], sweep.seed)
+    director.begin()
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        run_trials(run, propose(study, 0), [study], **settings)
+        run.create(sweep.resolved(), [study], {})
+        assert run_trials(run, director, sweep, cluster=cluster, progress=Progress([study]))
         rows = run.trials(study.key).to_pylist()
-    assert [row["steps"] for row in rows] == [STEPS] * trials, rows
+    assert [row["steps"] for row in rows] == [steps] * trials, rows
     return [(row["started"], row["seconds"]) for row in rows]
 
 
@@ -168,22 +204,25 @@ def time_tune(trainable: Any, trials: int, folder: str, slots: int) -> list[Timi
     )
     results = tuner.fit()
     assert not results.errors, results.errors
-    return [(result.metrics["started"], result.metrics["seconds"]) for result in results]
+    reports = [results[number].metrics or {} for number in range(len(results))]
+    return [(report["started"], report["seconds"]) for report in reports]
 
 
-def time_function(trials: int, slots: int) -> list[Timing]:
+def time_function(trials: int, steps: int, slots: int) -> list[Timing]:
     def function(config: dict[str, Any], data: list[Tensor]) -> None:
         started = time.time()
-        tune.report({"started": started, "seconds": train_by_hand(data, config["learning_rate"])})
+        seconds = train_by_hand(data, config["learning_rate"], steps)
+        tune.report({"started": started, "seconds": seconds})
 
     with tempfile.TemporaryDirectory() as folder:
         return time_tune(tune.with_parameters(function, data=load_data()), trials, folder, slots)
 
 
-def time_torch_trainer(trials: int, ranks: int) -> list[Timing]:
+def time_torch_trainer(trials: int, steps: int, ranks: int) -> list[Timing]:
     def train_rank(config: dict[str, Any]) -> None:
         rank = train.get_context().get_world_rank()
-        seconds = train_by_hand(config["data"], config["learning_rate"], prepare_model, rank, ranks)
+        data, learning_rate = config["data"], config["learning_rate"]
+        seconds = train_by_hand(data, learning_rate, steps, prepare_model, rank, ranks)
         train.report({"started": config["started"], "seconds": seconds})
 
     def run_trainer(config: dict[str, Any], data: list[Tensor], folder: str) -> None:
@@ -197,7 +236,8 @@ def time_torch_trainer(trials: int, ranks: int) -> list[Timing]:
             run_config=train.RunConfig(
                 name=tune.get_context().get_trial_id(),
                 storage_path=folder,
-                callbacks=[TuneReportCallback()],
+                # Ray's types are those of Train's first version, which had Tune's callbacks.
+                callbacks=[TuneReportCallback()],  # type: ignore[no-untyped-call, list-item]
             ),
         ).fit()
 
@@ -218,32 +258,37 @@ def cpus_held(count: int) -> Iterator[None]:
             remove_placement_group(group)
 
 
-def time_all(cluster: Cluster) -> list[Side]:
+def time_all(cluster: Cluster, sizes: Sizes) -> list[Side]:
     assert cluster.cpus >= CPUS, f"this takes {CPUS} CPUs, but the cluster has {cluster.cpus}"
-    one_rank = Resources(gpus_per_device=0)
-    two_ranks = Resources(examples_per_device=BATCH_SIZE // 2, max_devices=2, gpus_per_device=0)
+    two_ranks = {"examples_per_device": BATCH_SIZE // 2, "max_devices": 2}
+    steps = sizes.steps
     with cpus_held(cluster.cpus - 1):
-        by_hand = summarise("torch", time_torch(60), slots=1)
-        one_slot = summarise("ours, 1 slot", time_ours(cluster, 60, one_rank), slots=1)
+        by_hand = summarise("torch", time_torch(sizes.by_hand, steps), slots=1)
+        one_slot = summarise("ours, 1 slot", time_ours(cluster, sizes.ours, steps), slots=1)
     with cpus_held(cluster.cpus - CPUS):
-        return [
-            by_hand,
-            one_slot,
-            summarise("ours", time_ours(cluster, 60, one_rank), slots=CPUS),
-            summarise("ours, 2 ranks", time_ours(cluster, 20, two_ranks), slots=1),
-            summarise("tune", time_function(8, slots=CPUS), slots=CPUS),
-            summarise("tune + train", time_torch_trainer(2, ranks=2), slots=1),
-        ]
+        ours = time_ours(cluster, sizes.ours, steps)
+        on_two_ranks = time_ours(cluster, sizes.ours_on_two_ranks, steps, **two_ranks)
+        by_tune = time_function(sizes.tune, steps, slots=CPUS)
+        by_tune_and_train = time_torch_trainer(sizes.tune_and_train, steps, ranks=2)
+    return [
+        by_hand,
+        one_slot,
+        summarise("ours", ours, slots=CPUS),
+        summarise("ours, 2 ranks", on_two_ranks, slots=1),
+        summarise("tune", by_tune, slots=CPUS),
+        summarise("tune + train", by_tune_and_train, slots=1),
+    ]
 
 
 def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
     # Ray and Tune have things to print: not where the figures go.
     with (
         contextlib.redirect_stdout(sys.stderr),
         tempfile.TemporaryDirectory() as folder,
         connect(None, Path(folder) / "log.txt") as cluster,
     ):
-        sides = {side.name: side for side in time_all(cluster)}
+        sides = {side.name: side for side in time_all(cluster, SMOKE if smoke else FULL)}
     overhead_ms = max(sides[name].overhead_ms for name in ("ours", "ours, 1 slot"))
     speed_up = sides["ours, 2 ranks"].trials_per_hour / sides["tune + train"].trials_per_hour
     ok = overhead_ms <= MAX_OVERHEAD_MS and speed_up >= MIN_SPEED_UP
@@ -256,17 +301,14 @@ def main() -> int:
         print(f"{side.trials_per_hour:>12,.0f}")
     print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {MAX_OVERHEAD_MS})")
     print(f"ours at 2 ranks over tune + train: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
-    result = {
-        "benchmark": "trial_overhead",
+    figures = {
         "sides": [asdict(side) for side in sides.values()],
         "overhead_ms": overhead_ms,
         "max_overhead_ms": MAX_OVERHEAD_MS,
         "speed_up": speed_up,
         "min_speed_up": MIN_SPEED_UP,
-        "ok": ok,
     }
-    print(json.dumps(result))
-    return 0 if ok else 1
+    return print_result("trial_overhead", figures, smoke=smoke, ok=ok)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 import yaml
 from pyarrow import fs
 
+from orchestrator.planning.studies import Plan
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
@@ -25,8 +28,8 @@ from orchestrator.records import (
 )
 from orchestrator.results import Run
 from orchestrator.search import Director
-from orchestrator.studies import Plan
 from orchestrator.training import Ranks, follow, train
+from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
 
 TINY = {
@@ -40,12 +43,28 @@ TINY = {
 }
 
 
+ROOT = Path(__file__).parent.parent
+
+# Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
+os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
+
 LONGEST = ("test_faults", "test_sweep_end_to_end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first: where several run at a time, nobody waits for them at the end."""
     items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--series", type=int, default=3, help="Random series of kills in test_siege.py."
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "series" in metafunc.fixturenames:
+        metafunc.parametrize("series", range(metafunc.config.getoption("series")))
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +179,17 @@ def sweep_file(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@contextmanager
+def bounded(*, seconds: float = 10, megabytes: float = 500) -> Iterator[None]:
+    """What is done within takes no more processor time, and makes this process grow by no more."""
+    cpu = torch.device("cpu")
+    forget_peak(cpu)
+    began, before = time.process_time(), peak(cpu) or 0
+    yield
+    assert time.process_time() - began < seconds
+    assert (peak(cpu) or 0) - before < megabytes * 2**20
+
+
 def orchestrate(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the command as a user does."""
     return subprocess.run(
@@ -169,6 +199,13 @@ def orchestrate(*arguments: object, **options: Any) -> subprocess.CompletedProce
 
 def command(*arguments: object) -> list[str]:
     return [os.path.join(os.path.dirname(sys.executable), "orchestrate"), *map(str, arguments)]
+
+
+def files_of_repository() -> list[Path]:
+    """The files that are or could be committed, relative to its root."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [Path(name) for name in listed.stdout.split("\0") if name]
 
 
 def wait_for(

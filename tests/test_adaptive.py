@@ -79,6 +79,7 @@ def replay(search: Adaptive, past: list[Generation]) -> list[list[Point]]:
     return proposed
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
 @pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes", "own"])
 def test_replayed_generations_lead_to_the_same_points(
@@ -99,6 +100,7 @@ def test_replayed_generations_lead_to_the_same_points(
     assert other.propose(0, 8) != past[0][0]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("algorithm", "close", "seeds"), [("tpe", 2e-3, 9), ("gp", 1e-4, 1), ("cmaes", 2e-3, 9)]
 )
@@ -131,6 +133,7 @@ def test_values_are_of_their_range_and_no_two_points_are_the_same(algorithm: str
             assert point["clip"] == 2
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
 @pytest.mark.parametrize("told", [None, math.inf, 1.0])
 def test_it_goes_on_where_nothing_can_be_learned(
@@ -152,6 +155,7 @@ def test_a_space_of_fewer_points_than_a_generation(algorithm: str) -> None:
         assert {point["nesterov"] for point in points} == {False, True}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(("algorithm", "generations"), [("tpe", 6), ("gp", 3), ("cmaes", 6)])
 def test_points_that_were_not_its_own_are_learned_from(algorithm: str, generations: int) -> None:
     """As after a change of version: the past on disk is that of another seed."""

@@ -22,9 +22,9 @@ from orchestrator.analysis import (
     tuned,
 )
 from orchestrator.analysis.comparisons import groups_of
-from orchestrator.analysis.metaparameters import EFFECTIVE
+from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
-from orchestrator.results import FrontierRow, StepTime
+from orchestrator.results import FrontierRow, StepTime, column_of
 
 SIZES = [2**k for k in range(11)]
 
@@ -200,7 +200,7 @@ def test_curves_are_brought_to_one_scale() -> None:
         found = relative(rows, 8)
         assert found is not None
         assert found[0] == 8
-        shares = {row.batch_size: share for row, share in found[1]}
+        shares = {point.batch_size: share for point, share in found[1]}
         assert shares[1024] == pytest.approx((1 + 16 / 1024) / 3, rel=0.01)
     assert relative(other, 4) is None
 
@@ -209,7 +209,7 @@ def test_what_each_option_came_to() -> None:
     study = replace(make_trial().study, budget_steps=50, grid=EvaluationGrid(spacing=0, min_gap=10))
     table = pa.table(
         {
-            "smoothing": [0.0, 0.0, 0.1, 0.1, 0.2, 0.2, None],
+            column_of("smoothing"): [0.0, 0.0, 0.1, 0.1, 0.2, 0.2, None],
             "status": [
                 "exhausted",
                 "reached",

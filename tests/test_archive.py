@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from browser import CHROMIUM, visit
 from conftest import command, make_trial, orchestrate, wait_for
 from test_scaling import PUBLISHED, published_curves
 
@@ -104,8 +103,8 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     problems = {problem.path: problem.reason for problem in import_archive(source, run)}
     base = "mnist/simple_cnn_base/momentum/8"
     assert problems == {
-        f"{base}/4/measurements.csv": "1 rows have no whole number as their step; "
-        "1 cells are no numbers",
+        f"{base}/4/measurements.csv": "1 rows have no whole number from 0 to 1.2e+18 as their "
+        "step; 1 cells are no numbers",
         f"{base}/5/measurements.csv": "is empty",
         f"{base}/6/measurements.csv": "is missing",
         f"{base}/7/metadata.json": "is missing",
@@ -136,11 +135,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     trials = run.trials(study_.key).to_pandas().set_index("trial")
     assert list(trials.index) == [0, 1, 2, 3, 4, 5, 6, 9]
     assert trials["status"][2] == "diverged"
-    assert (
-        trials["archive_status"].to_dict()[2:4]
-        if False
-        else trials["archive_status"][3] == ("INCOMPLETE")
-    )
+    assert trials["archive_status"][3] == "INCOMPLETE"
 
     first, _ = (Goal.parse(f"val/error < {bound}") for bound in (0.3, 0.1))
     rows = {row.workload: row for row in frontier_of(run, [first])}
@@ -299,6 +294,7 @@ def write_random_trial(run: Run, study: Study, index: int, chance: random.Random
     run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measurements))
 
 
+@pytest.mark.dear
 def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> None:
     run = run_with_every_status(tmp_path / "run")
     target = tmp_path / "there/archive"
@@ -342,6 +338,7 @@ def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
         assert ours == theirs
 
 
+@pytest.mark.dear
 def test_by_command(tmp_path: Path) -> None:
     study = write_study(tmp_path / "archive/mnist/fc/sgd/8")
     write_trial(study, 0, "step,val/error\n10,0.5\n20,0.1\n")
@@ -399,10 +396,7 @@ def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
     assert found == {workload: pytest.approx(PUBLISHED[workload], rel=0.02) for workload in curves}
     page = tmp_path / "page.html"
     assert orchestrate("report", tmp_path / "run", *goals, "-o", page).returncode == 0
-    if CHROMIUM:
-        seen = visit(page, tmp_path / "nine.png", width=1400)
-        assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
-        assert all(seen.drawn)
+    assert all(workload in page.read_text() for workload in curves)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import command, make_trial, orchestrate, run_trial, wait_for
 
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput, EvaluationGrid, Extras, Measurement, Outcome, Trial
 from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, train
 
@@ -64,6 +64,7 @@ def interrupted(
     return resumed, outcome
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *LIBRARY])
 def test_going_on_gives_the_same_bits(optimizer: str, tmp_path: Path) -> None:
     trial = long_trial(optimizer, **EVERYTHING)
@@ -82,6 +83,7 @@ def test_batch_norm_and_data_go_on_as_well(workload: type, tmp_path: Path) -> No
     assert [m.metrics for m in resumed] == [m.metrics for m in whole]
 
 
+@pytest.mark.dear
 def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
     trial = long_trial(precision="float64", workload=models.GhostCNN)
     whole, _ = run_trial(trial)
@@ -90,6 +92,7 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
         assert other.metrics == pytest.approx(one.metrics, rel=1e-5)
 
 
+@pytest.mark.dear
 def test_checkpoints_leave_no_trace_in_the_curve(
     tmp_path: Path, train_on_pair: Callable[..., Any]
 ) -> None:
@@ -112,6 +115,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
 
 
+@pytest.mark.dear
 def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
     """With dropout, of which each rank has its own; stopped at the end of a shorter trial."""
     trial = long_trial(dropout=0.3)
@@ -180,3 +184,18 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
     assert curve(resumed) == curve(whole)
+
+
+def test_a_checkpoint_that_cannot_be_removed_costs_no_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(place: Place) -> None:
+        raise PermissionError(13, "Permission denied", str(place))
+
+    monkeypatch.setattr(Place, "remove", refuse)
+    place = Place.at(tmp_path / "trial.pt")
+    _, outcome = run_trial(
+        make_trial(budget_steps=3), checkpoint=Checkpoint(place=place, every_seconds=60)
+    )
+    assert outcome.status == "exhausted"
+    assert f"{place} can't be removed" in caplog.text

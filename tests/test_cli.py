@@ -10,12 +10,14 @@ from conftest import orchestrate
 from rich.console import Console
 from typer.testing import CliRunner
 
-from orchestrator.answers import describe
 from orchestrator.cli import app
-from orchestrator.lr_schedules import DECAYS
+from orchestrator.cli.answers import describe
 from orchestrator.records import BadInput
+from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.search import known_spaces
 from orchestrator.training import GENERAL
+
+pytestmark = pytest.mark.dear
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -22,7 +22,8 @@ from ray.autoscaler._private.kuberay.autoscaling_config import (
 )
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from orchestrator.sweep import SWEEPS, Resources, load_sweep
+from orchestrator.planning.sweep import Resources
+from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 
 ROOT = Path(__file__).parent.parent
 
@@ -157,6 +158,7 @@ def test_ranks_are_counted_machine_by_machine(
     assert places_for(Resources.model_validate(resources), cluster) == places
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("resources", "words"),
     [
@@ -181,6 +183,7 @@ def test_a_shape_that_no_machine_holds_is_refused_before_anything_starts(
         assert all(word in result.stderr for word in words), result.stderr
 
 
+@pytest.mark.dear
 def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(tmp_path: Path) -> None:
     """MNIST is in no package, and no head is looked for."""
     file = tmp_path / "cluster.yaml"

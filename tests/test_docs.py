@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import orchestrate, train_all
+from conftest import ROOT, files_of_repository, orchestrate, train_all
 
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 from orchestrator.results import Run, best_of
-from orchestrator.studies import plan
-from orchestrator.sweep import SWEEPS, load_sweep
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data import CATALOGUE
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 WORKLOADS = (DOCS / "workloads.md").read_text(encoding="utf-8")
 
 BUDGET = {
@@ -24,6 +24,37 @@ BUDGET = {
     "epochs": "{:,} epochs",
     "at_least_steps": "at least {:,} steps",
 }
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
+        text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+        for link in re.findall(r"\]\(([^)]+)\)", text):
+            name, _, heading = link.partition("#")
+            target = path.parent / name if name else path
+            if "://" not in link and not (target.exists() and heading in _headings(target)):
+                broken.append(f"{path.name}: {link}")
+    assert not broken
+
+
+def _headings(path: Path) -> list[str]:
+    """As links call them; an empty one is the beginning of the file."""
+    if path.suffix != ".md":
+        return [""]
+    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.M)
+    return ["", *(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)]
+
+
+def test_every_document_that_is_named_is_in_the_repository() -> None:
+    missing = []
+    for path in files_of_repository():
+        if path.suffix in {".py", ".md", ".yaml", ".yml", ".toml"} and (ROOT / path).is_file():
+            for name in re.findall(r"[\w./-]*\w\.md\b", (ROOT / path).read_text()):
+                places = (ROOT, DOCS, (ROOT / path).parent)
+                if not any((place / name).exists() for place in places):
+                    missing.append(f"{path}: {name}")
+    assert not missing
 
 
 def test_every_workload_has_its_row() -> None:
@@ -76,6 +107,7 @@ def test_your_own_workload_from_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "tumours" / "report.html").exists()
 
 
+@pytest.mark.dear
 def test_other_readers_and_our_own_calls_find_the_same(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,51 +4,27 @@ import json
 import os
 import random
 import re
-import select
 import shutil
 import signal
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-import yaml
-from conftest import command, orchestrate, wait_for
+from conftest import orchestrate
+from driving import (
+    AGENTS,
+    TRIALS,
+    assert_same,
+    describe,
+    driving,
+    files,
+    standing_still,
+    trials_of,
+    undisturbed,
+)
 from ray_nodes import environment, kill_node, running_head, running_node
 
-from orchestrator.results import Run
-
 pytestmark = pytest.mark.slow
-
-PATIENCE = 240
-"""Seconds after which a condition won't come about any more, on however busy a machine."""
-
-GONE_WITHIN = 180
-"""Seconds in which Ray's processes must have ended after their driver: two agents look for the
-control plane for a minute."""
-
-AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-
-SWEEP = {
-    "name": "faults",
-    "workloads": ["digits/mlp"],
-    "goals": ["val/error < 0.04"],
-    "recipes": ["sgd"],
-    "batch_sizes": [32, 64, 128],
-    "search": {"trials": 8},
-    "budget": {"steps": 1000},
-    # Trials that take a while, and end alike every time.
-    "stop": {"dominated": False},
-}
-TRIALS = 24
-
-TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
-"""Of processes that train; Tune wraps the gang in a class of its own."""
 
 ON_TWO_RANKS = {
     "batch_sizes": [64],
@@ -74,9 +50,6 @@ class Flawed(DigitsMLP):
             raise RuntimeError("no loss where the flaw is large")
         if trained and Path("flawed").exists() and flaw > 0.7:
             time.sleep(10**6)
-        if trained and Path("hang-once").exists():
-            Path("hang-once").rename("hung")
-            time.sleep(10**6)
         return super().loss(model, batch)
 """
 
@@ -87,90 +60,6 @@ OWN = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Driver:
-    """A running `orchestrate`. What Ray starts for it belongs to its session, and to no other."""
-
-    process: subprocess.Popen[bytes]
-    printed: Path
-    said: Path
-
-    def family(self) -> dict[int, str]:
-        """Process id -> title of all there are of its session, also after its end."""
-        found = {}
-        for folder in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                state, _, _, session, *_ = (
-                    (folder / "stat").read_text().rpartition(")")[2].split(maxsplit=4)
-                )
-                if int(session) == self.process.pid and state not in "ZX":
-                    title = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found[int(folder.name)] = title.decode(errors="replace").strip()
-        return found
-
-    def ranks(self) -> list[int]:
-        """The processes that train."""
-        family = sorted(self.family().items())
-        return [pid for pid, title in family if title.startswith(TITLES)]
-
-    def wait_until(self, condition: Callable[[], Any]) -> Any:
-        """What it then comes to."""
-        return wait_for(condition, self.process, self.said)
-
-    def end(self) -> tuple[int, str]:
-        """Its exit code and what it said; nothing of it is left."""
-        code = self.process.wait(timeout=PATIENCE)
-        self.leaves_nothing()
-        return code, self.said.read_text()
-
-    def kill(self) -> None:
-        """Its workers end with it."""
-        self.process.kill()
-        self.process.wait()
-        self.leaves_nothing(but=AGENTS)
-
-    def leaves_nothing(self, but: tuple[str, ...] = ()) -> None:
-        while left := {pid: title for pid, title in self.family().items() if title not in but}:
-            with suppress(ProcessLookupError), os.fdopen(os.pidfd_open(min(left))) as one:
-                assert select.select([one], [], [], GONE_WITHIN)[0], f"left behind: {left}"
-
-
-@contextmanager
-def driving(
-    folder: Path, *arguments: object, env: Mapping[str, str] | None = None
-) -> Iterator[Driver]:
-    printed, said = folder / "printed.txt", folder / "said.txt"
-    # Files, since Ray's processes would keep a pipe open.
-    with printed.open("wb") as output, said.open("wb") as errors:
-        process = subprocess.Popen(
-            command(*arguments), cwd=folder, env=env,
-            stdout=output, stderr=errors, start_new_session=True,
-        )  # fmt: skip
-    driver = Driver(process=process, printed=printed, said=said)
-    try:
-        yield driver
-    finally:
-        process.kill()
-        process.wait()
-        for pid in driver.family():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def describe(folder: Path, **changes: Any) -> Path:
-    """Writes the sweep, with changes, and the workload of one's own beside it."""
-    (folder / "mine.py").write_text(FLAWED)
-    (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
-    return folder / "sweep.yaml"
-
-
-def undisturbed(folder: Path, **changes: Any) -> Path:
-    run = folder / "undisturbed"
-    result = orchestrate("sweep", describe(folder, **changes), "--out", run, cwd=folder)
-    assert result.returncode == 0, result.stderr
-    return run
-
-
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return undisturbed(tmp_path_factory.mktemp("truth"))
@@ -178,55 +67,21 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def truth_on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return undisturbed(tmp_path_factory.mktemp("pair"), **ON_TWO_RANKS)
+    folder = tmp_path_factory.mktemp("pair")
+    result = orchestrate("sweep", describe(folder, **ON_TWO_RANKS), "--out", folder / "run")
+    assert result.returncode == 0, result.stderr
+    return folder / "run"
 
 
 @pytest.fixture(scope="module")
 def truth_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return undisturbed(tmp_path_factory.mktemp("own"), **OWN)
+    return undisturbed(tmp_path_factory.mktemp("own"), code=FLAWED, **OWN)
 
 
-def files(run: Path) -> list[Path]:
-    """A file per finished trial; once the sweep is complete there are none."""
-    return sorted(run.glob("trials/**/trial-*.parquet"))
-
-
-def rows_of(path: Path) -> list[Mapping[str, Any]]:
-    rows: list[Mapping[str, Any]] = pq.ParquetFile(path).read().to_pylist()
-    return rows
-
-
-def trials_of(path: Path) -> list[Mapping[str, Any]]:
-    run = Run(path)
-    return [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
-
-
-def frontier(run: Path) -> list[dict[str, Any]]:
-    """All that is the same every time: not durations."""
-    rows = rows_of(run / "frontier.parquet")
-    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
-
-
-def assert_same(run: Path, truth: Path) -> None:
-    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
-    assert frontier(run) == frontier(truth)
-    assert not files(run), "put together"
-    outcomes = [
-        [(trial["trial"], trial["status"], trial["steps"]) for trial in trials_of(each)]
-        for each in (run, truth)
-    ]
-    assert outcomes[0] == outcomes[1]
-
-
-@pytest.mark.parametrize("shape", ["one_rank", "two_ranks"])
-def test_a_rank_that_is_killed_changes_nothing(
-    shape: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    chance = random.Random(shape)
-    pair = shape == "two_ranks"
-    truth = request.getfixturevalue("truth_on_two_ranks" if pair else "truth")
+def test_a_rank_that_is_killed_changes_nothing(truth_on_two_ranks: Path, tmp_path: Path) -> None:
+    chance = random.Random(0)
     run = tmp_path / "run"
-    sweep = describe(tmp_path, **(ON_TWO_RANKS if pair else {}))
+    sweep = describe(tmp_path, **ON_TWO_RANKS)
     with driving(tmp_path, "sweep", sweep, "--out", run, "--json") as driver:
         for _ in range(2):
             there = len(files(run)) + chance.randint(1, 2)
@@ -236,16 +91,17 @@ def test_a_rank_that_is_killed_changes_nothing(
     assert code == 0, said
     assert "is tried again" in (run / "log.txt").read_text()
     assert all(row["reached"] for row in json.loads(driver.printed.read_text())), "nothing else"
-    assert_same(run, truth)
+    assert_same(run, truth_on_two_ranks)
 
 
-def test_a_driver_that_is_killed_ten_times_comes_to_the_same(truth: Path, tmp_path: Path) -> None:
-    chance = random.Random(2)
+def test_a_driver_that_is_killed_again_and_again_comes_to_the_same(
+    truth: Path, tmp_path: Path
+) -> None:
+    """While trials are started, then while some have ended; each time the next one goes on, at once
+    the last time, and while there is one no other does."""
     run = tmp_path / "run"
     arguments = ["sweep", describe(tmp_path), "--out", run]
-    for kill in range(10):
-        # None at all: while trials are being started.
-        more = 0 if kill in {0, 5} else chance.randint(1, 2)
+    for more in (0, 2, 1):
         before = {path: path.read_bytes() for path in files(run)}
         with driving(tmp_path, *arguments) as driver:
             driver.wait_until(
@@ -253,13 +109,20 @@ def test_a_driver_that_is_killed_ten_times_comes_to_the_same(truth: Path, tmp_pa
                     driver.ranks() and len(files(run)) >= len(before) + more
                 )
             )
-            driver.kill()
-        assert all(path.read_bytes() == content for path, content in before.items())
+            if more == 1:
+                with standing_still(driver):
+                    refused = orchestrate("resume", run)
+                assert refused.returncode == 2, refused.stderr
+                assert f"process {driver.process.pid} on " in refused.stderr
+                driver.process.kill()
+                assert 0 < len(files(run)) < TRIALS
+                resumed = orchestrate("resume", run)
+                assert resumed.returncode == 0, resumed.stderr
+                driver.leaves_nothing(but=AGENTS)
+            else:
+                driver.kill()
+        assert more == 1 or all(path.read_bytes() == content for path, content in before.items())
         arguments = ["resume", run]
-    assert 0 < len(files(run)) < TRIALS
-    with driving(tmp_path, "resume", run) as driver:
-        code, said = driver.end()
-    assert code == 0, said
     assert_same(run, truth)
 
 
@@ -268,7 +131,7 @@ def test_trials_that_raise_or_hang_fail_alone_and_are_tried_again_by_resume(
 ) -> None:
     run = tmp_path / "run"
     (tmp_path / "flawed").touch()
-    sweep = describe(tmp_path, **OWN, faults={"hang_seconds": 3, "max_failures": 1})
+    sweep = describe(tmp_path, code=FLAWED, **OWN, faults={"hang_seconds": 3, "max_failures": 1})
     with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
         code, said = driver.end()
     assert code in {0, 3}, said
@@ -291,20 +154,6 @@ def test_trials_that_raise_or_hang_fail_alone_and_are_tried_again_by_resume(
     with driving(tmp_path, "resume", run) as driver:
         code, said = driver.end()
     assert code == 0, said
-    assert_same(run, truth_of_own)
-
-
-def test_a_trial_that_hangs_once_is_ended_and_tried_again(
-    truth_of_own: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    (tmp_path / "hang-once").touch()
-    sweep = describe(tmp_path, **OWN, faults={"hang_seconds": 3})
-    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
-        code, said = driver.end()
-    assert code == 0, said
-    assert (tmp_path / "hung").exists()
-    assert "is tried again" in (run / "log.txt").read_text()
     assert_same(run, truth_of_own)
 
 
@@ -347,50 +196,21 @@ def test_a_node_that_is_lost_changes_nothing(truth: Path, tmp_path: Path) -> Non
     assert_same(run, truth)
 
 
-@contextmanager
-def standing_still(driver: Driver) -> Iterator[None]:
-    os.kill(driver.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(driver.process.pid, signal.SIGCONT)
-
-
-def test_a_run_has_one_driver_at_a_time(truth: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as first:
-        first.wait_until(lambda: files(run))
-        with standing_still(first):
-            for arguments in (["resume", run], ["sweep", tmp_path / "sweep.yaml", "--out", run]):
-                second = orchestrate(*arguments)
-                assert second.returncode == 2, second.stderr
-                assert f"process {first.process.pid} on " in second.stderr
-        first.process.kill()
-        # At once, while the first one's Ray may still be there.
-        result = orchestrate("resume", run)
-        assert result.returncode == 0, result.stderr
-    assert_same(run, truth)
-
-
 def test_a_run_goes_on_wherever_it_is_moved_or_copied_to(truth: Path, tmp_path: Path) -> None:
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    moved = tmp_path / "elsewhere" / "under another name"
-    moved.parent.mkdir()
+    run, copy = tmp_path / "run", tmp_path / "elsewhere" / "under another name"
     with driving(tmp_path, "sweep", describe(tmp_path), "--out", run) as killed:
         killed.wait_until(lambda: len(files(run)) >= 3)
         killed.kill()
-        shutil.copytree(run, copy)
-        run.rename(moved)
-        for place in (copy, moved):
-            kept = trials_of(place)
-            with driving(tmp_path, "resume", place) as driver:
-                code, said = driver.end()
-            assert code == 0, said
-            assert len(kept) >= 3
-            assert all(trial in trials_of(place) for trial in kept), "none was trained again"
-            assert_same(place, truth)
-        assert not run.exists()
-        killed.leaves_nothing()
+    shutil.copytree(run, copy)
+    run.rename(tmp_path / "gone")
+    kept = trials_of(copy)
+    assert len(kept) >= 3
+    with driving(tmp_path, "resume", copy) as driver:
+        code, said = driver.end()
+    assert code == 0, said
+    assert all(trial in trials_of(copy) for trial in kept), "none was trained again"
+    assert_same(copy, truth)
+    assert not run.exists()
 
 
 def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none(

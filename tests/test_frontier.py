@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_trial, orchestrate
@@ -25,6 +26,7 @@ from orchestrator.results import (
     Run,
     Within,
     best_of,
+    column_of,
     frontier_of,
     outcomes_of,
     parse_goals,
@@ -36,12 +38,14 @@ from orchestrator.results import (
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
 
-def write_run(path: Path, curves: list[tuple[Status, list[float]]], goal: str) -> Run:
+def write_run(
+    path: Path, curves: list[tuple[Status, list[float]]], goal: str, **sweep: object
+) -> Run:
     """A run of one study; trial i was measured every 10 steps with the values of curve i."""
     study = make_trial(goals=[goal], grid=GRID, budget_steps=50).study
     study = replace(study, trials=len(curves))
     run = Run(path)
-    run.create({"name": "x"}, [study], {})
+    run.create({"name": "x", **sweep}, [study], {})
     for index, (status, values) in enumerate(curves):
         measurements = tuple(
             Measurement(step=10 * i, seconds=float(i), metrics={"val/error": value})
@@ -58,10 +62,11 @@ def write_run(path: Path, curves: list[tuple[Status, list[float]]], goal: str) -
     return run
 
 
-values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, math.nan])
+values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, math.nan, math.inf, -math.inf])
 curves = st.lists(st.lists(values, min_size=6, max_size=6), min_size=1, max_size=5)
 
 
+@pytest.mark.dear
 @settings(max_examples=60, deadline=None)
 @given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.3"]))
 def test_agrees_with_a_plain_pandas_reading(
@@ -73,7 +78,8 @@ def test_agrees_with_a_plain_pandas_reading(
 
     table = pd.read_parquet(path / "measurements", partitioning="hive")
     parsed = Goal.parse(goal)
-    passed = table[table["val/error"].map(parsed.passed)].sort_values(["step", "trial"])
+    past = np.isfinite(table["val/error"]) & table["val/error"].map(parsed.passed)
+    passed = table[past].sort_values(["step", "trial"])
     if passed.empty:
         assert (row.reached, row.steps, row.censored) == (False, None, False)
     else:
@@ -134,7 +140,9 @@ def test_budgets_are_named_to_the_last_digit(text: str) -> None:
     assert str(Within.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "10", "steps", "steps=", "steps=-1", "hours=3", "epochs=inf"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "steps", "steps=", "steps=-1", "hours=3", "epochs=inf", "epochs=1e300"]
+)
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match="epochs=NUMBER"):
         Within.parse(text)
@@ -236,7 +244,55 @@ def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
     assert table["best"].to_pylist() == [0.1, 0.5, 0.1, 0.15]
     highest = outcomes_of(run, study, Goal.parse("val/error > 0.9"))
     assert highest["best"].to_pylist() == [0.5, 0.5, 0.1, 0.5]
-    assert table["learning_rate"].to_pylist() == [0.1] * 4
+    assert table[column_of("learning_rate")].to_pylist() == [0.1] * 4
+
+
+def test_a_metaparameter_may_be_called_as_a_column_is(tmp_path: Path) -> None:
+    study = make_trial().study
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    params = {"steps": 0.5, "status": "warm", "best": 1.0}
+    trial = replace(make_trial(), study=study, params=params)
+    run.write(FinishedTrial(trial=trial, outcome=Outcome(status="exhausted", steps=7, seconds=0)))
+    (row,) = outcomes_of(run, study, Goal.parse("val/error < 0.2")).to_pylist()
+    assert (row["steps"], row["status"]) == (7, "exhausted")
+    assert {name: row[column_of(name)] for name in params} == params
+
+
+def test_what_was_resumed_is_kept(tmp_path: Path) -> None:
+    study = make_trial().study
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    outcome = Outcome(
+        status="exhausted", steps=7, seconds=2.0, resumed_steps=3, resumed_seconds=1.0
+    )
+    finished = FinishedTrial(trial=replace(make_trial(), study=study), outcome=outcome)
+    run.write(finished)
+    assert [one.outcome for one in run.finished(study)] == [outcome]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("at_goal", [True, False])
+def test_status_tells_the_steps_to_the_goal(at_goal: bool, tmp_path: Path) -> None:
+    """And not to the end of what is trained to its budget."""
+    goals = ["val/error < 0.3", "val/error < 0.2"]
+    own = make_trial(goals=goals, budget_steps=50, stop_at_goal=at_goal, stop_dominated=at_goal)
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [own.study], {})
+    for index, end in enumerate((40, 30)):
+        values = [(0, 0.9), (10, 0.25), (end, 0.1), *([] if at_goal else [(50, 0.1)])]
+        run.write(
+            FinishedTrial(
+                trial=replace(own, index=index),
+                outcome=Outcome(status="reached", steps=end if at_goal else 50, seconds=1.0),
+                measurements=tuple(
+                    Measurement(step=step, seconds=1.0, metrics={"val/error": value})
+                    for step, value in values
+                ),
+            )
+        )
+    said = json.loads(orchestrate("status", tmp_path, "--json").stdout)
+    assert said["studies"][0]["best_steps"] == 30
 
 
 def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:
@@ -247,7 +303,7 @@ def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:
         trial = replace(make_trial(index=index), study=study, params={"clip": value})
         run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
     table = outcomes_of(run, study, Goal.parse("val/error < 0.2"))
-    assert table["clip"].to_pylist() == ["0.5", "auto", "True"]
+    assert table[column_of("clip")].to_pylist() == ["0.5", "auto", "True"]
 
 
 def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) -> None:

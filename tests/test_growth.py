@@ -1,18 +1,26 @@
 """Growing a run: what is missing is trained, what can't be compared is refused."""
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from conftest import orchestrate, train_all
+from typer.testing import CliRunner
 
-from orchestrator.growth import refuse_incomparable
+from orchestrator.cli import app
+from orchestrator.files.places import Place
+from orchestrator.planning.growth import refuse_changed, refuse_incomparable
+from orchestrator.planning.studies import Plan, plan, plan_again
+from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import BadInput
 from orchestrator.results import Run, frontier_of, median_interval, to_csv
-from orchestrator.studies import Plan, plan
-from orchestrator.sweep import load_sweep
+
+pytestmark = pytest.mark.dear
 
 SweepFile = Callable[..., Path]
 
@@ -83,6 +91,98 @@ def test_what_cannot_be_compared_is_refused(
     train_all(run, planned)
     with pytest.raises(BadInput, match=f"(?s){named}"):
         refuse_incomparable(run, plan(load_sweep(sweep_file(), [change])))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 1}, "seed: 0 there, 1 here"),
+        ({"batch_sizes": [64, 128, 256]}, r"batch_sizes: \[64, 256\] there, \[64, 128, 256\] here"),
+        ({"search": {"trials": 4}}, r"search\.trials: 3 there, 4 here"),
+        ({"recipes": [{"name": "sgd", "optimizer": "adam"}]}, r"recipes\.0\.optimizer"),
+    ],
+)
+def test_resume_refuses_a_changed_sweep_file(
+    sweep_file: SweepFile, tmp_path: Path, change: dict[str, Any], named: str
+) -> None:
+    run, _ = made(tmp_path / "run", sweep_file())
+    refuse_changed(run)
+    file = tmp_path / "run/sweep.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **change}))
+    result = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    assert isinstance(result.exception, BadInput)
+    assert re.search(named, str(result.exception))
+    assert f"orchestrate sweep {file} --out {tmp_path / 'run'}" in str(result.exception)
+
+
+MINE = """
+from orchestrator.workloads.digits import DigitsMLP
+class Mine(DigitsMLP):
+    goal = "val/error < {goal}"
+"""
+
+
+@pytest.mark.parametrize("change", ["goal = 'val/error < 0.1'", "evaluation_spacing = 0.5"])
+def test_resume_goes_by_what_the_run_was_made_for(
+    sweep_file: SweepFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Whatever a default has become since: one run never holds trials of two kinds."""
+    for name, more in (("there", ""), ("here", f"    {change}\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text(MINE.format(goal=0.5) + more)
+    monkeypatch.chdir(tmp_path / "there")
+    run, planned = made(tmp_path / "run", sweep_file(workloads=["mine.py:Mine"], goals=None))
+    monkeypatch.chdir(tmp_path / "here")
+    assert plan(planned.sweep).studies != planned.studies
+    refuse_changed(run)
+    assert plan_again(planned.sweep, run.studies()).studies == planned.studies
+
+
+def test_resume_refuses_other_data(sweep_file: SweepFile, tmp_path: Path) -> None:
+    run, planned = made(tmp_path / "run", sweep_file())
+    smaller = [replace(study, train_size=9) for study in run.studies()]
+    with pytest.raises(BadInput, match="training examples here, but had 9 when the run was made"):
+        plan_again(planned.sweep, smaller)
+
+
+def test_a_run_that_was_killed_while_it_grew_has_grown(
+    sweep_file: SweepFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, planned = made(tmp_path / "run", sweep_file())
+    more = plan(load_sweep(sweep_file(), ["batch_sizes=[64, 128, 256]"]))
+    for name in ("studies.json", "sweep.yaml"):
+        with monkeypatch.context() as patch:
+            patch.setattr(Place, "write_text", unless(name))
+            with pytest.raises(KeyboardInterrupt):
+                run.create(more.sweep.resolved(), more.studies, {})
+        grown = name == "sweep.yaml"
+        now = more if grown else planned
+        assert run.is_for(now.sweep.resolved(), now.studies)
+        refuse_changed(run)
+        assert plan_again(now.sweep, run.studies()).studies == now.studies
+    run.write_sweep_file()
+    assert yaml.safe_load((tmp_path / "run/sweep.yaml").read_text()) == more.sweep.resolved()
+
+
+def unless(name: str) -> Callable[[Place, str], None]:
+    def write_text(place: Place, text: str) -> None:
+        if str(place).endswith(name):
+            raise KeyboardInterrupt
+        place.write(text.encode())
+
+    return write_text
+
+
+def test_studies_may_grow_by_code_alone(
+    sweep_file: SweepFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A looser goal of one's own workload: what is trained for it is in the answer."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE.format(goal=0.1))
+    run, planned = made(tmp_path / "run", sweep_file(workloads=["mine.py:Mine"], goals=None))
+    (goal,) = planned.studies[0].goals
+    looser = [replace(study, goals=(replace(goal, bound=0.9),)) for study in planned.studies]
+    assert not run.is_for(planned.sweep.resolved(), looser)
 
 
 def test_repeats_come_with_a_median_and_an_interval(sweep_file: SweepFile, tmp_path: Path) -> None:

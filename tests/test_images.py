@@ -17,7 +17,7 @@ from torch import nn
 from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload
 from orchestrator.workloads.data.image_folders import (
-    Images,
+    ImageFiles,
     class_folders,
     read_classes,
     read_multiple_classes,
@@ -189,7 +189,7 @@ def pixels_of(
     content: bytes, tmp_path: Path, seeds: torch.Tensor | None, side: int
 ) -> torch.Tensor:
     (tmp_path / "one.png").write_bytes(content)
-    images = Images.at(tmp_path, [("one.png", 0, -1)], [[0]])
+    images = ImageFiles.at(tmp_path, [("one.png", 0, -1)], [[0]])
     index = torch.zeros(1 if seeds is None else len(seeds), dtype=torch.int64)
     return images.pixels(index, side, seeds, 1)
 

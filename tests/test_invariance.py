@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 
+pytestmark = pytest.mark.dear
+
 WORKLOADS = [models.MLP, models.GhostCNN, models.LSTM, models.Transformer]
 RECIPES: list[tuple[str, dict[str, Any]]] = [
     ("momentum", {"learning_rate": 0.05, "momentum": 0.9}),

@@ -99,8 +99,10 @@ def refusal(address: str, sweep: Path, run: Path, env: dict[str, str]) -> str:
 
 
 FROM_OUTSIDE = """
-import json, sys, urllib.error, urllib.request
+import json, os, sys, urllib.error, urllib.request
 from pathlib import Path
+
+os.environ["ORCHESTRATE_DASHBOARD"] = "1"
 
 from orchestrator.cluster.connect import connect
 

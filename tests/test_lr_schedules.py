@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from orchestrator.lr_schedules import check_schedule, make_schedule
 from orchestrator.records import BadInput
+from orchestrator.records.lr_schedules import check_schedule, make_schedule
 
 HORIZON = 40
 

@@ -15,6 +15,7 @@ from orchestrator.workloads.noisy_quadratic import GaussianStream
 GRID = EvaluationGrid(spacing=0.005, min_gap=1)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
     ("optimizer", "batch_size", "learning_rate", "momentum", "precondition", "ranks"),
     [

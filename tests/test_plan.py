@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import make_trial, orchestrate, train_all
 
-from orchestrator.plan import (
+from orchestrator.planning.forecast import (
     CALIBRATION_SECONDS,
     CALIBRATION_STEPS,
     STARTING_SECONDS,
@@ -23,10 +23,10 @@ from orchestrator.plan import (
     pilots_of,
     speeds_of,
 )
+from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Study
 from orchestrator.results import Run
-from orchestrator.studies import Plan, plan
-from orchestrator.sweep import load_sweep
 
 SMALL = replace(
     make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,
@@ -139,6 +139,7 @@ class Mine(DigitsMLP):
 """
 
 
+@pytest.mark.dear
 def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
@@ -172,6 +173,7 @@ def test_calibration_and_pilots_are_short_sweeps(
     assert all(steps is None or 0 < steps <= 60 for steps in pilots.values())
 
 
+@pytest.mark.dear
 def test_what_may_take_long_is_not_started_unless_someone_agrees(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:

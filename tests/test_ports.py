@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LISTENING = """
 import json, os
 from contextlib import suppress
@@ -34,6 +36,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.dear
 def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     script = tmp_path / "listening.py"
     script.write_text(LISTENING)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import records
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
@@ -22,6 +21,7 @@ from orchestrator.records import (
     Status,
     Study,
     Trial,
+    ranges,
 )
 from orchestrator.search import Bounds, Director, ending, rounds, tighter
 from orchestrator.search.race import no_bounds
@@ -283,6 +283,7 @@ def launches_by_the_rule(world: World, study: Study) -> int:
     return end
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("shortest", [1, 100])
 @settings(max_examples=750, deadline=None)
 @given(worlds(), habits, st.sampled_from([0.05, 0.5]))
@@ -291,7 +292,7 @@ def test_ending_trials_early_changes_neither_frontier_nor_points(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "SHORTEST_LIMIT", shortest)
-        patch.setattr(records, "NEAR_BOUND", near)
+        patch.setattr(ranges, "NEAR_BOUND", near)
         full = [replace(study, stop_dominated=False) for study in world.studies]
         reference, calm = play(world, full, Habits())
         raced, director = play(world, world.studies, habits)

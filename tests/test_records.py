@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records import BadInput, EvaluationGrid, Goal, Range, ScalingRule, derive_seed
+from orchestrator.records import (
+    BadInput,
+    EvaluationGrid,
+    Goal,
+    Range,
+    ScalingRule,
+    derive_seed,
+    shown,
+    unknown,
+)
 
 fractions = st.floats(0, 1)
 
@@ -25,11 +34,82 @@ def test_reverse_log_range_is_uniform_in_the_distance_to_one(u: float) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "scale"),
-    [(3, 1, "linear"), (0, 1, "log"), (0, 1, "reverse_log"), (0, math.inf, "linear")],
+    [
+        (3, 1, "linear"),
+        (0, 1, "log"),
+        (0, 1, "reverse_log"),
+        (0, math.inf, "linear"),
+        (0, math.nan, "linear"),
+        (0, 1e101, "linear"),
+        (1e-101, 1, "log"),
+        (0, 10**400, "linear"),
+    ],
 )
 def test_impossible_ranges_are_refused(low: float, high: float, scale: str) -> None:
     with pytest.raises(BadInput, match=r"must|needs"):
         Range(low=low, high=high, scale=scale)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale"),
+    [
+        (-1e100, 1e100, "linear"),
+        (1e-100, 1e100, "log"),
+        (-1e100, 1 - 1e-16, "reverse_log"),
+        (0, 5e-324, "linear"),
+    ],
+)
+def test_the_widest_ranges_hold_their_points_and_can_be_widened(
+    low: float, high: float, scale: Any
+) -> None:
+    entry = Range(low=low, high=high, scale=scale)
+    assert all(low <= entry.at(place / 8) <= high for place in range(9))
+    for _ in range(3):
+        entry = entry.widened("low") or entry
+        entry = entry.widened("high") or entry
+        assert all(math.isfinite(entry.fraction(entry.at(place / 8))) for place in range(9))
+
+
+def test_limits_of_a_range_are_numbers() -> None:
+    with pytest.raises(BadInput, match="nan"):
+        Range(low=0, high=1, limits=(math.nan, None))
+
+
+@given(st.floats(0, 1), st.integers(1, 50), st.integers(1, 10**5))
+def test_evaluations_are_no_more_than_foretold(spacing: float, gap: int, steps: int) -> None:
+    grid, step, count = EvaluationGrid(spacing=spacing, min_gap=gap), 0, 1
+    while step < steps and count < 1000:
+        step, count = min(grid.after(step), steps), count + 1
+    assert count <= grid.most_until(steps) + 1
+
+
+def test_a_value_is_shown_in_a_few_characters_however_large_it_is() -> None:
+    value: Any = ["x"]
+    for _ in range(40):
+        value = [value] * 9
+    assert shown(value).startswith("[[[...")
+    assert shown("x" * 10**7) == "'" + "x" * 27 + "..." + "x" * 28 + "'"
+    assert shown({"a": 1.5}) == "{'a': 1.5}"
+    assert max(len(shown(v)) for v in (value, "x" * 99, 10**400, [1.5] * 999)) <= 60
+    with pytest.raises(BadInput) as refused:
+        raise unknown("key", "x" * 10**6, ["y" * 999] * 3 + [str(n) for n in range(9999)])
+    assert len(str(refused.value)) < 2200
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "fraction", "side"),
+    [
+        (Range(low=1e-100, high=1, scale="log"), 0, -math.inf, "low"),
+        (Range(low=1, high=1e100, scale="log"), 1e100, 1, "high"),
+        (Range(low=0, high=1 - 1e-16, scale="reverse_log"), 1, math.inf, "high"),
+        (Range(low=-1e100, high=0), -1e100, 0, "low"),
+    ],
+)
+def test_a_range_ends_where_numbers_do(
+    entry: Range, value: float, fraction: float, side: Any
+) -> None:
+    assert entry.fraction(value) == fraction
+    assert entry.widened(side) is None
 
 
 def test_goals_are_strict_and_compared_in_float64() -> None:
@@ -38,6 +118,8 @@ def test_goals_are_strict_and_compared_in_float64() -> None:
     assert goal.passed(0.03 - 1e-16)
     assert not goal.passed(math.nan)
     assert Goal.parse("val/average_precision > 0.31").passed(0.32)
+    assert not goal.passed(-math.inf)
+    assert not Goal.parse("val/average_precision > 0.31").passed(math.inf)
     assert Goal.parse(str(goal)) == goal
 
 

@@ -14,9 +14,9 @@ import yaml
 from conftest import train_all, wait_for
 from machines import Machine, can_be_had, machines
 
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.results import Run, frontier_of, to_csv
-from orchestrator.studies import plan
-from orchestrator.sweep import load_sweep
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 

@@ -1,10 +1,13 @@
+import itertools
 import json
 import math
 import re
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,10 +18,26 @@ from test_frontier import write_run
 
 from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
 from orchestrator.cli.live import rewritten
-from orchestrator.places import Place
-from orchestrator.records import BadInput, Choice, FinishedTrial, Goal, Outcome, Status
+from orchestrator.cli.report import write_report_of
+from orchestrator.files.places import Place
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.records import (
+    BadInput,
+    Choice,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    Status,
+    Trial,
+)
 from orchestrator.report import Panel, Settings, Source, course_of, panels_of, write_report
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
+from orchestrator.report.figures.course import MOST_BARS
+from orchestrator.report.gathering import MOST_OF_STUDY
+from orchestrator.report.panel import panel_section
 from orchestrator.report.tables import table_of_ratios
 from orchestrator.report.trials import Grid, Options, Tried, grid_of, outcomes
 from orchestrator.results import (
@@ -27,11 +46,11 @@ from orchestrator.results import (
     Run,
     StepTime,
     best_of,
+    column_of,
     frontier_of,
     provenance,
 )
-from orchestrator.studies import plan
-from orchestrator.sweep import load_sweep
+from orchestrator.results.tables import tables_of
 
 ROW = FrontierRow(
     workload="digits/mlp",
@@ -67,7 +86,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         {
             "trial": [0, 1, 2], "status": ["reached", "diverged", name],
             "counted": [True, True, False], "steps": [9, 2, 0], "steps_to_goal": [9, None, None],
-            name: [0.1, 10.0, 0.3], "momentum": [0.9, 0.99, None],
+            column_of(name): [0.1, 10.0, 0.3], column_of("momentum"): [0.9, 0.99, None],
         }
     )  # fmt: skip
     tried = Tried(
@@ -256,6 +275,7 @@ def trained(folder: Path, sweep: Path) -> Run:
     return run
 
 
+@pytest.mark.dear
 def test_what_a_run_was_asked_for_is_on_its_page(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
@@ -281,6 +301,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert panel.advice.fastest.priced[0].money is not None
 
 
+@pytest.mark.dear
 def test_what_is_asked_of_a_report_is_checked(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
@@ -373,3 +394,89 @@ def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path
     elsewhere = orchestrate("report", *both, "--goal", "mnist/*: val/error<0.1", "-o", out)
     assert elsewhere.returncode == 2
     assert "digits/mlp" in elsewhere.stderr
+
+
+def write_large_run(path: Path, recipes: int, trials: int) -> Run:
+    """Trials of all recipes at one batch size; the last one of all reaches the goal first."""
+    space = {
+        "learning_rate": Range(low=0.01, high=1.0, scale="log"),
+        "momentum": Range(low=0.5, high=0.99, scale="reverse_log"),
+    }
+    plain = replace(make_trial(goals=["val/error < 0.2"]).study, space=space, trials=trials)
+    studies = [replace(plain, recipe=f"recipe-{number}") for number in range(recipes)]
+    run = Run(path)
+    for number, study in enumerate(studies):
+        tables = [
+            tables_of(FinishedTrial(
+                trial=Trial(study=study, index=index, seed=0, params={
+                    "learning_rate": 0.01 * (1 + index), "momentum": 0.5}),
+                outcome=Outcome(status="reached", steps=steps, seconds=1.0),
+                measurements=(Measurement(step=steps, seconds=1.0, metrics={"val/error": 0.1}),),
+                started=float(number * trials + index), where="machine:1",
+            ))
+            for index in range(trials)
+            for steps in [2 + recipes * trials - number * trials - index]
+        ]  # fmt: skip
+        run.write_study(study.key, *(pa.concat_tables(both) for both in zip(*tables, strict=True)))
+    stop = {"at_goal": True, "dominated": None}
+    run.create({"name": "large", "seed": 0, "stop": stop}, studies, {})
+    return run
+
+
+@pytest.mark.slow
+def test_the_page_of_many_recipes_is_no_larger_than_one_can_read(tmp_path: Path) -> None:
+    run = write_large_run(tmp_path / "run", recipes=200, trials=3)
+    write_report_of({"": (run, frontier_of(run))}, run.place / "report.html")
+    text = (run.place / "report.html").read_text()
+    assert len(text) < 5_500_000  # plotly itself has 4.7
+    assert "40 of 200 recipes are drawn" in text
+    assert "<b>recipe-199: every trial by learning_rate and momentum</b>" in text
+    assert "recipe-0: every trial" not in text
+    assert '<th scope="row" class="text">recipe-0</th>' in text
+
+
+def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(tmp_path: Path) -> None:
+    run = write_large_run(tmp_path / "run", recipes=1, trials=3000)
+    (panel,) = panels_of([Source(run=run, rows=frontier_of(run))])
+    ((_, drawn),) = panel.tried["recipe-0"].outcomes
+    assert len(drawn) == MOST_OF_STUDY
+    trials = drawn["trial"].to_pylist()
+    assert trials[-500:] == [*range(2500, 3000)]
+    assert [trials[0], trials[499]] == [0, 2499]
+    assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
+    assert "1,000 of 3,000 trials are drawn" in panel_section(0, panel, lambda *said: said[2])
+
+
+def test_a_timeline_has_no_more_bars_than_can_be_seen() -> None:
+    """Of four slots, of which one trial is long."""
+    status: list[Status] = ["reached", "dominated"]
+    spans = [
+        Span(study="s", trial=n, status=status[n % 3 > 0], started=n / 4, seconds=1.0, where="a:1")
+        for n in range(20_000)
+    ]
+    spans[5000] = replace(spans[5000], status="failed", seconds=500.0)
+    figure = timeline(spans)
+    bars = [bar for trace in figure.data for bar in zip(trace.base, trace.x, trace.y, strict=True)]
+    assert 2000 < len(bars) <= MOST_BARS
+    (failed,) = [trace for trace in figure.data if trace.name == "failed"]
+    assert 500 <= failed.x[0] <= 506
+    for line in range(4):
+        mine = sorted((start, seconds) for start, seconds, at in bars if at == line)
+        assert all(a + b <= c + 1e-9 for (a, b), (c, _) in itertools.pairwise(mine))
+        assert sum(seconds for _, seconds in mine) == pytest.approx(5000, rel=0.01)
+    at_once = timeline([replace(span, started=0.0) for span in spans])
+    assert sum(len(trace.x) for trace in at_once.data) <= MOST_BARS
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
+    """As a limit on the size of files, which fails in the same way."""
+    write_run(tmp_path, [("reached", [0.1])], "val/error < 0.2", imported=True)
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**20, resource.RLIM_INFINITY))
+    result = orchestrate("report", tmp_path, preexec_fn=limit)
+    assert result.returncode == 2
+    assert (
+        result.stderr == f"error: The report can't be written to {tmp_path}/report.html: File "
+        "too large.\n"
+    )
+    assert not [*tmp_path.glob("*report*")]

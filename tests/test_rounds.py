@@ -155,6 +155,59 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
     assert (search.bounds, search.capped) == ((None,), False)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        SearchPlan(algorithm="tpe", generation=2),
+        SearchPlan(extend=True),
+        SearchPlan(),
+    ],
+    ids=["adaptive", "widening", "replacing"],
+)
+def test_a_search_waits_for_what_it_lost_where_its_next_points_depend_on_that(
+    search: SearchPlan,
+) -> None:
+    """The trial that is lost is the best: without it, one that diverged later would be replaced."""
+    study = make_study(search=search, trials=6)
+    smaller = make_study(search=search, trials=6, batch_size=2, inherit=2.0)
+
+    fate = by_index(t1=("reached", 10), t2=("diverged", 30))
+    undisturbed = begin(study, smaller)
+    rounds = play(undisturbed, fate)
+    truth = {str(proposal.trial) for played in rounds for proposal in played}
+
+    first, kept = begin(study, smaller), []
+    while proposals := all_waiting(first):
+        for proposal in proposals:
+            finished = finish(proposal.trial, fate(proposal.trial))
+            if proposal.trial.index == 1:
+                lost = Outcome(status="failed", steps=0, seconds=0, died=True)
+                finished = FinishedTrial(trial=proposal.trial, outcome=lost)
+            first.record(finished)
+            kept += [finished] * (finished.outcome.status != "failed")
+    assert first.stalled
+    assert not first.done
+    assert {trial.index for search in first.searches.values() for trial in search.lost} == {1}
+
+    second = Director([study, smaller], 0)
+    for finished in kept:
+        second.load(finished)
+    second.begin()
+    rest = {str(proposal.trial) for played in play(second, fate) for proposal in played}
+    assert {str(finished.trial) for finished in kept} | rest == truth
+    assert not {str(finished.trial) for finished in kept} & rest
+
+
+def test_a_search_whose_points_are_given_goes_on_without_what_it_lost() -> None:
+    director = begin(make_study())
+    *others, last = sorted(all_waiting(director), key=lambda p: -p.trial.index)
+    lost = Outcome(status="failed", steps=0, seconds=0, died=True)
+    director.record(FinishedTrial(trial=last.trial, outcome=lost))
+    for proposal in others:
+        director.record(finish(proposal.trial, ("exhausted", 100)))
+    assert director.done
+
+
 @pytest.mark.parametrize("racing", [False, True])
 def test_winners_are_repeated_for_the_goals_that_they_won(racing: bool) -> None:
     study = make_study(goals=(FIRST, SECOND), repeats=3, stop_dominated=racing)
@@ -316,10 +369,10 @@ def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
     paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
     assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 1600)
     (search,) = director.searches.values()
-    assert search.set_aside() == {(index, 0) for index in range(4)}
+    assert {key.index for key in search.set_aside()} == set(range(4))
     director.record(finish(paused[1].trial, ("reached", 401)))
     assert not director.done, "trial 0 could tie, and would be first in the order"
-    assert search.set_aside() == {(0, 0)}
+    assert {key.index for key in search.set_aside()} == {0}
     director.record(finish(paused[0].trial, ("dominated", 401)))
     assert director.done
     assert not search.set_aside()

@@ -3,6 +3,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,13 @@ from orchestrator.analysis import scaling_of
 SIZES = [2**k for k in range(0, 13)]
 
 
-def answer(points: list[tuple[int, int]], tested: int | None = None):  # type: ignore[no-untyped-def]
-    return scaling_of("w", "r", "val/error < 0.1", points, tested=tested or len(points))
+def answer(
+    points: list[tuple[int, int]], tested: int | None = None, resolution: float = 0, **options: Any
+) -> Any:
+    """What points say that were measured at a distance of so much of their steps."""
+    measured = [(size, steps, round(resolution * steps)) for size, steps in points]
+    names = ("w", "r", "val/error < 0.1")
+    return scaling_of(*names, measured, tested=tested or len(points), **options)
 
 
 def test_a_planted_hyperbola_is_recovered() -> None:
@@ -93,6 +99,37 @@ def test_intervals_cover_the_planted_truth(law: str, trials: int) -> None:
     for name, count in covered.items():
         assert 0.85 <= count / REPETITIONS <= 0.95, name
     assert np.median(off) < 0.1
+
+
+def test_intervals_of_medians_cover_the_planted_truth() -> None:
+    """Of five repeats, whose steps scatter about their median by a fifth."""
+    chance, sizes = np.random.default_rng(0), 2 ** np.arange(14)
+    covered: Counter[str] = Counter()
+    for _ in range(REPETITIONS):
+        factors = np.median(np.exp(0.2 * chance.normal(size=(5, len(sizes)))), axis=0)
+        steps = np.rint(10_000 * (1 + 200 / sizes) * factors).astype(int)
+        found = answer(list(zip(sizes.tolist(), steps.tolist(), strict=True)), of_medians=True)
+        for name, value in {"steps_min": 10_000, "critical_batch_size": 200}.items():
+            estimate = getattr(found, name)
+            covered[name] += estimate.low <= value <= estimate.high
+    for name, count in covered.items():
+        assert 0.84 <= count / REPETITIONS <= 0.96, name
+
+
+@pytest.mark.parametrize("spacing", [0.025, 0.2])
+def test_intervals_are_no_narrower_than_what_was_measured(spacing: float) -> None:
+    """Whatever scatter three points seem to have."""
+    chance, sizes, covered = np.random.default_rng(0), 4.0 ** np.arange(3), 0
+    for _ in range(REPETITIONS):
+        critical = 4 * 2 ** chance.uniform(-1, 1)
+        exact = 10_000 * (1 + critical / sizes) * 2 ** chance.uniform()
+        rungs = np.ceil(np.log(exact) / np.log1p(spacing) + chance.uniform(size=3))
+        steps = np.rint(np.exp((rungs - 1) * np.log1p(spacing))).astype(int)
+        points = list(zip(sizes.astype(int).tolist(), steps.tolist(), strict=True))
+        estimate = answer(points, resolution=spacing / (1 + spacing)).critical_batch_size
+        assert estimate.high > estimate.low * (1 + spacing) ** 0.5
+        covered += estimate.low <= critical <= estimate.high
+    assert covered / REPETITIONS >= 0.9
 
 
 PUBLISHED = {

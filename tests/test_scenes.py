@@ -64,6 +64,7 @@ def garments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("at_once", [512, 5])
 def test_metrics_are_those_of_the_whole_split(
     at_once: int, train_on_pair: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch

@@ -1,21 +1,24 @@
+import time
+
 import numpy as np
 import pytest
 from conftest import first_trials
 from scipy.stats import qmc
 
+from orchestrator.files.yaml_files import read_yaml
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput, Choice, Range
 from orchestrator.search import (
     DESIGNS,
     SEARCH_SPACES,
+    grid,
     known_spaces,
     load_space,
     space_from,
 )
 from orchestrator.search.proposer import Table
-from orchestrator.studies import plan
-from orchestrator.sweep import Sweep
 from orchestrator.workloads import REGISTRY
-from orchestrator.yaml_files import read_yaml
 
 
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
@@ -53,6 +56,15 @@ def test_fixed_values_are_not_searched() -> None:
     space = space_from({"learning_rate": 0.5, "momentum": {"options": [0.9, 0.99]}}, "here")
     assert space == {"learning_rate": 0.5, "momentum": Choice(options=(0.9, 0.99))}
     assert Choice(options=("a", "b", "c")).at(1.0) == "c"
+
+
+def test_a_grid_names_each_point_once_in_time_linear_in_their_number() -> None:
+    space = {"a": Range(low=0, high=1), "b": Range(low=0, high=9, integer=True)}
+    began = time.process_time()
+    points = grid(space, {"a": 2000, "b": 40})
+    assert time.process_time() - began < 5
+    assert len(points) == 2000 * 10
+    assert points[:2] == ({"a": 0.0, "b": 0}, {"a": 0.0, "b": 1})
 
 
 @pytest.mark.parametrize("optimizer", known_spaces())

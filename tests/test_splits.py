@@ -1,4 +1,7 @@
+import ctypes
 import multiprocessing
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,6 +9,7 @@ import models
 import pytest
 import torch
 from conftest import make_trial, run_trial
+from torch import Tensor
 
 from orchestrator.records import BadInput
 from orchestrator.workloads import (
@@ -20,6 +24,19 @@ from orchestrator.workloads import (
     random_shift,
     uniforms,
 )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has that")
+def test_the_system_ends_workers_with_their_parent() -> None:
+    """By themselves they may wait for the rest of a message, if it was killed while sending one."""
+
+    def fetch(index: Tensor) -> Batch:
+        number = ctypes.c_int()
+        ctypes.CDLL(None).prctl(2, ctypes.byref(number))  # PR_GET_PDEATHSIG
+        return (torch.full((len(index),), number.value),)
+
+    (batch,) = Loaded(fetch, 5, workers=1).batches([(torch.arange(2),)])
+    assert batch[0].tolist() == [signal.SIGKILL] * 2
 
 
 def test_uniforms_are_uniform_independent_and_functions_of_the_seed() -> None:
@@ -78,6 +95,7 @@ class FetchedForTraining(models.Augmented):
         return {**splits, "train": Loaded(plain.batch, 100, fetch_drawn=fetch_drawn)}
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("options", ["", "?train_examples=60"])
 def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
     options: str, train_on_pair: Callable[..., tuple]

@@ -1,8 +1,11 @@
 import math
 import multiprocessing
 import random
+import threading
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,9 +14,10 @@ import pandas as pd
 import pytest
 from conftest import make_trial
 
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Range
-from orchestrator.results import Run
+from orchestrator.results import Run, merger
+from orchestrator.results.merger import Merger
 
 
 def finished(index: int, *losses: float, status: str = "exhausted") -> FinishedTrial:
@@ -70,8 +74,6 @@ def test_metrics_may_appear_later(tmp_path: Path) -> None:
 
 
 def test_studies_survive_the_way_to_disk(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
     study = replace(make_trial(goals=["val/loss < 1"]).study, space=space)
     Run(tmp_path).create({"name": "x"}, [study], {})
@@ -154,14 +156,71 @@ def test_putting_trials_together_may_end_anywhere(
     assert acts > 5
 
 
+@pytest.mark.dear
+def test_trials_are_put_together_while_others_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And some of them again, which must not be taken for what was read before."""
+    monkeypatch.setattr(merger, "MOST_LOOSE", 20)
+    monkeypatch.setattr(merger, "LOOSE_SHARE", 0)
+    run, chance, loose = Run(tmp_path), random.Random(0), []
+    keys = [replace(KEY, batch_size=size) for size in (32, 64)]
+    with closing(Merger(run, keys)) as merging:
+        for index in range(300):
+            for trial in {index, chance.randint(0, index)}:
+                # A trial that went on has got further than before.
+                run.write(finished(trial, *map(float, range(index - trial + 1))))
+                merging.wrote(KEY)
+            loose.append(run.loose(KEY))
+            if index == 200:
+                wait_until(lambda: run.loose(KEY) <= 20)
+        merging.over(KEY)
+    assert max(loose) < 290
+    assert run.holds(KEY)
+    before = tables(run)
+    assert run.trials(KEY)["trial"].to_pylist() == [*range(300)]
+    lengths = Counter(run.measurements(KEY)["trial"].to_pylist())
+    assert [10 * lengths[n] for n in range(300)] == run.trials(KEY)["steps"].to_pylist()
+    run.compact(KEY)
+    assert str(tables(run)) == str(before)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+def test_what_cannot_be_put_together_does_not_end_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(merger, "MOST_LOOSE", 2)
+    run = Run(tmp_path)
+    for kind in ("measurements", "trials"):
+        # In the way of what is to be written.
+        next(iter(folders(run, kind))).joinpath("study.parquet", "x").mkdir(parents=True)
+    with closing(Merger(run, [KEY])) as merging:
+        for index in range(4):
+            run.write(finished(index, 1.0))
+            merging.wrote(KEY)
+        wait_until(lambda: "can't be put together now" in caplog.text)
+    assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3]
+    assert run.loose(KEY) == 4
+
+
+def folders(run: Run, kind: str) -> list[Path]:
+    run.write(finished(0, 1.0))
+    return [path.parent for path in run.place.local.glob(f"{kind}/**/trial-*")]
+
+
 def write_on(path: Path, said: Connection) -> None:
-    """Writes trial after trial, and says when one is written."""
+    """Writes trial after trial, and says when one is written; a thread puts them together."""
+    merger.MOST_LOOSE = 5
     run = Run(path)
+    merging = Merger(run, [KEY])
     for index in count(len(run.trials(KEY))):
         run.write(finished(index, *(float(index + step) for step in range(1 + index % 50))))
         said.send(index)
-        if index % 7 == 0:
-            run.compact(KEY)
+        merging.wrote(KEY)
 
 
 @pytest.mark.slow

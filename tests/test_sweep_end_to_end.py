@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import TINY, command, first_trials, orchestrate, wait_for
+from conftest import TINY, first_trials, orchestrate, wait_for
+from driving import trained_alone
 from quadratic import steps_to_goal
 
 from orchestrator.cluster.connect import connect
@@ -22,12 +24,14 @@ from orchestrator.cluster.run import run_trials
 # isort: split
 import ray
 
-from orchestrator.progress import Progress
+from orchestrator.cluster.progress import Progress
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import SweepFailed
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, Run, frontier_of, merger, to_csv
 from orchestrator.search import Director
-from orchestrator.studies import plan
-from orchestrator.sweep import Sweep
+
+pytestmark = pytest.mark.dear
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,18 @@ def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path)
     assert [(row.steps, row.trial) for row in alone] == [(r.steps, r.trial) for r in together]
     ranks = Run(tmp_path / "two").trials(plan(Sweep.model_validate(TINY)).studies[0].key)["ranks"]
     assert ranks.to_pylist() == [2, 2, 2]
+
+
+def test_trials_are_put_together_while_others_train(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = sweep_into(tmp_path / "alone", cluster, TINY)
+    monkeypatch.setattr(merger, "MOST_LOOSE", 0)
+    together = sweep_into(tmp_path / "together", cluster, TINY)
+    assert to_csv(together) == to_csv(alone)
+    assert list((tmp_path / "together").glob("trials/**/study.parquet"))
+    assert not list((tmp_path / "alone").glob("trials/**/study.parquet"))
+    assert "merger" not in {thread.name for thread in threading.enumerate()}
 
 
 BROKEN = """
@@ -176,9 +192,8 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert other.returncode == 2
     assert "seed: 0 there, 1 here" in other.stderr
 
-    second = orchestrate("sweep", sweep_file(), "--out", tmp_path / "b")
-    assert second.returncode == 0
-    assert (tmp_path / "a/frontier.csv").read_bytes() == (tmp_path / "b/frontier.csv").read_bytes()
+    alone = trained_alone(sweep_file())
+    assert (tmp_path / "a/frontier.csv").read_bytes() == (alone / "frontier.csv").read_bytes()
 
     status = json.loads(orchestrate("status", tmp_path / "a", "--json").stdout)
     assert (status["planned"], status["finished"]) == (6, 6)
@@ -245,25 +260,6 @@ def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
     assert (tmp_path / "late").exists()
     trained = Counter((tmp_path / "processes.txt").read_text().split())
     assert len([process for process, trials in trained.items() if trials > 10]) == 2
-
-
-@pytest.mark.slow
-def test_a_polite_kill_is_an_interrupt(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
-    """SIGTERM, as job schedulers send it; Ray would make it an abort."""
-    path = sweep_file(goals=["val/error < 0.001"], budget={"steps": 20_000})
-    run = tmp_path / "run"
-    process = subprocess.Popen(
-        command("sweep", path, "--out", run), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), process)
-        process.terminate()
-        _, errors = process.communicate(timeout=120)
-    finally:
-        process.kill()
-    assert process.returncode == 130, errors
-    assert f"orchestrate resume {run}" in errors
-    assert (run / "report.html").exists()
 
 
 def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(

@@ -18,7 +18,7 @@ from test_rounds import Fate, all_waiting, finish, make_study
 from orchestrator.cli.runs import sweep
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.tracking import Trackers, check_trackers
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial
 from orchestrator.results import Run
 from orchestrator.search import Director
@@ -87,11 +87,6 @@ def test_trackers_are_told_every_measurement_once(
     }
     files = [file for file in path.rglob("*") if file.is_file()]
     assert not [file for file in files if KEY.encode() in file.read_bytes()]
-
-    grown = ["--set", "search.trials=3", "--set", "repeats=0", "--track", "mlflow"]
-    again = orchestrate("sweep", file, "--out", path, *grown, env=env)
-    assert again.returncode == 0, again.stderr
-    assert told_to_mlflow(path).keys() - expected.keys() == {"digits/mlp/sgd/batch-64/trial-2"}
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
     assert measurements[-1].metrics["val/loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.dear
 def test_a_warm_process_trains_like_a_fresh_one() -> None:
     """Bit for bit, with every optimizer, after others were trained."""
     trials = [
@@ -171,6 +172,14 @@ def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
     losses = {"val/loss": 0.0, "batch/loss": 1e-9}
     assert verdict.on(losses, 0) is None
     assert verdict.on({"val/loss": 1.0, "batch/loss": 1.0}, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("goal", "value"), [("val/error < 0.1", -math.inf), ("val/score > 0.9", math.inf)]
+)
+def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
+    study = make_trial(goals=[goal]).study
+    assert _Verdict(study).on({study.goals[0].metric: value}, 0) == "diverged"
 
 
 def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:

@@ -39,6 +39,7 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     assert where.startswith(str(installed))
     assert "digits/mlp" in run("workloads")
     assert "nesterov" in run("spaces")
+    assert [*installed.glob("orchestrate_batch_size-*.dist-info/licenses/LICENSE")]
     assert not (installed / "workloads").exists(), "a user's own `workloads` must stay theirs"
     output = run(
         "sweep", "quickstart", "--set", "search.trials=1", "--set", "batch_sizes=[256]",

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from orchestrator.cli import app
+from orchestrator.planning.studies import single_trial
 from orchestrator.records import BadInput, derive_seed
-from orchestrator.studies import single_trial
 from orchestrator.workloads import (
     REGISTRY,
     Batch,
@@ -112,6 +112,7 @@ def test_one_step_lowers_the_loss_on_its_batch(name: str, small_data: Path) -> N
         assert float(workload.loss(model, batch).mean()) < float(before.detach().mean())
 
 
+@pytest.mark.dear
 @every_workload
 def test_a_trial_evaluates_every_example_once_on_any_number_of_ranks(
     name: str, small_data: Path, train_on_pair: Callable[..., Any]
@@ -149,6 +150,7 @@ def test_batches_are_drawn_by_the_seed(name: str, small_data: Path) -> None:
     assert losses() != losses(seed=2)
 
 
+@pytest.mark.dear
 @every_workload
 @pytest.mark.parametrize("batch_size", [1, "full"])
 def test_batches_of_one_and_of_everything(
@@ -258,6 +260,7 @@ def test_own_workload_from_a_file(tmp_path: Path) -> None:
         load_workload(f"{tmp_path}/half.py:Blobs")
 
 
+@pytest.mark.dear
 def test_a_users_folder_named_workloads_lives_beside_ours(tmp_path: Path) -> None:
     folder = tmp_path / "workloads"
     folder.mkdir()

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 import torch
 
-from orchestrator.imports import import_own
+from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, unknown
 from orchestrator.workloads import cifar10, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (

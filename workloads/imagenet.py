@@ -17,7 +17,7 @@ from orchestrator.workloads.augmentation import Batch
 from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.image_folders import (
-    Images,
+    ImageFiles,
     class_folders,
     read_classes,
     read_multiple_classes,
@@ -55,7 +55,7 @@ class Photographs(Workload):
             self, classes=(2, self.most_classes), image_size=(SMALLEST, 4096), workers=(0, 1024)
         )
 
-    def _split(self, images: Images, targets: Callable[[Tensor], Tensor]) -> Loaded:
+    def _split(self, images: ImageFiles, targets: Callable[[Tensor], Tensor]) -> Loaded:
         workers = min(self.workers, os.cpu_count() or 1)
 
         def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
@@ -107,7 +107,7 @@ class ImageNet(Photographs, Classification):
             "test": self._some_of(test, np.arange(len(test))),
         }
 
-    def _some_of(self, images: Images, index: np.ndarray) -> Split:
+    def _some_of(self, images: ImageFiles, index: np.ndarray) -> Split:
         labels = torch.from_numpy(images.classes)
         kept = index[images.classes[index] < self.classes]
         return Subset(self._split(images, lambda i: labels[i]), torch.from_numpy(kept))
@@ -154,7 +154,7 @@ class OpenImagesResNet50(Photographs):
             for name, folder in folders.items()
         }
 
-    def _multiple(self, images: Images) -> Loaded:
+    def _multiple(self, images: ImageFiles) -> Loaded:
         def targets(index: Tensor) -> Tensor:
             present = torch.zeros(len(index), OPEN_CLASSES, dtype=torch.bool)
             for row, example in zip(present, index.tolist(), strict=True):

@@ -21,6 +21,9 @@ from orchestrator.workloads.augmentation import Batch, example_seeds
 from orchestrator.workloads.base import Workload
 from orchestrator.workloads.splits import Split, Tensors
 
+LARGEST = 10_000_000
+"""Weights. Each example is a vector of as many."""
+
 
 @dataclass(frozen=True)
 class NoisyQuadratic(Workload):
@@ -42,6 +45,11 @@ class NoisyQuadratic(Workload):
             raise BadInput(
                 f"The noisy quadratic needs `d` and `replicas` from 1 up and a finite "
                 f"`precondition`, but got {self.d}, {self.replicas}, {self.precondition}."
+            )
+        if self.d * self.replicas > LARGEST:
+            raise BadInput(
+                f"The noisy quadratic has at most {LARGEST:,} weights, `d` times `replicas`, but "
+                f"got {self.d} times {self.replicas}."
             )
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -19,6 +22,9 @@ Draw = tuple[Tensor, ...]
 
 EXAMPLES_AT_ONCE = 128
 """The fewest that a worker process delivers at once."""
+
+PR_SET_PDEATHSIG = 1
+"""From Linux's <sys/prctl.h>."""
 
 MEMORY_SHARE = 0.5
 """The share of a GPU's free memory that a split may fill."""
@@ -135,6 +141,7 @@ class Loaded(Split):
             # A process that was spawned would spawn its workers, too: seconds, where forks take
             # milliseconds, and nothing could be fetched that can't be pickled.
             multiprocessing_context="fork" if self._workers else None,
+            worker_init_fn=_end_with_parent,
             # Whatever workers draw does not depend on what the process drew before.
             generator=torch.Generator().manual_seed(0),
             pin_memory=self._device.type == "cuda",
@@ -154,6 +161,13 @@ class Loaded(Split):
 
     def _delivered(self, batch: Batch) -> Batch:
         return tuple(tensor.to(self._device, non_blocking=True) for tensor in batch)
+
+
+def _end_with_parent(worker: int) -> None:
+    """Has the system end a worker process with its parent. One whose parent was killed in the midst
+    of a message would wait for the rest of it for ever."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):

@@ -2,10 +2,11 @@
 
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs, devices_of
-from orchestrator.analysis.metaparameters import OptionPoint, Tuned, by_option, tuned
+from orchestrator.analysis.points import Point, curves_of, points_of, trained_points
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
-from orchestrator.analysis.scaling import Estimate, Scaling, curves_of, scaling_of, scalings
-from orchestrator.analysis.words import in_time, in_words, sentence, sparkline
+from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
+from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
+from orchestrator.analysis.words import in_count, in_time, in_words, sentence, sparkline
 
 __all__ = [
     "Advice",
@@ -17,6 +18,7 @@ __all__ = [
     "Held",
     "Largeness",
     "OptionPoint",
+    "Point",
     "Scaling",
     "Tuned",
     "advice",
@@ -26,15 +28,18 @@ __all__ = [
     "devices_of",
     "gaps",
     "groups_of",
+    "in_count",
     "in_time",
     "in_words",
     "largeness",
+    "points_of",
     "relative",
     "scaling_of",
     "scalings",
     "sentence",
     "shared_size",
     "sparkline",
+    "trained_points",
     "tuned",
     "wander",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from orchestrator.analysis.points import Point, trained_points
 from orchestrator.results import FrontierRow
 
 
@@ -45,19 +46,17 @@ def _parts(workload: str) -> tuple[str, str, str]:
 
 def relative(
     rows: Sequence[FrontierRow], at: int | None
-) -> tuple[int, list[tuple[FrontierRow, float]]] | None:
+) -> tuple[int, list[tuple[Point, float]]] | None:
     """The points of one curve and their steps over those at batch size `at`, or at the smallest
     that reached the goal: (that size, points). None where it did not reach the goal there."""
-    reached = sorted(
-        (row for row in rows if row.steps and not row.censored), key=lambda row: row.batch_size
-    )
-    unit = next((row for row in reached if at in (None, row.batch_size)), None)
+    reached = trained_points(rows)
+    unit = next((point for point in reached if at in (None, point.batch_size)), None)
     if unit is None:
         return None
-    return unit.batch_size, [(row, (row.steps or 1) / (unit.steps or 1)) for row in reached]
+    return unit.batch_size, [(point, point.steps / unit.steps) for point in reached]
 
 
 def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
     """The smallest batch size that all curves with any point reached their goal at."""
-    sizes = [{row.batch_size for row in rows if row.steps and not row.censored} for rows in curves]
+    sizes = [{point.batch_size for point in trained_points(rows)} for rows in curves]
     return min(set.intersection(*filter(None, sizes)), default=None) if any(sizes) else None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.results import FrontierRow, StepTime
 
@@ -71,10 +72,12 @@ class Cost:
 
     recipe: str
     batch_size: int
-    steps: int
-    examples: int
+    steps: float
+    examples: float
+    is_median: bool
+    """Of the winner's repeats; else these are the winner's own."""
     seconds: float | None
-    """Of training, as measured: of a trial that may have shared its machine with others."""
+    """Of training, as measured of the winner, which may have shared its machine with others."""
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
     priced: tuple[Priced, ...] = ()
@@ -134,20 +137,21 @@ def costs(
 ) -> list[Cost]:
     """Of one workload and goal, in order of recipe and batch size as given; `devices` by recipe. A
     goal that was reached before the first step costs nothing, and is left out."""
-    known = [(row, row.steps) for row in rows if row.steps and not row.censored]
-    pairs = _on_front([(steps, steps * row.batch_size) for row, steps in known])
-    priced = _priced(known, devices or {}, price_per_device_hour)
+    points = [point for point in points_of(rows) if point.steps]
+    pairs = _on_front([(point.steps, point.examples) for point in points])
+    priced = _priced(points, devices or {}, price_per_device_hour)
     return [
         Cost(
-            recipe=row.recipe,
-            batch_size=row.batch_size,
-            steps=steps,
-            examples=steps * row.batch_size,
-            seconds=row.seconds,
+            recipe=point.recipe,
+            batch_size=point.batch_size,
+            steps=point.steps,
+            examples=point.examples,
+            is_median=point.is_median,
+            seconds=point.row.seconds,
             pareto=pareto,
             priced=one,
         )
-        for (row, steps), pareto, one in zip(known, pairs, priced, strict=True)
+        for point, pareto, one in zip(points, pairs, priced, strict=True)
     ]
 
 
@@ -168,15 +172,13 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
 
 
 def _priced(
-    known: Sequence[tuple[FrontierRow, int]], devices: Mapping[str, Device], price: float | None
+    points: Sequence[Point], devices: Mapping[str, Device], price: float | None
 ) -> list[tuple[Priced, ...]]:
     amounts: list[list[tuple[int, float]]] = []
-    for row, steps in known:
-        device = devices.get(row.recipe)
-        counts = [] if device is None else device.devices(row.batch_size)
-        amounts.append(
-            [(n, steps * device.step_seconds(row.batch_size, n)) for n in counts if device]
-        )
+    for point in points:
+        device, size = devices.get(point.recipe), point.batch_size
+        counts = [] if device is None else device.devices(size)
+        amounts.append([(n, point.steps * device.step_seconds(size, n)) for n in counts if device])
     front = iter(_on_front([(time, time * n) for some in amounts for n, time in some]))
     return [
         tuple(

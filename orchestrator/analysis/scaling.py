@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.hyperbola import Hyperbola, fit_hyperbola
+from orchestrator.analysis.hyperbola import SKEW_OF_MINIMA, Hyperbola, fit_hyperbola
+from orchestrator.analysis.points import curves_of, has_medians, points_of
 from orchestrator.results import FrontierRow
 
 PERFECT_TOLERANCE = 0.3
@@ -56,48 +57,46 @@ class Scaling:
     fit_residual_log2: float | None
     largest: int | None
     """Batch size that reached the goal: nothing is said to go further."""
+    of_medians: bool
+    """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
     verdict: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
-    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up."""
-    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
-    for row in rows:
-        curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
-    return {names: sorted(curve, key=lambda row: row.batch_size) for names, curve in curves.items()}
-
-
 def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     """The scaling of each workload, recipe and goal in a frontier."""
-    return [
-        scaling_of(
+    found = []
+    for names, curve in curves_of(rows).items():
+        scaling = scaling_of(
             *names,
-            [(r.batch_size, r.steps) for r in curve if r.steps is not None and not r.censored],
+            [(point.batch_size, point.steps, point.resolution) for point in points_of(curve)],
             tested=len(curve),
             censored=any(r.censored for r in curve),
+            of_medians=has_medians(curve),
         )
-        for names, curve in curves_of(rows).items()
-    ]
+        found.append(scaling)
+    return found
 
 
 def scaling_of(
     workload: str,
     recipe: str,
     goal: str,
-    points: Sequence[tuple[int, int]],
+    points: Sequence[tuple[int, float, int]],
     *,
     tested: int,
     censored: bool = False,
+    of_medians: bool = False,
 ) -> Scaling:
-    """The scaling of one curve of (batch size, steps to goal), of `tested` batch sizes tried; with
-    `censored`, trials of others were ended too early to tell."""
-    points = sorted((size, max(steps, 1)) for size, steps in points)
-    sizes = np.array([size for size, _ in points], dtype=np.float64)
-    steps = np.array([count for _, count in points], dtype=np.float64)
-    fit = fit_hyperbola(sizes, steps) if len(points) >= 3 else None
+    """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
+    tried; with `censored`, trials of others were ended too early to tell."""
+    points = sorted(points)
+    sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
+    steps = np.maximum(steps, 1)
+    skew = 0.0 if of_medians else SKEW_OF_MINIMA
+    fit = fit_hyperbola(sizes, steps, resolutions, skew) if len(points) >= 3 else None
     perfect = useful = by_examples = None
     if fit is not None and _fits(fit):
         # Less at the mercy of single lucky trials than the points are.
@@ -127,7 +126,8 @@ def scaling_of(
         critical_by_examples=by_examples,
         fit_residual_log2=None if fit is None else fit.residual_log2,
         largest=int(sizes[-1]) if len(sizes) else None,
-        verdict=_verdict(sizes, steps, fit, tested, censored),
+        of_medians=of_medians,
+        verdict=_verdict(sizes, steps, fit, tested, censored, of_medians),
     )
 
 
@@ -178,9 +178,11 @@ def _verdict(
     fit: Hyperbola | None,
     tested: int,
     censored: bool,
+    of_medians: bool,
 ) -> str:
     if not len(sizes):
-        return "trials were ended too early to tell" if censored else "the goal was never reached"
+        never = "the goal was never reached" + ", in the median of repeats" * of_medians
+        return "trials were ended too early to tell" if censored else never
     if len(sizes) < 3:
         return f"too few batch sizes reached the goal to tell ({len(sizes)} of {tested})"
     assert fit is not None

@@ -19,6 +19,7 @@ def sentence(scaling: Scaling) -> str:
         f"{_so_far(scaling.perfect_scaling_until, scaling)}, useful up to "
         f"{_so_far(scaling.max_useful_batch_size, scaling)}"
     )
+    said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
     return f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
 
 
@@ -46,6 +47,11 @@ def _rounded(value: float) -> str:
     digits = max(2 - math.floor(math.log10(value)), -9)
     exact = value == round(value) and math.log2(value) % 1 == 0
     return f"{value if exact else round(value, min(digits, 0)):,.0f}"
+
+
+def in_count(steps: float) -> str:
+    """Steps or examples; a median may lie between two."""
+    return f"{steps:,.0f}" if steps == round(steps) else f"{steps:,.1f}"
 
 
 def in_time(seconds: float) -> str:

@@ -10,7 +10,8 @@ import sys
 import typer
 
 from orchestrator.cli import archives, planning, reading, registries, report, runs, trial
-from orchestrator.cli.options import BAD_INPUT
+from orchestrator.cli.ending import heed_termination
+from orchestrator.cli.options import BAD_INPUT, INTERRUPTED
 from orchestrator.records import BadInput
 
 
@@ -48,8 +49,18 @@ app.add_typer(registries.data_app, name="data")
 
 def main() -> None:
     """The console script."""
+    heed_termination()
     try:
         app()
     except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
+        from orchestrator.cli.terminal import say
+
+        say(f"error: {error}")
         sys.exit(BAD_INPUT)
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Typer makes the one of the other, without a word.
+        origin = getattr(end.__context__, "__cause__", None)
+        if not any(isinstance(each, KeyboardInterrupt) for each in (end, origin)):
+            raise
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(INTERRUPTED)

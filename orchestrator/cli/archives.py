@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import DONE, RunArgument
+from orchestrator.records import BadInput
 
 SHOWN = 5
 """Problems that are printed; the file has all of them."""
@@ -19,18 +19,23 @@ def import_(
     out: Annotated[str, typer.Option(help="The run folder to make.")],
 ) -> int:
     """Make a run from an archive in the layout of Shallue et al."""
+    from orchestrator.cli.terminal import counting, say
     from orchestrator.results import Run, import_archive
-    from orchestrator.terminal import counting, say
 
     run = Run(out)
-    with counting("studies") as progress:
-        problems = import_archive(source, run, progress)
+    try:
+        with counting("studies") as progress:
+            problems = import_archive(source, run, progress)
+    except OSError as error:
+        raise BadInput(
+            f"{run.place} can't be written: {error}. The same again goes on where it was."
+        ) from None
     trials = [study.trials for study in run.studies()]
     say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
     if problems:
         say(f"{len(problems)} things in it could not be used ({run.place / 'problems.txt'}):")
         for problem in problems[:SHOWN]:
-            print(f"  {problem.path}: {problem.reason}", file=sys.stderr)
+            say(f"  {problem}")
     return DONE
 
 
@@ -39,10 +44,10 @@ def export(
     target: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
 ) -> int:
     """Write the trials of a run in the layout of Shallue et al."""
+    from orchestrator.cli.terminal import answer, counting
     from orchestrator.results import Run, export_archive
-    from orchestrator.terminal import counting
 
     with counting("studies") as progress:
         export_archive(Run.open(path), target, progress)
-    print(target)
+    answer(target)
     return DONE

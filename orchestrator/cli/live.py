@@ -21,7 +21,7 @@ EVERY_SECONDS = 30.0
 def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Within, the run's report is written every so many seconds, and asks browsers to reload it.
     Elsewhere than in this process, which has trials to hand out."""
-    from orchestrator.terminal import repeating
+    from orchestrator.cli.terminal import repeating
 
     where = [str(run.place), str(every_seconds)]
     command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.records import CONTROLS
+
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
 RunArgument = Annotated[
@@ -58,7 +60,13 @@ TrackOption = Annotated[
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output; what isn't a finite number is null."""
-    print(json.dumps(_finite(document), indent=1, ensure_ascii=False))
+    text = json.dumps(_finite(document), indent=1, ensure_ascii=False)
+    # JSON leaves some that a terminal obeys, or that can't be encoded, as they are.
+    print(CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escaped(found[0]), text))
+
+
+def _escaped(character: str) -> str:
+    return f"\\u{ord(character):04x}"
 
 
 def _finite(value: Any) -> Any:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.cluster.machines import Cluster
-    from orchestrator.plan import Forecast, Speed
+    from orchestrator.planning.forecast import Forecast, Speed
+    from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study, StudyKey
     from orchestrator.results import Run
-    from orchestrator.sweep import Sweep
 
 ASKED_ABOVE_STEPS = 20_000_000
 """In the worst case. At a millisecond each they take a device six hours."""
@@ -47,7 +47,9 @@ def plan(
     slots: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, help="Ranks that train at once; may be given again [what the cluster has]."
+            min=1,
+            max=1_000_000,
+            help="Ranks that train at once; may be given again [what the cluster has].",
         ),
     ] = None,
     price: Annotated[float | None, typer.Option(min=0, help="Of a device-hour.")] = None,
@@ -61,11 +63,11 @@ def plan(
 ) -> int:
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
-    from orchestrator.answers import forecast_in_words, forecast_table, print_table
-    from orchestrator.plan import forecast
-    from orchestrator.studies import plan as plan_of
-    from orchestrator.sweep import find_sweep_file, load_sweep
-    from orchestrator.terminal import say
+    from orchestrator.cli.answers import forecast_in_words, forecast_table, print_table
+    from orchestrator.cli.terminal import answer, say
+    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.studies import plan as plan_of
+    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 
     sweep = load_sweep(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
@@ -87,7 +89,7 @@ def plan(
         print_json(found.to_json())
         return DONE
     print_table(forecast_table(found))
-    print(f"\n{forecast_in_words(found)}")
+    answer(f"\n{forecast_in_words(found)}")
     return DONE
 
 
@@ -95,8 +97,8 @@ def _of_file(
     file: Path, sweep: Sweep, slots: list[int] | None, price: float | None
 ) -> tuple[list[int] | None, float | None]:
     """How many ranks the machines of a cluster file train at once, and what one of them costs."""
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
-    from orchestrator.terminal import say
 
     cluster = described_in(file)
     if cluster is None:
@@ -112,8 +114,8 @@ def _of_file(
 def agree(found: Forecast | None, *, yes: bool) -> None:
     """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
     unless the answer is yes."""
-    from orchestrator.answers import forecast_in_words
-    from orchestrator.terminal import say
+    from orchestrator.cli.answers import forecast_in_words
+    from orchestrator.cli.terminal import say
 
     if yes:
         return
@@ -143,16 +145,16 @@ def _measured(
 ) -> tuple[Mapping[StudyKey, Speed | None], Mapping[StudyKey, int | None] | None, int]:
     """How quick the studies are where they will be trained, what so many pilot trials of each came
     to, and how many ranks there is room for."""
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.machines import places_for
-    from orchestrator.plan import (
+    from orchestrator.planning.forecast import (
         PILOT_STEPS,
         calibration_of,
         pilots_among,
         pilots_of,
         speeds_of,
     )
-    from orchestrator.terminal import say
 
     with (
         tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
@@ -183,12 +185,12 @@ def _tried(
     data_dir: Path | None,
 ) -> Run:
     """A run of these studies, beside the one that is planned."""
+    from orchestrator.cli.terminal import say, showing
+    from orchestrator.cluster.progress import Progress
     from orchestrator.cluster.run import run_trials
-    from orchestrator.progress import Progress
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run
     from orchestrator.search import Director
-    from orchestrator.terminal import say, showing
 
     run = Run(Path(folder) / name)
     run.create(sweep.resolved(), studies, {})

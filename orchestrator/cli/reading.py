@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,9 +21,8 @@ from orchestrator.cli.options import (
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from orchestrator.results import FrontierRow
+    from orchestrator.records import Study
+    from orchestrator.results import Run
 
 
 def status(
@@ -33,7 +33,7 @@ def status(
     as_json: JsonOption = False,
 ) -> int:
     """How far a run has come; with --cluster and no RUN, what that cluster was told to do."""
-    from orchestrator.answers import print_table, status_table
+    from orchestrator.cli.answers import print_table, status_table
     from orchestrator.results import Run
 
     if cluster is not None:
@@ -43,34 +43,28 @@ def status(
     if path is None:
         raise BadInput("Which run? Name its folder: orchestrate status RUN.")
     run = Run.open(path)
-    studies = []
-    for study in run.studies():
-        trials = run.trials(study.key)
-        statuses = trials["status"].to_pylist()
-        reached = [
-            s
-            for s, how in zip(trials["steps"].to_pylist(), statuses, strict=True)
-            if how == "reached"
-        ]
-        studies.append(
-            {
-                "workload": study.workload,
-                "recipe": study.recipe,
-                "batch_size": study.batch_size,
-                "planned": study.trials,
-                "finished": len(statuses),
-                "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
-                "best_steps": min(reached, default=None),
-            }
-        )
+    studies = run.in_parallel(partial(_status_of, run), run.studies())
     if as_json:
-        planned = sum(study.trials for study in run.studies())
-        finished = sum(len(run.trials(study.key)) for study in run.studies())
-        document = {"run": str(run.place), "planned": planned, "finished": finished}
-        print_json({**document, "studies": studies})
+        total = {name: sum(study[name] for study in studies) for name in ("planned", "finished")}
+        print_json({"run": str(run.place), **total, "studies": studies})
     else:
         print_table(status_table(studies))
     return DONE
+
+
+def _status_of(run: Run, study: Study) -> dict[str, Any]:
+    from orchestrator.results import steps_to_all
+
+    statuses = run.trials(study.key, {"status"})["status"].to_pylist()
+    return {
+        "workload": study.workload,
+        "recipe": study.recipe,
+        "batch_size": study.batch_size,
+        "planned": study.trials,
+        "finished": len(statuses),
+        "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
+        "best_steps": steps_to_all(run, study),
+    }
 
 
 def frontier(
@@ -85,6 +79,7 @@ def frontier(
     as_csv: CsvOption = False,
 ) -> int:
     """The fewest steps to goal of every study, and the trial that needed them."""
+    from orchestrator.cli.answers import print_frontier
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 
     _refuse_both(as_json, as_csv)
@@ -113,7 +108,7 @@ def best(
     as_csv: CsvOption = False,
 ) -> int:
     """The best value of a metric in every study, and the trial that came to it."""
-    from orchestrator.answers import best_table, print_table
+    from orchestrator.cli.answers import best_table, print_table
     from orchestrator.results import Run, Within, best_of, best_to_csv
 
     _refuse_both(as_json, as_csv)
@@ -133,14 +128,3 @@ def best(
 def _refuse_both(as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise BadInput("Give --json or --csv, not both.")
-
-
-def print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
-    if as_json:
-        print_json([row.to_json() for row in rows])
-        return
-    from orchestrator.answers import answers_table, frontier_table, print_table
-
-    print_table(frontier_table(rows))
-    print()
-    print_table(answers_table(rows))

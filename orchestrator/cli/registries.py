@@ -18,7 +18,7 @@ data_app = typer.Typer(
 
 def workloads(as_json: JsonOption = False) -> int:
     """The registered workloads."""
-    from orchestrator.answers import describe, print_table
+    from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
 
     found = [
@@ -41,7 +41,7 @@ def workloads(as_json: JsonOption = False) -> int:
 @data_app.callback()
 def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
     """The data sets: present or not, where they are looked for, how to get them."""
-    from orchestrator.answers import describe, print_table
+    from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
@@ -78,21 +78,22 @@ def get_data(
     data_dir: DataOption = None,
 ) -> int:
     """Fetch a data set from where a package has it, and check it."""
+    from orchestrator.cli.terminal import answer
     from orchestrator.workloads.data import data_set, fetch
 
     entry = data_set(name)
     if data_dir is None:
         raise BadInput("Say where to put it: --data-dir FOLDER, or set $ORCHESTRATE_DATA.")
-    print(fetch(entry, data_dir))
+    answer(fetch(entry, data_dir))
     return DONE
 
 
 def spaces(as_json: JsonOption = False) -> int:
     """The optimizers, the ranges in which they are searched, and all that can be set besides."""
-    from orchestrator.answers import describe, meanings, print_table
+    from orchestrator.cli.answers import describe, meanings, print_table
+    from orchestrator.files.yaml_files import read_yaml
     from orchestrator.search import SEARCH_SPACES, known_spaces
     from orchestrator.training import GENERAL, accepted_by
-    from orchestrator.yaml_files import read_yaml
 
     found = []
     for name in known_spaces():

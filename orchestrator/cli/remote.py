@@ -18,7 +18,7 @@ FATES = {"PENDING": "waiting", "SUCCEEDED": "done"}
 
 if TYPE_CHECKING:
     from orchestrator.cluster.remote import Head
-    from orchestrator.sweep import Sweep
+    from orchestrator.planning.sweep import Sweep
 
 
 def sweep(
@@ -45,8 +45,8 @@ def sweep(
 def resume(
     file: Path, run: str, data_dir: Path | None, track: list[str] | None, *, as_json: bool
 ) -> int:
+    from orchestrator.planning.sweep_file import validated
     from orchestrator.results import Run
-    from orchestrator.sweep import validated
 
     look(file, run)
     described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
@@ -60,10 +60,10 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     """What can be told from here: what the machines can't hold, what can't be trained, and what
     someone should agree to."""
     from orchestrator.cli.planning import agree
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
-    from orchestrator.plan import forecast
-    from orchestrator.studies import plan
-    from orchestrator.terminal import say
+    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.studies import plan
 
     cluster = described_in(file)
     if cluster is not None:
@@ -80,10 +80,10 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 
 def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
     """Follows the job that trains `run`, after it has begun one if there is none."""
-    from orchestrator.cli.reading import print_frontier
+    from orchestrator.cli.answers import print_frontier
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
-    from orchestrator.terminal import say
 
     there = _there(run)
 
@@ -123,8 +123,8 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
 
 def look(file: Path, run: str) -> None:
     """Says what has become of the job that trains `run`, and brings its files here."""
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.remote import reach
-    from orchestrator.terminal import say
 
     with reach(file) as head:
         job = head.job(_there(run))
@@ -137,7 +137,7 @@ def look(file: Path, run: str) -> None:
 
 def jobs(file: Path, *, as_json: bool) -> int:
     """What the cluster was told to do, the newest last."""
-    from orchestrator.answers import jobs_table, print_table
+    from orchestrator.cli.answers import jobs_table, print_table
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
@@ -158,8 +158,8 @@ def jobs(file: Path, *, as_json: bool) -> int:
 
 
 def stop(file: Path, run: str) -> int:
+    from orchestrator.cli.terminal import say
     from orchestrator.cluster.remote import is_running, reach, run_there, shell_words
-    from orchestrator.terminal import say
 
     with reach(file) as head:
         job = head.job(_there(run))
@@ -184,7 +184,9 @@ def _fate(status: str, code: int | None) -> str:
 def _there(run: str) -> str:
     """Where a run lies on the head. A bucket is where it is."""
     from orchestrator.cluster.remote import RUNS
+    from orchestrator.files.places import refuse_keys
 
+    refuse_keys(run)
     return run if "://" in run else f"{RUNS}/{Path(run).resolve().name}"
 
 

@@ -13,7 +13,7 @@ from orchestrator.records import BadInput, unknown
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.places import Place
+    from orchestrator.files.places import Place
     from orchestrator.report import Course, Settings
     from orchestrator.results import FrontierRow, GoalOf, Run
 
@@ -48,7 +48,8 @@ def report(
     as_json: JsonOption = False,
 ) -> int:
     """Write the report of runs as one HTML page, or print its answers as JSON."""
-    from orchestrator.places import Place
+    from orchestrator.cli.terminal import answer
+    from orchestrator.files.places import Place
     from orchestrator.results import Run, parse_goals
 
     names = _names(paths)
@@ -70,7 +71,7 @@ def report(
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"The report can't be written to {page}: {reason}.") from None
-    print(page)
+    answer(page)
     return DONE
 
 
@@ -139,6 +140,7 @@ def write_report_of(
     images: tuple[Path, str] | None = None,
 ) -> None:
     """The page of a run; of several by their names, on one page."""
+    from orchestrator.files.yaml_files import write_yaml
     from orchestrator.report import Source, course_of, panels_of, write_report
 
     many = len(runs) > 1
@@ -161,7 +163,7 @@ def write_report_of(
         ),
         spans=[] if many else [span for course in courses.values() for span in course.spans],
         provenance=provenance,
-        sweep_file="\n".join((run.place / "sweep.yaml").read_text() for run, _ in runs.values()),
+        sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import remote
+from orchestrator.cli.ending import (
+    death_before,
+)
 from orchestrator.cli.options import (
     DONE,
-    FAILED,
-    GOAL_UNREACHED,
-    INTERRUPTED,
     AddressOption,
     ClusterOption,
     DataOption,
@@ -28,15 +25,11 @@ from orchestrator.cli.options import (
     YesOption,
 )
 from orchestrator.cli.planning import agree
-from orchestrator.cli.reading import print_frontier
-from orchestrator.cli.report import write_report_of
-from orchestrator.records import BadInput, SweepFailed
+from orchestrator.cli.training import run_plan
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from orchestrator.progress import Progress
-    from orchestrator.results import FrontierRow, Run
-    from orchestrator.search import Director
-    from orchestrator.studies import Plan
+    from orchestrator.results import Run
 
 
 def sweep(
@@ -56,11 +49,11 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
-    from orchestrator.growth import refuse_incomparable
-    from orchestrator.plan import forecast
+    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.growth import refuse_incomparable
+    from orchestrator.planning.studies import plan
+    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.results import Run, provenance
-    from orchestrator.studies import plan
-    from orchestrator.sweep import find_sweep_file, load_sweep
 
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
@@ -69,15 +62,18 @@ def sweep(
     run = Run(out or f"runs/{described.name}")
     _check_trackers(track, run)
     planned = plan(described, data_dir)
-    agree(forecast(planned.studies, described.resources.ranks), yes=yes)
+    agreed = yes or death_before() is not None
+    agree(forecast(planned.studies, described.resources.ranks), yes=agreed)
     run.check_writable()
     with run.locked():
         if run.exists:
             _refuse_imported(run)
             refuse_incomparable(run, planned)
-        if not run.exists or run.sweep() != described.resolved():
+        if run.exists and run.is_for(described.resolved(), planned.studies):
+            run.write_sweep_file()
+        else:
             run.create(described.resolved(), planned.studies, provenance())
-        return _run_plan(run, planned, address, data_dir, track, as_json)
+        return run_plan(run, planned, address, data_dir, track, as_json)
 
 
 def resume(
@@ -89,9 +85,10 @@ def resume(
     as_json: JsonOption = False,
 ) -> int:
     """Go on with a run: train what its files do not hold yet."""
+    from orchestrator.planning.growth import refuse_changed
+    from orchestrator.planning.studies import plan_again
+    from orchestrator.planning.sweep_file import validated
     from orchestrator.results import Run
-    from orchestrator.studies import plan
-    from orchestrator.sweep import validated
 
     if cluster is not None:
         _refuse_both(address)
@@ -99,15 +96,21 @@ def resume(
     run = Run.open(path)
     _refuse_imported(run)
     _check_trackers(track, run)
-    planned = plan(validated(run.sweep(), str(run.place / "sweep.yaml")), data_dir)
+    refuse_changed(run)
+    described = validated(run.sweep(), f"{run.place} (studies.json)")
+    planned = plan_again(described, run.studies(), data_dir)
+    run.check_writable()
     with run.locked():
-        return _run_plan(run, planned, address, data_dir, track, as_json)
+        if run.studies() != [*planned.studies]:
+            raise BadInput(f"{run.place} has grown this moment, by another process. Try again.")
+        run.write_sweep_file()
+        return run_plan(run, planned, address, data_dir, track, as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
     """End a running sweep, as Ctrl-C would: what is measured is kept."""
+    from orchestrator.cli.terminal import say
     from orchestrator.results import Run
-    from orchestrator.terminal import say
 
     if cluster is not None:
         return remote.stop(cluster, path)
@@ -142,114 +145,3 @@ def _check_trackers(track: list[str] | None, run: Run) -> None:
         from orchestrator.cluster.tracking import check_trackers
 
         check_trackers(track, run.place)
-
-
-def _run_plan(
-    run: Run,
-    planned: Plan,
-    address: str | None,
-    data_dir: Path | None,
-    track: list[str] | None,
-    as_json: bool,
-) -> int:
-    """Trains what is missing from the run, then writes and prints what it says."""
-    from orchestrator.progress import Progress
-    from orchestrator.terminal import say
-
-    for doubt in planned.doubts:
-        say(doubt)
-    progress = Progress(planned.studies)
-    director = _director(run, planned, progress)
-    complete = True
-    if director.done:
-        say(f"{run.place} holds every trial of this sweep: nothing to train.")
-    else:
-        say(
-            f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
-            f"({progress.done} are there already), into {run.place}"
-        )
-        try:
-            complete = _train(run, planned, director, progress, address, data_dir, track)
-        except SweepFailed as error:
-            print(f"error: {error}", file=sys.stderr)
-            return FAILED
-        except KeyboardInterrupt:
-            complete = False
-    if complete:
-        run.in_parallel(lambda study: run.compact(study.key), planned.studies)
-    rows = _write_up(run)
-    print_frontier(rows, as_json)
-    say(f"Report: {run.place / 'report.html'}")
-    if not complete:
-        say(f"Interrupted. Go on with: orchestrate resume {run.place}")
-        return INTERRUPTED
-    return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
-
-
-def _director(run: Run, planned: Plan, progress: Progress) -> Director:
-    """The searches as far as the run's files bring them; `progress` is told of what they hold."""
-    from orchestrator.search import Director
-
-    resources = planned.sweep.resources
-    director = Director(
-        planned.studies, planned.sweep.seed, lambda study: resources.ranks(study.batch_size)
-    )
-    for study in planned.studies:
-        for finished in run.finished(study):
-            if finished.outcome.status != "failed":
-                director.load(finished)
-    director.begin()
-    for key, search in director.searches.items():
-        progress.follow(key, search)
-    return director
-
-
-def _train(
-    run: Run,
-    planned: Plan,
-    director: Director,
-    progress: Progress,
-    address: str | None,
-    data_dir: Path | None,
-    track: list[str] | None,
-) -> bool:
-    """Trains on a cluster, in sight of the user; False after an interrupt."""
-    from orchestrator.cli.live import rewritten
-    from orchestrator.cluster.connect import connect
-    from orchestrator.cluster.run import run_trials
-    from orchestrator.cluster.tracking import Trackers
-    from orchestrator.terminal import say, showing
-
-    with run.log() as log, connect(address, log) as cluster:
-        # From here on an interrupt is not the end: what was measured is still written up. Ray has
-        # put a handler of its own in place by now, which would abort.
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-        if cluster.dashboard:
-            say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
-        told = Trackers(track, run, director, planned.sweep.name, say) if track else None
-        with closing(told) if told else nullcontext(), showing(progress), rewritten(run):
-            complete = run_trials(
-                run,
-                director,
-                planned.sweep,
-                cluster=cluster,
-                progress=progress,
-                data_dir=data_dir,
-                trackers=told,
-            )
-    share = run.sessions()[-1]["busy_share"]
-    if share is not None:
-        say(
-            f"Until nothing was left to start, trials trained or evaluated {share:.0%} of the time."
-        )
-    return complete
-
-
-def _write_up(run: Run) -> list[FrontierRow]:
-    """Makes the frontier and the report anew from the run's files."""
-    from orchestrator.results import frontier_of, write_frontier
-
-    rows = frontier_of(run)
-    write_frontier(run, rows)
-    write_report_of({"": (run, rows)}, run.place / "report.html")
-    return rows

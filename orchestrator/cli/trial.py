@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,9 +17,9 @@ from orchestrator.cli.options import (
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
-    from orchestrator.records import Measurement
+    from orchestrator.records import Measurement, Outcome, Trial
     from orchestrator.training import Checkpoint
 
 
@@ -49,12 +48,14 @@ def trial(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="Processes that share the batch.")] = 1,
+    ranks: Annotated[
+        int, typer.Option(min=1, max=1000, help="Processes that share the batch.")
+    ] = 1,
     micro_batch: Annotated[
         int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="As `orchestrate frontier --json` prints it.")
+        int, typer.Option(min=0, max=2**63 - 1, help="As `orchestrate frontier --json` prints it.")
     ] = 0,
     checkpoint: Annotated[
         str | None,
@@ -69,8 +70,8 @@ def trial(
     """Train once by hand, without Ray."""
     import torch
 
-    from orchestrator.studies import single_trial
-    from orchestrator.terminal import say
+    from orchestrator.cli.terminal import say
+    from orchestrator.planning.studies import single_trial
     from orchestrator.training import train_on_ranks
 
     ours = single_trial(
@@ -108,38 +109,51 @@ def trial(
             else "Interrupted."
         )
         return INTERRUPTED
-    if as_json:
-        print_json(
-            {
-                "workload": workload,
-                "optimizer": optimizer,
-                "batch_size": batch_size,
-                "status": outcome.status,
-                "steps": outcome.steps,
-                "seconds": outcome.seconds,
-                "evaluation_seconds": outcome.evaluation_seconds,
-                "ranks": processes,
-                "micro_batch": outcome.micro_batch,
-                "params": dict(ours.params),
-                "seed": seed,
-                "measurements": measurements,
-            }
-        )
-    else:
-        print(
-            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
-            f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
-        )
+    _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":
-        print(f"error: {outcome.error}", file=sys.stderr)
+        say(f"error: {outcome.error}")
         return FAILED
     return DONE
 
 
+def _print_outcome(
+    trial: Trial,
+    outcome: Outcome,
+    processes: Sequence[int],
+    measurements: Sequence[Mapping[str, float]],
+    *,
+    as_json: bool,
+) -> None:
+    from orchestrator.cli.terminal import answer
+
+    if not as_json:
+        answer(
+            f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
+            f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
+        )
+        return
+    print_json(
+        {
+            "workload": trial.study.workload,
+            "optimizer": trial.study.optimizer,
+            "batch_size": trial.study.batch_size,
+            "status": outcome.status,
+            "steps": outcome.steps,
+            "seconds": outcome.seconds,
+            "evaluation_seconds": outcome.evaluation_seconds,
+            "ranks": processes,
+            "micro_batch": outcome.micro_batch,
+            "params": dict(trial.params),
+            "seed": trial.seed,
+            "measurements": measurements,
+        }
+    )
+
+
 def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
     """A checkpoint that is the user's, in a place where it can be written."""
-    from orchestrator.places import Place
-    from orchestrator.terminal import say
+    from orchestrator.cli.terminal import say
+    from orchestrator.files.places import Place
     from orchestrator.training import Checkpoint
 
     place = Place.at(where)
@@ -152,7 +166,7 @@ def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
 
 def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
     """What was given as NAME=VALUE."""
-    from orchestrator.yaml_files import parse_yaml
+    from orchestrator.files.yaml_files import parse_yaml
 
     params: dict[str, Any] = {}
     for setting in settings:
@@ -169,6 +183,8 @@ def _follow(
     training: Generator[Measurement, None, Any], batch_size: int, *, quiet: bool
 ) -> tuple[list[dict[str, float]], Any]:
     """Each measurement of a training as it is taken, printed unless `quiet`; how it ended."""
+    from orchestrator.cli.terminal import answer
+
     lines: list[dict[str, float]] = []
     while True:
         try:
@@ -183,4 +199,4 @@ def _follow(
         }
         lines.append(line)
         if not quiet:
-            print("  ".join(f"{name} {value:.6g}" for name, value in line.items()), flush=True)
+            answer("  ".join(f"{name} {value:.6g}" for name, value in line.items()))

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from orchestrator.search import Bounds
 
 
+LAST_WORDS_SECONDS = 10.0
+
+
 class _Board:
     """Holds the bounds of every study, and hands out what is new to whoever asked."""
 
@@ -27,6 +31,7 @@ class _Board:
         self._news: list[tuple[int, Bounds]] = []
         self._more = asyncio.Event()
         self._last_words: dict[tuple[int, ...], str] = {}
+        self._moves: Counter[tuple[int, ...]] = Counter()
 
     async def post(self, study: int, bounds: Bounds) -> None:
         self._news.append((study, bounds))
@@ -38,6 +43,12 @@ class _Board:
         while len(self._news) <= count:
             await self._more.wait()
         return len(self._news), dict(self._news[count:])
+
+    async def moved(self, trial: tuple[int, ...]) -> None:
+        self._moves[trial] += 1
+
+    async def moves(self) -> Mapping[tuple[int, ...], int]:
+        return self._moves
 
     async def leave(self, trial: tuple[int, ...], words: str) -> None:
         self._last_words[trial] = words
@@ -76,11 +87,12 @@ class Listener:
 
 class Watchdog:
     """Ends this process if what it does makes no move for so many `seconds`, leaving on the board
-    where it stood. Nothing gentler gets through to code that waits for ever."""
+    where it stood. Nothing gentler gets through to code that waits for ever. Each move is told to
+    the board, since a process that stands still as a whole can't end itself: see `Silence`."""
 
     def __init__(self, board: Any, seconds: float | None) -> None:
         self._board, self._seconds = board, seconds
-        self._moved = time.monotonic()
+        self._moved = self._told = time.monotonic()
         self._trial: tuple[int, ...] | None = None
         self._main = threading.get_ident()
         if seconds is not None:
@@ -100,22 +112,75 @@ class Watchdog:
 
     def _watch(self, seconds: float) -> None:
         while True:
-            time.sleep(min(seconds / 4, 10))
-            trial = self._trial
-            if trial is None or time.monotonic() - self._moved <= seconds:
+            time.sleep(_between_looks(seconds))
+            trial, moved = self._trial, self._moved
+            if trial is not None and moved != self._told:
+                self._told = moved
+                self._board.moved.remote(trial)
+            if trial is None or time.monotonic() - moved <= seconds:
                 continue
             stack = "".join(traceback.format_stack(sys._current_frames()[self._main]))
             words = f"{stack}the trial took no step for {seconds:g} seconds and was ended"
             try:
-                ray.get(self._board.leave.remote(trial, words), timeout=10)
+                ray.get(self._board.leave.remote(trial, words), timeout=LAST_WORDS_SECONDS)
             finally:
                 os._exit(1)
+
+
+class Silence:
+    """Tells from outside of trials that make no move: their processes were stopped, or code holds
+    the interpreter's lock, so that no thread of theirs can tell."""
+
+    def __init__(self, board: Any, seconds: float | None) -> None:
+        self._board, self._seconds = board, seconds
+        self._moves: Mapping[tuple[int, ...], int] = {}
+        self._silent: dict[tuple[int, ...], float] = {}
+        self._asked = time.monotonic()
+        self._coming: Any = None
+
+    def begin(self, trial: tuple[int, ...]) -> None:
+        """A trial was started, perhaps not for the first time."""
+        self._silent[trial] = 0.0
+
+    def too_long(self, running: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Which of the trials that are `running` have been silent for longer than it takes their
+        own watchdog to act; costs no waiting, and nothing but a clock most of the time."""
+        if self._seconds is None:
+            return []
+        every, now = _between_looks(self._seconds), time.monotonic()
+        if self._coming is None:
+            if now - self._asked >= every:
+                self._coming = self._board.moves.remote()
+            return []
+        if not ray.wait([self._coming], timeout=0)[0]:
+            return []
+        # Time in which this process or the board stood still itself is nobody's silence.
+        passed, self._asked = min(now - self._asked, 2 * every), now
+        try:
+            moves = ray.get(self._coming)
+        except RayError:
+            self._seconds = None
+            return []
+        self._coming = None
+        self._silent = {
+            trial: self._silent.get(trial, 0.0) + passed
+            if moves.get(trial) == self._moves.get(trial)
+            else 0.0
+            for trial in running
+        }
+        self._moves = moves
+        limit = self._seconds + every + LAST_WORDS_SECONDS
+        return [trial for trial, silent in self._silent.items() if silent > limit]
+
+
+def _between_looks(seconds: float) -> float:
+    return min(seconds / 4, 10)
 
 
 def last_words(board: Any, trial: tuple[int, ...]) -> str | None:
     """What the process that trained `trial` had to say before it ended itself."""
     try:
-        words: str | None = ray.get(board.last_words.remote(trial), timeout=10)
+        words: str | None = ray.get(board.last_words.remote(trial), timeout=LAST_WORDS_SECONDS)
     except RayError:
         return None
     return words

@@ -22,8 +22,10 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.cluster.board import Listener, Watchdog, numbered
+from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
 from orchestrator.cluster.folder import UserFolder
-from orchestrator.places import Place
+from orchestrator.files.places import Place
+from orchestrator.planning.sweep import Resources
 from orchestrator.records import (
     FinishedTrial,
     Goal,
@@ -34,13 +36,10 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.search import Proposal, ending, tighter
-from orchestrator.sweep import Resources
 from orchestrator.training import Checkpoint, Ranks, follow, listen_at, open_ranks, train
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
-
-RANK_LOST = "a rank was lost"
 
 VIRTUAL_GPUS = "ORCHESTRATE_VIRTUAL_GPUS"
 """For tests: where this is set, trials that ask for a GPU train on the CPU."""
@@ -205,12 +204,13 @@ class Gang(tune.Trainable):
                 where=f"{platform.node()}:{os.getpid()}",
             )
             return {"done": True, FINISHED: finished, REACHES_RUN: self._reaches_run}
-        except Exception as error:
+        # A call of `sys.exit` in the code of a trial would end this process without a word.
+        except (Exception, SystemExit) as error:
             if (reason := self._ranks.reason()) is not None:
-                raise RuntimeError(reason) from error
+                raise Raised(reason) from None
             if (lost := _lost(self._following)) is not None:
-                raise RuntimeError(f"{RANK_LOST}: {lost}") from error
-            raise
+                raise RankLost(str(lost), machine_lost=machine_was_lost(lost)) from None
+            raise Raised(last_lines("".join(traceback.format_exception(error)))) from None
         return {"done": False}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -249,7 +249,7 @@ class _Peer:
             follow(self._ranks, trial, options)
         except BaseException:
             # The others wait for this rank in a collective: only its end ends that.
-            self._ranks.say_why(traceback.format_exc())
+            self._ranks.say_why(last_lines(traceback.format_exc()))
             os._exit(1)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.files.yaml_files import read_yaml
+from orchestrator.planning.sweep import Resources
 from orchestrator.records import BadInput
-from orchestrator.sweep import Resources
-from orchestrator.yaml_files import read_yaml
 
 logger = logging.getLogger(__name__)
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from ray.util.metrics import Counter, Gauge
 
-from orchestrator.records import FinishedTrial, StudyKey
+from orchestrator.records import FinishedTrial, StudyKey, TrialKey
 
 STUDY = ("sweep", "workload", "recipe", "batch_size")
+
+ASCII = "".join(map(chr, range(0x20, 0x7F)))
+"""Ray takes no other characters in labels."""
 
 
 class Metrics:
@@ -14,7 +19,7 @@ class Metrics:
     `_total` behind. Examples per second and the busy share are rates of them (docs/search.md)."""
 
     def __init__(self, sweep: str, slots: int) -> None:
-        self._sweep = {"sweep": sweep}
+        self._sweep = {"sweep": _label(sweep)}
         self._trials = Gauge(
             "orchestrate_trials", "Trials that were trained, by how that ended.", (*STUDY, "status")
         )
@@ -25,14 +30,13 @@ class Metrics:
         self._slots = Gauge("orchestrate_slots", "Ranks that can train at once.", ("sweep",))
         self._best = Gauge("orchestrate_best_steps", "Fewest steps to all goals so far.", STUDY)
         self._ranks = slots
-        self._status: dict[tuple[StudyKey, int, int], str] = {}
+        self._status: dict[TrialKey, str] = {}
         self._counts: dict[tuple[StudyKey, str], int] = {}
 
     def add(self, finished: FinishedTrial, *, examples: int, busy_seconds: float) -> None:
         """A trial that ended, or was set aside and may go on; with what it trained just now."""
-        trial = finished.trial
-        key, status = trial.study.key, finished.outcome.status
-        name = (key, trial.index, trial.repeat)
+        name, status = finished.trial.key, finished.outcome.status
+        key = name.study
         if (before := self._status.get(name)) is not None:
             self._count(key, before, -1)
         self._status[name] = status
@@ -57,7 +61,12 @@ class Metrics:
     def _tags(self, key: StudyKey) -> dict[str, str]:
         return {
             **self._sweep,
-            "workload": key.workload,
-            "recipe": key.recipe,
+            "workload": _label(key.workload),
+            "recipe": _label(key.recipe),
             "batch_size": str(key.batch_size),
         }
+
+
+def _label(name: str) -> str:
+    """A name with whatever isn't ASCII as in an address: %C3%B6 for ö."""
+    return quote(name, safe=ASCII)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections import Counter, deque
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import ray
 from ray import tune
 
-from orchestrator.cluster.board import last_words, numbered
-from orchestrator.cluster.gang import FINISHED, RANK_LOST, REACHES_RUN, GangSettings
+from orchestrator.cluster.board import Silence, last_words, numbered
+from orchestrator.cluster.failures import error_of, failure_of
+from orchestrator.cluster.gang import FINISHED, REACHES_RUN, GangSettings
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.tracking import Trackers
-from orchestrator.progress import Progress
+from orchestrator.cluster.usage import Usage
+from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
 from orchestrator.results import Run
+from orchestrator.results.merger import Merger
 from orchestrator.search import Director
 
 logger = logging.getLogger(__name__)
@@ -35,13 +38,18 @@ BACKOFF_SECONDS = 1.0
 
 LONGEST_BACKOFF_SECONDS = 60.0
 
-STORAGE_PATIENCE_SECONDS = 600.0
-"""How long finished trials are held, at the end of a sweep, for a run that can't be written."""
-
-ERROR_LINES = 20
-
 PUZZLED_AFTER_SECONDS = 60.0
 """Of nothing running, which may be a machine coming up or one that never will."""
+
+UNWRITABLE = (
+    "{run} can't be written: {reason}. Finished trials are kept in memory until it can be. If that "
+    "takes longer than {patience:g} s (faults.storage_seconds), the sweep ends."
+)
+
+SILENT = (
+    "the trial's process gave no sign of life for {seconds:g} seconds and was ended: it was "
+    "stopped, or code in it held the interpreter's lock"
+)
 
 ALONE = (
     "{where} does not see {run}. Results come there all the same; a trial whose machine is lost "
@@ -57,43 +65,6 @@ class OfThisProcess:
         return object, ()
 
 
-@dataclass(kw_only=True)
-class Usage:
-    """How much of the time there was went into training and evaluating."""
-
-    spans: list[tuple[float, float]] = field(default_factory=list)
-    """Start of each trial, seconds since the epoch, and what it trained and evaluated since, times
-    its ranks."""
-    examples: Counter[str] = field(default_factory=Counter)
-    """Study -> how many were trained on, over all trials."""
-    last_start: float = 0.0
-    """When a trial was last handed out: from then on slots may have nothing left to do."""
-
-    def add(self, finished: FinishedTrial) -> tuple[int, float]:
-        """Returns the examples and the seconds of ranks that it took."""
-        outcome, study = finished.outcome, finished.trial.study
-        examples = (outcome.steps - outcome.resumed_steps) * study.batch_size
-        self.examples[str(study.key)] += examples
-        seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
-        if finished.started is not None:
-            self.spans.append((finished.started, seconds * finished.ranks))
-        return examples, seconds * finished.ranks
-
-    def summary(self, ranks: int) -> dict[str, Any]:
-        began = min((start for start, _ in self.spans), default=self.last_start)
-        window = max(self.last_start - began, 0.0)
-        busy = sum(min(seconds, max(self.last_start - start, 0)) for start, seconds in self.spans)
-        return {
-            "ended": time.time(),
-            "trials": len(self.spans),
-            "examples": self.examples.total(),
-            "examples_of": dict(self.examples),
-            "slots": ranks,
-            "seconds": window,
-            "busy_share": busy / (ranks * window) if window else None,
-        }
-
-
 class Recorder(OfThisProcess, tune.Callback):
     """Writes each trial to the run the moment it ends, and tells the director. Nobody hears of a
     trial before it is written: what others were ended for must not get lost."""
@@ -106,12 +77,13 @@ class Recorder(OfThisProcess, tune.Callback):
         progress: Progress,
         metrics: Metrics,
         trackers: Trackers | None,
-        max_failures: int,
+        faults: Faults,
     ) -> None:
         self._run, self._settings = run, settings
         self._metrics, self._trackers = metrics, trackers
         self._director, self._progress = director, progress
-        self._max_failures = max_failures
+        self._faults = faults
+        self.merger = Merger(run, director.searches)
         self.usage = Usage()
         self.failures = 0
         self.last_error = ""
@@ -124,18 +96,37 @@ class Recorder(OfThisProcess, tune.Callback):
         """Study -> what is known to fit, once something did not."""
         self._noted: set[str] = set()
         self._ran_at = time.monotonic()
+        self._running: dict[tuple[int, ...], Any] = {}
+        """Trial -> Tune's."""
+        self._silence = Silence(settings.board, settings.hang_seconds)
+        self._silenced: set[tuple[int, ...]] = set()
+        """Those whose processes were ended because they gave no sign of life."""
         self._unwritten: deque[FinishedTrial] = deque()
+        self._unwritable_since: float | None = None
         self._write_at, self._write_wait = 0.0, BACKOFF_SECONDS
 
     @property
     def over(self) -> bool:
         """Whether there is nothing more to start, now or later."""
-        return self._director.done and not self._again and not self._unwritten
+        return self._nothing_left and not self._again and not self._unwritten
+
+    @property
+    def _nothing_left(self) -> bool:
+        return self._director.done or self._director.stalled
 
     @property
     def hopeless(self) -> bool:
-        enough = self.failures >= GIVE_UP_AFTER or self._director.done
+        return self._nothing_works or self._storage_is_lost
+
+    @property
+    def _nothing_works(self) -> bool:
+        enough = self.failures >= GIVE_UP_AFTER or self._nothing_left
         return self.failures > 0 and not self._any_success and enough
+
+    @property
+    def _storage_is_lost(self) -> bool:
+        since = self._unwritable_since
+        return since is not None and time.monotonic() - since > self._faults.storage_seconds
 
     def next_config(self) -> dict[str, Any] | None:
         """The trial to start next, if there is one now."""
@@ -152,7 +143,10 @@ class Recorder(OfThisProcess, tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()
-        if self._progress.running or self._director.done:
+        for number in self._silence.too_long(self._running):
+            self._silenced.add(number)
+            ray.kill(self._running.pop(number).temporary_state.ray_actor)
+        if self._running or self._unwritten or self._nothing_left:
             self._ran_at = time.monotonic()
         elif time.monotonic() - self._ran_at > PUZZLED_AFTER_SECONDS:
             self._note("idle", self._why_nothing_runs())
@@ -174,6 +168,9 @@ class Recorder(OfThisProcess, tune.Callback):
             logger.warning("%s", text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        number = numbered(trial.config)
+        self._running[number] = trial
+        self._silence.begin(number)
         self._progress.start(self._settings.trial(trial.config))
 
     def on_trial_result(
@@ -182,6 +179,7 @@ class Recorder(OfThisProcess, tune.Callback):
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         finished = result.pop(FINISHED, None)
         if finished is not None:
+            self._running.pop(numbered(trial.config), None)
             if not result[REACHES_RUN]:
                 self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
             outcome = finished.outcome
@@ -196,16 +194,18 @@ class Recorder(OfThisProcess, tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ours, number = self._settings.trial(trial.config), numbered(trial.config)
-        died, text = _error_of(trial)
-        self.last_error = (died and last_words(self._settings.board, number)) or text
+        self._running.pop(number, None)
+        failure = failure_of(error_of(trial))
+        self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
         failures, losses = self._attempts.get(number, (0, 0))
-        lost = _machine_was_lost(trial, text)
+        lost = failure.machine_lost
         failures, losses = (failures, losses + 1) if lost else (failures + 1, losses)
         self._attempts[number] = failures, losses
-        # A process that dies says nothing about the sweep; code that raises does.
-        self.failures += not died
-        if failures > self._max_failures or losses > MAX_LOSSES:
-            outcome = Outcome(status="failed", steps=0, seconds=0.0, error=self.last_error)
+        self.failures += not lost
+        if failures > self._faults.max_failures or losses > MAX_LOSSES:
+            outcome = Outcome(
+                status="failed", steps=0, seconds=0.0, error=self.last_error, died=failure.died
+            )
             self._keep(FinishedTrial(trial=ours, outcome=outcome))
             return
         self._progress.stop(ours)
@@ -213,21 +213,32 @@ class Recorder(OfThisProcess, tune.Callback):
         logger.warning("%s trial %d is tried again in %g s", ours.study.key, ours.index, wait)
         heapq.heappush(self._again, (time.monotonic() + wait, number, ours))
 
-    def settle(self) -> None:
-        """Waits until all that ended is written."""
-        deadline = time.monotonic() + STORAGE_PATIENCE_SECONDS
+    def _said_of(self, number: tuple[int, ...]) -> str | None:
+        """What is known of a trial whose process has died, beside Ray's words."""
+        if number in self._silenced:
+            self._silenced.discard(number)
+            return SILENT.format(seconds=self._settings.hang_seconds)
+        return last_words(self._settings.board, number)
+
+    def settle(self, *, asked_to_end: Callable[[], bool]) -> None:
+        """Waits until all that ended is written; not if somebody has asked for the end."""
         while self._unwritten:
-            if time.monotonic() > deadline:
+            last = asked_to_end() or self._storage_is_lost
+            self._write_at = 0.0 if last else self._write_at
+            self._flush()
+            if self._unwritten and last:
                 raise SweepFailed(
                     f"{len(self._unwritten)} finished trials could not be written to "
                     f"{self._run.place}. They will be trained again by `orchestrate resume`."
                 )
-            self._flush()
             time.sleep(0.1)
+        if self._nothing_works:
+            raise SweepFailed(
+                f"Nothing but failures ({self.failures} so far), so the sweep was stopped. "
+                f"The last error:\n{self.last_error}"
+            )
 
     def _keep(self, finished: FinishedTrial) -> None:
-        examples, busy = self.usage.add(finished)
-        self._metrics.add(finished, examples=examples, busy_seconds=busy)
         self._progress.stop(finished.trial)
         self._unwritten.append(finished)
         self._flush()
@@ -239,34 +250,43 @@ class Recorder(OfThisProcess, tune.Callback):
             while self._unwritten:
                 self._run.write(self._unwritten[0])
                 self._count(self._unwritten.popleft())
-            self._write_wait = BACKOFF_SECONDS
         except OSError as error:
-            logger.warning("%s can't be written, it is tried again: %s", self._run.place, error)
-            self._write_at = time.monotonic() + self._write_wait
+            now, reason = time.monotonic(), error.strerror or str(error)
+            self._write_at = now + self._write_wait
             self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
+            logger.warning("%s can't be written, it is tried again: %s", self._run.place, error)
+            if self._unwritable_since is None:
+                self._unwritable_since = now
+                patience = self._faults.storage_seconds
+                self._note(
+                    "storage",
+                    UNWRITABLE.format(run=self._run.place, reason=reason, patience=patience),
+                )
+        else:
+            self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
+            self._noted.discard("storage")
 
     def _count(self, finished: FinishedTrial) -> None:
+        """A trial is on disk: whoever else is to hear of it does so now."""
         study = finished.trial.study
         bounds = self._director.record(finished)
         if bounds is not None:
             self._settings.board.post.remote(self._settings.number(study), bounds)
         search = self._director.searches[study.key]
+        self.merger.wrote(study.key)
+        if search.done:
+            self.merger.over(study.key)
         self._progress.follow(study.key, search)
-        self._metrics.best(study.key, search.frontier_step())
-        if self._trackers is not None:
-            self._trackers.hear(finished)
-
-
-def _error_of(trial: Any) -> tuple[bool, str]:
-    """Whether the process died, and the end of the traceback that Tune keeps beside the trial."""
-    try:
-        text = Path(trial.error_file).read_text(encoding="utf-8").strip()
-    except (OSError, TypeError):
-        return True, "the worker died without a word"
-    died = "ActorDiedError" in text or "actor died" in text or RANK_LOST in text
-    return died, "\n".join(text.splitlines()[-ERROR_LINES:])
-
-
-def _machine_was_lost(trial: Any, text: str) -> bool:
-    error = trial.get_pickled_error()
-    return getattr(error, "preempted", False) or "node has died" in text or "node died" in text
+        examples, busy = self.usage.add(finished)
+        try:
+            self._metrics.add(finished, examples=examples, busy_seconds=busy)
+            self._metrics.best(study.key, search.frontier_step())
+            if self._trackers is not None:
+                self._trackers.hear(finished)
+        # Whatever it is: those who are told are of no consequence to the sweep.
+        except Exception as error:
+            if "telling" not in self._noted:
+                logger.exception("the sweep goes on, but metrics or trackers missed a trial")
+            self._note(
+                "telling", f"Metrics or trackers missed trials ({error}); log.txt says more."
+            )

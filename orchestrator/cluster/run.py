@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.air._internal import usage
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import open_board
+from orchestrator.cluster.failures import failures_of_trials_only
 from orchestrator.cluster.folder import UserFolder
 from orchestrator.cluster.gang import Gang, GangSettings
 from orchestrator.cluster.machines import Cluster, fit_resources, places
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.recorder import OfThisProcess, Recorder
 from orchestrator.cluster.tracking import Trackers
-from orchestrator.progress import Progress
-from orchestrator.records import SweepFailed
+from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
 from orchestrator.search import Director
-from orchestrator.sweep import Sweep
+
+IDLE_SECONDS = 20.0
+"""So long gangs without a trial wait for the next one, on machines that may cost money: about as
+long as it takes to start them."""
 
 
 def run_trials(
@@ -37,17 +44,44 @@ def run_trials(
     progress: Progress,
     data_dir: Path | None = None,
     trackers: Trackers | None = None,
+    asked_to_end: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Trains what `director` asks for and writes each trial to `run` as it ends.
 
-    Returns whether all was trained: False after an interrupt. Raises `SweepFailed` where nothing
-    but failures came in.
+    Returns whether all was trained: False once it was `asked_to_end`, and where a search can't go
+    on without trials that it lost. Raises `SweepFailed` where nothing but failures came in, or the
+    run could not be written.
     """
+    settings = _gang_settings(run, director, sweep, cluster, data_dir)
+    ranks = places(settings.resources, cluster)
+    largest = max(settings.resources.ranks(study.batch_size) for study in settings.studies)
+    progress.slots = max(1, ranks // largest)
+    metrics = Metrics(sweep.name, ranks)
+    recorder = Recorder(run, settings, director, progress, metrics, trackers, sweep.faults)
+
+    def ended() -> bool:
+        return asked_to_end() or recorder.hopeless
+
+    with (
+        closing(recorder.merger),
+        tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
+        _quiet_tune(pending=2 if cluster.embedded else progress.slots),
+        failures_of_trials_only(),
+    ):
+        _tuner(settings, recorder, ended, scratch).fit()
+    recorder.settle(asked_to_end=asked_to_end)
+    with suppress(OSError):  # on a disk that is full, nothing but this is lost
+        run.add_session(recorder.usage.summary(ranks))
+    return director.done
+
+
+def _gang_settings(
+    run: Run, director: Director, sweep: Sweep, cluster: Cluster, data_dir: Path | None
+) -> GangSettings:
     studies = tuple(search.study for search in director.searches.values())
-    resources = fit_resources(sweep.resources, cluster)
-    settings = GangSettings(
+    return GangSettings(
         studies=studies,
-        resources=resources,
+        resources=fit_resources(sweep.resources, cluster),
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here({study.workload for study in studies}),
         checkpoints=run.place.absolute() / "checkpoints",
@@ -55,66 +89,52 @@ def run_trials(
         hang_seconds=sweep.faults.hang_seconds,
         board=open_board(),
     )
-    ranks = places(resources, cluster)
-    largest = max(resources.ranks(study.batch_size) for study in studies)
-    progress.slots = max(1, ranks // largest)
-    metrics = Metrics(sweep.name, ranks)
-    recorder = Recorder(
-        run, settings, director, progress, metrics, trackers, sweep.faults.max_failures
-    )
+
+
+def _tuner(
+    settings: GangSettings, recorder: Recorder, ended: Callable[[], bool], scratch: str
+) -> tune.Tuner:
     # Tune reads the trainable anew for every trial: it holds no more than it must.
-    bundles = [settings.bundles({"study": number}) for number in range(len(studies))]
+    bundles = [settings.bundles({"study": number}) for number in range(len(settings.studies))]
     trainable = tune.with_resources(
         tune.with_parameters(Gang, settings=settings),
         lambda config: tune.PlacementGroupFactory(bundles[config["study"]], strategy="PACK"),
     )
-    with (
-        tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
-        _quiet_tune(pending=2 if cluster.embedded else progress.slots),
-    ):
-        tuner = tune.Tuner(
-            trainable,
-            tune_config=tune.TuneConfig(
-                search_alg=_Source(recorder),
-                scheduler=_InOrder(),
-                num_samples=-1,
-                reuse_actors=True,
-                trial_dirname_creator=lambda trial: trial.trial_id,
-                trial_name_creator=lambda trial: trial.trial_id,
-            ),
-            run_config=tune.RunConfig(
-                name="sweep",
-                storage_path=scratch,
-                verbose=0,
-                callbacks=[recorder],
-                stop=_GiveUp(recorder),
-                # Trials are tried again by us, which can wait between attempts.
-                failure_config=tune.FailureConfig(max_failures=0),
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                log_to_file=False,
-            ),
-        )
-        tuner.fit()
-    recorder.settle()
-    run.add_session(recorder.usage.summary(ranks))
-    if recorder.hopeless:
-        raise SweepFailed(
-            f"Nothing but failures ({recorder.failures} so far), so the sweep was stopped. "
-            f"The last error:\n{recorder.last_error}"
-        )
-    if director.done:
-        settings.checkpoints.remove_folder()
-    return director.done
+    return tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(
+            search_alg=_Source(recorder, ended),
+            scheduler=_InOrder(),
+            num_samples=-1,
+            reuse_actors=True,
+            trial_dirname_creator=lambda trial: trial.trial_id,
+            trial_name_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=tune.RunConfig(
+            name="sweep",
+            storage_path=scratch,
+            verbose=0,
+            callbacks=[recorder],
+            stop=_Ending(ended),
+            # Trials are tried again by us, which can wait between attempts.
+            failure_config=tune.FailureConfig(max_failures=0),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            log_to_file=False,
+        ),
+    )
 
 
 class _Source(OfThisProcess, Searcher):
     """Hands Tune the trials that the director asks for, and those that are due once more."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, ended: Callable[[], bool]) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._recorder, self._ended = recorder, ended
 
     def suggest(self, trial_id: str) -> Any:
+        # While no trial runs, Tune asks for one for ten minutes and looks at nothing else.
+        if self._ended():
+            return Searcher.FINISHED
         config = self._recorder.next_config()
         return config if config or not self._recorder.over else Searcher.FINISHED
 
@@ -145,25 +165,50 @@ class _InOrder(FIFOScheduler):
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         self._coming = [trial for trial in self._coming if trial.status == "PENDING"]
-        controller = tune_controller._tune_controller
-        for trial in self._coming:
-            gang = controller._trial_to_actor.get(trial)
-            if gang is None or not controller._actor_manager.is_actor_started(gang):
-                return trial
-        return None
+        coming = partial(ray_internals.actor_is_coming, tune_controller)
+        return next((trial for trial in self._coming if not coming(trial)), None)
 
 
-class _GiveUp(OfThisProcess, tune.Stopper):
-    """Ends a sweep in which nothing works."""
+class _IdleGangs(ray_internals.IdleActors):
+    """Gangs without a trial. Tune's own lets all but one of them end as soon as no trial waits, so
+    that each round and each generation of a search would start them anew."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, may_keep_one: bool) -> None:
+        super().__init__(may_keep_one)
+        self._latest = -math.inf
+
+    def cache_object(self, key: Any, obj: Any) -> bool:
+        if self._others_wait():
+            kept: bool = super().cache_object(key, obj)
+            return kept
+        self._latest = time.monotonic()
+        self._cached_objects[key].append(obj)
+        self._num_cached_objects += 1
+        return True
+
+    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
+        if force_all or self._others_wait() or time.monotonic() - self._latest > IDLE_SECONDS:
+            yield from super().flush_cached_objects(force_all)
+
+    def _others_wait(self) -> bool:
+        """Whether there are trials of a shape that none of these gangs has: it may need their
+        place."""
+        return any(
+            wanted and not self._cached_objects[k] for k, wanted in self._max_num_objects.items()
+        )
+
+
+class _Ending(OfThisProcess, tune.Stopper):
+    """Ends a sweep in which nothing works, or that somebody wants to end."""
+
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        self._ended = ended
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        return self._recorder.hopeless
+        return self._ended()
 
 
 @contextmanager
@@ -176,15 +221,16 @@ def _quiet_tune(*, pending: int) -> Iterator[None]:
         "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
         "TUNE_PRINT_ALL_TRIAL_ERRORS": "1",
         "TUNE_MAX_PENDING_TRIALS_PG": str(max(pending, 2)),
+        # Interrupts are ours to act upon, and a gang that hangs has nothing left to say.
+        "TUNE_DISABLE_SIGINT_HANDLER": "1",
+        "TUNE_FORCE_TRIAL_CLEANUP_S": "5",
     }
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
-    # For statistics that are off, Tune would import each tracker that is installed: two seconds.
-    count_callbacks, usage.tag_callbacks = usage.tag_callbacks, lambda callbacks: False
     try:
-        yield
+        with ray_internals.leaner_tune(_IdleGangs):
+            yield
     finally:
-        usage.tag_callbacks = count_callbacks
         for name, value in before.items():
             if value is None:
                 del os.environ[name]

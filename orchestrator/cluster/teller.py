@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from orchestrator.records import FinishedTrial, Study
+from orchestrator.records import FinishedTrial, Study, TrialKey
 from orchestrator.results import Run
 
 TELLING_NOBODY_ELSE = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
@@ -51,10 +51,10 @@ class Teller:
         finally:
             callback.on_experiment_end([])
 
-    def tell_stored(self, study: Study, trials: Collection[tuple[int, int]]) -> None:
+    def tell_stored(self, study: Study, trials: Collection[TrialKey]) -> None:
         errors = []
         for finished in self._run.finished(study):
-            if (finished.trial.index, finished.trial.repeat) in trials:
+            if finished.trial.key in trials:
                 try:
                     self.tell(finished)
                 except Exception as error:
@@ -119,9 +119,11 @@ def _open_mlflow(sweep: str, files: Path) -> Any:
 
 def _open_wandb(sweep: str, files: Path) -> Any:
     import wandb
-    from ray.air.integrations.wandb import WandbLoggerCallback, _WandbLoggingActor
+    from ray.air.integrations.wandb import WandbLoggerCallback
 
-    class Logging(_WandbLoggingActor):
+    from orchestrator.cluster.ray_internals import wandb_actor
+
+    class Logging(wandb_actor()):  # type: ignore[misc]
         def run(self) -> None:
             super().run()
             # Tune ends this process at once, and what wandb has not written yet would be lost.

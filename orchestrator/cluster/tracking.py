@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator.cluster.teller import Teller
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, unknown
 from orchestrator.results import Run
 from orchestrator.search import Director, StudySearch
@@ -78,7 +78,7 @@ class Trackers:
     def hear(self, finished: FinishedTrial) -> None:
         """A trial ended; the run and the director know of it."""
         search = self._searches[finished.trial.study.key]
-        key = (finished.trial.index, finished.trial.repeat)
+        key = finished.trial.key
         if search.over(key):
             self._aside[search.study.key].discard(key)
             self._tell("tell", finished, trials=1)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orchestrator.lr_schedules import SCHEDULE_SETTINGS, make_schedule
 from orchestrator.records import Study, StudyKey
+from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, make_schedule
 from orchestrator.report.figures import Curve
 from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns

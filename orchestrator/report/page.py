@@ -14,9 +14,10 @@ import plotly.graph_objects as go
 from plotly.io import write_images
 from plotly.offline import get_plotlyjs
 
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.report import sections
+from orchestrator.report.comparisons_section import comparisons
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span
 from orchestrator.report.panel import panel_section
@@ -164,11 +165,12 @@ def write_report(
             f"what had been trained by then. The page reloads itself.</p>\n"
         )
     figures = _Figures()
+    drawn = [panel.drawn for panel in panels]
     parts = [
         sections.answers(panels),
-        sections.overview(panels, figures.show),
+        sections.overview(drawn, figures.show),
         *(panel_section(number, panel, figures.show) for number, panel in enumerate(panels)),
-        sections.comparisons(panels, figures.show),
+        comparisons(drawn, figures.show),
         sections.course(spans, figures.show),
         sections.provenance_section(provenance, sweep_file),
     ]
@@ -187,7 +189,8 @@ def write_report(
 <main>
 <h1>{escape(title)}</h1>
 <p class="lead">How far can the batch size scale? For every batch size the metaparameters were
-searched anew, and the trial that reached the goal in the fewest steps counts.</p>
+searched anew. What counts is the trial that reached the goal in the fewest steps or, where it was
+repeated with other seeds, the median of its repeats.</p>
 {notice}{sections.contents(text)}
 {text}
 </main>

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis import Tuned, wander
+from orchestrator.analysis import Tuned, in_count, wander
 from orchestrator.records import Goal
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Curve
-from orchestrator.report.quality import best_values_within, generalisation, large_batches
+from orchestrator.report.figures.style import MOST_CURVES, evenly
+from orchestrator.report.gathering import MOST_IN_DETAIL
+from orchestrator.report.quality_section import best_values_within, generalisation, large_batches
 from orchestrator.report.sections import Show, section
-from orchestrator.report.tables import short, table_of_frontier, table_of_ratios
+from orchestrator.report.tables import MOST_ROWS, short, table_of_frontier, table_of_ratios
 from orchestrator.report.trials import Grid, Options, Tried
 
 
@@ -23,12 +25,30 @@ def panel_section(number: int, panel: Panel, show: Show) -> str:
         "How the winners train": (_training_curves, _schedules, _distances),
         "Quality": (best_values_within, generalisation, large_batches),
     }
-    text = ""
-    for heading, shown in parts.items():
-        inside = "".join(part(panel, show) for part in shown)
+    text = _left_out(panel)
+    for heading, shown in parts.items() if panel.drawn.rows else ():
+        # Whether a batch is huge is a question to all recipes.
+        inside = "".join(
+            part(panel if part is large_batches else panel.drawn, show) for part in shown
+        )
         text += f"<h3>{heading}</h3>{inside}" if inside else ""
-    text += f"<h3>Frontier</h3>{table_of_frontier(panel.rows)}"
+    # Those drawn come first, lest they be left out of a table that is too long.
+    drawn = {*panel.drawn.recipes}
+    others = [row for row in panel.rows if row.recipe not in drawn]
+    rows = [*panel.drawn.rows, *others] if len(panel.rows) > MOST_ROWS else panel.rows
+    text += f"<h3>Frontier</h3>{table_of_frontier(rows)}"
     return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
+
+
+def _left_out(panel: Panel) -> str:
+    """What figures don't show."""
+    if panel.detailed is None:
+        return ""
+    few, many = len(panel.drawn.recipes), len(panel.recipes)
+    return (
+        f'<p class="lead">{few:,} of {many:,} recipes are drawn: on the whole page at most '
+        f"{MOST_IN_DETAIL}, those first that need the fewest steps. The frontier has all.</p>"
+    )
 
 
 def _steps(panel: Panel, show: Show) -> str:
@@ -138,7 +158,7 @@ def _training_curves(panel: Panel, show: Show) -> str:
         show(
             figures.training_curves(curves, panel.goal),
             f"{recipe}: {panel.goal.metric} while it trains",
-            "The best trial of each batch size.",
+            f"The best trial of each batch size{_some(curves)}.",
             "Dark is a small batch, bright a large one. A trial stops at its goal unless asked to "
             "go on.",
         )
@@ -152,7 +172,7 @@ def _all_tried(panel: Panel, show: Show) -> str:
         shown += show(
             figures.tried(tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one),
             f"{recipe}: every trial by {tried.x} and {tried.y}",
-            _counts(tried),
+            _counts(tried) + _sampled(tried),
             "How wide the good region is, where it moves as the batch grows, and how near its best "
             "point lies to an end of the ranges. The best trial is starred.",
         )
@@ -174,8 +194,8 @@ def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
             examples=examples, steps=steps,
         ),
         f"{recipe}: the same within one budget for all batch sizes",
-        f"Twice the fewest examples any needed ({examples:,}), and twice the fewest steps "
-        f"({steps:,}).",
+        f"Twice the fewest examples any needed ({in_count(examples)}), and twice the fewest steps "
+        f"({in_count(steps)}).",
         "With as many examples for all, the good region closes as the batch grows; with as many "
         "steps, it opens.",
     )  # fmt: skip
@@ -185,6 +205,16 @@ def _counts(tried: Tried) -> str:
     parts = [f"{reached} of {count} at {size:,}" for size, reached, count in tried.counts]
     more = " Those that could no longer win were ended early: more may have reached it."
     return f"Reached the goal: {', '.join(parts)}.{more * tried.cut}"
+
+
+def _sampled(tried: Tried) -> str:
+    few, many = sum(len(table) for _, table in tried.outcomes), sum(n for _, _, n in tried.counts)
+    if few == many:
+        return ""
+    return (
+        f" {few:,} of {many:,} trials are drawn: at each batch size those that reached the goal in "
+        f"the fewest steps, and an even sample of the others."
+    )
 
 
 def _grids(panel: Panel, show: Show) -> str:
@@ -237,9 +267,14 @@ def _distances(panel: Panel, show: Show) -> str:
     )
 
 
+def _some(curves: Sequence[Curve]) -> str:
+    few = f", of {MOST_CURVES} batch sizes of {len(curves):,}"
+    return few if len(curves) > MOST_CURVES else ""
+
+
 def _powers(curves: Sequence[Curve]) -> str:
     said = []
-    for curve in curves:
+    for curve in evenly(curves, MOST_CURVES):
         power = wander(curve.steps, curve.values)
         so_far = f"{curve.values[-1]:.3g} at {curve.batch_size:,}"
         said.append(so_far if power is None else f"{so_far} (power {power:.2f})")

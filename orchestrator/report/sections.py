@@ -9,14 +9,18 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost, Group, groups_of, in_time, relative, sentence, shared_size
+from orchestrator.analysis import (
+    Cost,
+    in_count,
+    in_time,
+    sentence,
+)
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span
+from orchestrator.report.figures.course import MOST_BARS, MOST_LINES
 from orchestrator.report.tables import devices, table_of_advice, table_of_scalings
-from orchestrator.report.trials import SIDE_BY_SIDE
-from orchestrator.results import FrontierRow
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page: the figure, its title, what is to be seen, how to read it."""
@@ -51,6 +55,8 @@ def answers(panels: Sequence[Panel]) -> str:
     else:
         lines = [(_name(panel), line) for panel in panels for line in _lines(panel)]
         items = [f"<li><b>{escape(name)}</b>: {escape(line)}</li>" for name, line in lines]
+        if more := sum(not panel.drawn.rows for panel in panels):
+            items.append(f"<li>And {more:,} more workloads and goals, in the tables.</li>")
         parts = [f"<ul>{''.join(items)}</ul>"]
     remark = (
         f"In brackets 90 % intervals, by the scatter about the fitted curve. Scaling is called "
@@ -69,7 +75,11 @@ def _name(panel: Panel) -> str:
 
 
 def _lines(panel: Panel) -> list[str]:
-    lines = [sentence(scaling) for scaling in panel.scalings]
+    if not panel.drawn.rows:
+        return []
+    lines = [sentence(scaling) for scaling in panel.drawn.scalings]
+    if (more := len(panel.recipes) - len(panel.drawn.recipes)) > 0:
+        lines.append(f"And {more:,} more recipes, in the tables.")
     if any(row.censored for row in panel.rows):
         lines.append(
             "Some answers are censored: trials were ended at other goals, and could have come to "
@@ -132,7 +142,7 @@ def _basis(panels: Sequence[Panel]) -> str:
 
 
 def _needs(cost: Cost) -> str:
-    needs = f"{cost.steps:,} steps, {cost.examples:,} examples"
+    needs = f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
     for one in cost.priced:
         needs += f"; {in_time(one.seconds)} on {devices(one.devices)}"
         if one.money is not None:
@@ -142,6 +152,7 @@ def _needs(cost: Cost) -> str:
 
 def overview(panels: Sequence[Panel], show: Show) -> str:
     """All curves at a glance, where there are several workloads or goals."""
+    panels = [panel for panel in panels if panel.rows]
     if len(panels) < 2:
         return ""
     shown = "".join(
@@ -161,106 +172,6 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
     return section("glance", "At a glance", text)
 
 
-def comparisons(panels: Sequence[Panel], show: Show) -> str:
-    """Goals, models, data sets and all workloads side by side, where there are several."""
-    shown = _goals(panels, show)
-    for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
-        shown += _group(group, panels, show)
-    rows = [row for panel in panels for row in panel.rows]
-    if len({row.workload for row in rows}) > 1:
-        curves: dict[str, list[FrontierRow]] = {}
-        for row in rows:
-            curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
-        shown += _relative(curves, "Workloads and recipes compared", panels, show)
-    return section("compared", "Compared", shown) if shown else ""
-
-
-def _goals(panels: Sequence[Panel], show: Show) -> str:
-    rows = [row for panel in panels for row in panel.rows]
-    shown = ""
-    for workload, recipe in dict.fromkeys((row.workload, row.recipe) for row in rows):
-        mine = [row for row in rows if (row.workload, row.recipe) == (workload, recipe)]
-        goals = len({row.goal for row in mine})
-        if goals > 1:
-            shown += show(
-                figures.goals_compared(mine),
-                f"{workload}, {recipe}: goals compared",
-                f"Steps to each of {goals} goals.",
-                "Whether a stricter goal moves the batch size at which scaling ends.",
-            )
-    return shown
-
-
-def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
-    """Workloads that differ in one thing: their curves, and where good trials lie."""
-    labels = {workload: label for label, workload in group.members}
-    mine = [panel for panel in panels if panel.workload in labels]
-    several = len(mine) > len(labels)
-    title = f"{group.of}: {group.by}s compared"
-    shown = ""
-    for recipe in dict.fromkeys(recipe for panel in mine for recipe in panel.recipes):
-        curves = {
-            labels[panel.workload] + (f", {panel.goal}" if several else ""): [
-                row for row in panel.rows if row.recipe == recipe
-            ]
-            for panel in mine
-        }
-        if sum(any(row.steps for row in rows) for rows in curves.values()) > 1:
-            shown += _relative(curves, f"{title}, {recipe}", panels, show)
-        shown += "" if several else _tried_in(mine, labels, recipe, title, show)
-    return shown
-
-
-def _relative(
-    curves: Mapping[str, Sequence[FrontierRow]], title: str, panels: Sequence[Panel], show: Show
-) -> str:
-    curves = {
-        name: rows
-        for name, rows in curves.items()
-        if any(row.steps and not row.censored for row in rows)
-    }
-    at = panels[0].settings.compare_at or shared_size(curves.values())
-    there = {name: rows for name, rows in curves.items() if relative(rows, at) is not None}
-    if not there:
-        return ""
-    missing = ", ".join(name for name in curves if name not in there)
-    said = "Each relative to its own smallest batch size: they have none in common."
-    if at is not None:
-        said = f"Relative to the steps at batch size {at:,}."
-        said += f" Not reached there: {missing}." if missing else ""
-    return show(
-        figures.relative_steps(there, at),
-        title,
-        said,
-        "Curves that go on falling longer gain more from a larger batch.",
-    )
-
-
-def _tried_in(
-    panels: Sequence[Panel], labels: Mapping[str, str], recipe: str, title: str, show: Show
-) -> str:
-    """Every trial of each workload, at the largest batch size that all show."""
-    tried = {panel.workload: panel.tried[recipe] for panel in panels if recipe in panel.tried}
-    if not 1 < len(tried) <= SIDE_BY_SIDE or len({(t.x, t.y) for t in tried.values()}) > 1:
-        return ""
-    shared = set.intersection(*({size for size, _ in t.outcomes} for t in tried.values()))
-    if not shared:
-        return ""
-    size, one = max(shared), next(iter(tried.values()))
-    return show(
-        figures.tried_by_workload(
-            [(labels[name], dict(some.outcomes)[size]) for name, some in tried.items()],
-            one.x, one.y, y_from_one=one.y_from_one,
-        ),
-        f"{title}, {recipe}: every trial at batch size {size:,}",
-        "Reached the goal: " + ", ".join(
-            f"{reached} of {count} with {labels[name]}" for name, some in tried.items()
-            for at, reached, count in some.counts if at == size
-        ) + ".",
-        f"By {one.x} and {one.y}: whether the good region moves from one to the next.",
-    )  # fmt: skip
-
-
 def course(spans: Sequence[Span], show: Show) -> str:
     """When which trial ran."""
     if not spans:
@@ -268,11 +179,21 @@ def course(spans: Sequence[Span], show: Show) -> str:
     figure = show(
         figures.timeline(spans),
         "Which trial ran when",
-        f"{len(spans):,} trials, by how they ended.",
+        f"{len(spans):,} trials, by how they ended." + _merged(spans),
         "Each bar is a trial, or what was trained of it after it was last set aside for others. "
         "Gaps are earlier parts of trials, and times in which a slot had nothing to train.",
     )
     return section("course", "How the run went", figure)
+
+
+def _merged(spans: Sequence[Span]) -> str:
+    if len(spans) <= MOST_BARS:
+        return ""
+    return (
+        f" They are drawn as at most {MOST_BARS:,} bars: trials that began in the same moment, one "
+        f"after the other, share a bar, which shows how those ended that took most of its time. Of "
+        f"trials at the same time at most {MOST_LINES} are drawn."
+    )
 
 
 def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis import Cost, Scaling, in_time, in_words
+from orchestrator.analysis import Cost, Scaling, in_count, in_time, in_words, trained_points
 from orchestrator.records import Value
 from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow
+
+MOST_ROWS = 2000
+"""Of a table: some 500 bytes each."""
 
 Heads = Sequence[tuple[str, bool]]
 """(name, whether the column is text)."""
@@ -66,7 +69,7 @@ def table_of_advice(panels: Sequence[Panel]) -> str:
 
 def in_short(cost: Cost) -> str:
     """A batch size, and what it needs."""
-    short = f"{cost.batch_size:,} ({cost.steps:,} steps"
+    short = f"{cost.batch_size:,} ({in_count(cost.steps)} steps"
     for one in cost.priced:
         short += f", {in_time(one.seconds)} on {devices(one.devices)}"
     return f"{short})"
@@ -78,11 +81,12 @@ def devices(count: int) -> str:
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
     """Recipes against each other; nothing where there is one."""
-    steps = {
-        (row.recipe, row.batch_size): row.steps for row in rows if row.steps and not row.censored
-    }
+    points = trained_points(rows)
+    steps = {(point.recipe, point.batch_size): point.steps for point in points}
     sizes = sorted({size for _, size in steps})
-    fewest = {size: min(n for (_, at), n in steps.items() if at == size) for size in sizes}
+    fewest: dict[int, float] = {}
+    for (_, size), count in steps.items():
+        fewest[size] = min(count, fewest.get(size, count))
     recipes = list(dict.fromkeys(row.recipe for row in rows))
     if len(recipes) < 2 or not sizes:
         return ""
@@ -94,24 +98,36 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         for recipe in recipes
     ]
     caption = "Steps of each recipe over the fewest of any, by batch size."
-    return table(caption, [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells)
+    medians = {point.recipe for point in points if point.is_median}
+    if minima := {point.recipe for point in points} - medians if medians else set():
+        caption += (
+            f" Medians of repeats stand beside minima over trials, which are lucky: those of "
+            f"{', '.join(sorted(minima))}."
+        )
+    return table(
+        escape(caption), [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells
+    )
 
 
 def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.params or {}))
+    repeated = any(row.repeats for row in rows)
     heads = [
         ("Recipe", True), ("Batch size", False), ("Steps", False), ("±", False),
-        ("Examples", False), ("Trial", False), *((name, False) for name in names),
-        ("Trials", True), ("Notes", True),
+        *([("Median", False)] if repeated else []), ("Examples", False), ("Trial", False),
+        *((name, False) for name in names), ("Trials", True), ("Notes", True),
     ]  # fmt: skip
-    rendered = table("The frontier.", heads, [_frontier_cells(row, names) for row in rows])
+    rendered = table(
+        "The frontier.", heads, [_frontier_cells(row, names, repeated) for row in rows]
+    )
     return (
         f'{rendered}<p class="lead">Per study, the trial that reached the goal in the fewest '
-        f"steps. ± is the distance to its previous measurement.</p>"
+        f"steps. ± is the distance to its previous measurement."
+        + f"{' The median is that of its repeats.' * repeated}</p>"
     )
 
 
-def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
+def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> list[str]:
     if row.censored:
         steps = "censored"
     else:
@@ -121,6 +137,7 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
         f"{row.batch_size:,}",
         steps,
         "" if row.resolution is None else f"{row.resolution:,}",
+        *([_median(row)] if repeated else []),
         "" if row.steps is None else f"{row.steps * row.batch_size:,}",
         "" if row.trial is None else str(row.trial),
         *(short((row.params or {}).get(name)) for name in names),
@@ -129,8 +146,17 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str]) -> list[str]:
     ]
 
 
+def _median(row: FrontierRow) -> str:
+    if row.repeats is None:
+        return ""
+    return "not reached" if row.repeats.median is None else in_count(row.repeats.median)
+
+
 def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
-    """The first column names its row."""
+    """The first column names its row. Where there are too many rows, the first of them."""
+    if len(rows) > MOST_ROWS:
+        caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
+        rows = rows[:MOST_ROWS]
     looks = [
         ' class="text wrap"' if name == "Notes" else ' class="text"' if text else ""
         for name, text in heads

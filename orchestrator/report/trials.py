@@ -12,11 +12,9 @@ import pyarrow as pa
 from orchestrator.analysis import OptionPoint, by_option
 from orchestrator.records import Choice, Goal, Range, Study, StudyKey, Value
 from orchestrator.report.figures import Span
-from orchestrator.results import Run, outcomes_of
+from orchestrator.report.figures.style import evenly
+from orchestrator.results import Run, column_of, outcomes_of
 from orchestrator.results.counting import stopped_early
-
-MOST_SPANS = 4000
-"""Trials in the timeline, the longest ones where there are more."""
 
 SIDE_BY_SIDE = 6
 """Batch sizes at which trials are shown."""
@@ -37,7 +35,7 @@ class Tried:
     y_from_one: bool
     """Whether 1 - y is what was searched evenly."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials): the first ones, and the best."""
+    """(batch size, trials): the best ones and some of the others, where there are too many."""
     counts: Sequence[tuple[int, int, int]]
     """(batch size, how many reached the goal, of how many) of all trials."""
     cut: bool
@@ -73,7 +71,7 @@ def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
 
 
 def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
-    """Of one recipe, from its smallest batch size up; `most` trials of each, and the best."""
+    """Of one recipe, from its smallest batch size up, `most` trials of each."""
     ranges = {
         name: entry
         for name, entry in studies[0].space.items()
@@ -84,8 +82,8 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
     x, y = [*ranges][:2]
     whole = [
         (study.batch_size, tables[study.key])
-        for study in _spread(studies)
-        if {x, y} <= set(tables[study.key].column_names)
+        for study in evenly(studies, SIDE_BY_SIDE)
+        if {column_of(x), column_of(y)} <= _numbers(tables[study.key])
     ]
     if not whole:
         return None
@@ -102,22 +100,36 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
     )
 
 
+def _numbers(table: pa.Table) -> set[str]:
+    """The columns of numbers: in an archive, one study's range may be another's text."""
+    return {
+        field.name
+        for field in table.schema
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    }
+
+
 def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
-    """The trials that are shown, in columns that are."""
-    table = table.select(["trial", "status", "counted", "steps", "steps_to_goal", *names])
+    """The trials that are shown, in columns that are. Where there are too many, half are those
+    that reached the goal first, and half lie evenly among the others."""
+    columns = ["trial", "status", "counted", "steps", "steps_to_goal", *map(column_of, names)]
+    table = table.select(columns)
+    if len(table) <= most:
+        return table
     by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
         [("steps_to_goal", "ascending"), ("trial", "ascending")]
     )
-    best = by_steps["place"].slice(0, 1).to_pylist()
-    return table.take(sorted({*range(min(most, len(table))), *best}))
+    places = by_steps["place"].to_pylist()
+    best, others = places[: most // 2], sorted(places[most // 2 :])
+    return table.take(sorted([*best, *evenly(others, most - len(best))]))
 
 
 def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None:
     """Of one recipe, where its first two metaparameters that vary do so on a grid."""
-    chosen = _spread(studies)
+    chosen = evenly(studies, SIDE_BY_SIDE)
     names = [name for name, entry in studies[0].space.items() if isinstance(entry, Range | Choice)]
     points = [
-        {name: row.get(name) for name in names}
+        {name: row.get(column_of(name)) for name in names}
         for study in chosen
         for row in tables[study.key].to_pylist()
     ]
@@ -139,7 +151,7 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
     for study in chosen:
         best: dict[tuple[Value, Value], float] = {}
         for row in tables[study.key].to_pylist():
-            value, at = row[column], (row.get(x), row.get(y))
+            value, at = row[column], (row.get(column_of(x)), row.get(column_of(y)))
             if row["counted"] and None not in (value, *at) and value == value:  # noqa: PLR0124
                 best[at] = better(value, best.get(at, value))
         cells.append((study.batch_size, best))
@@ -168,14 +180,6 @@ def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Opt
     ]
 
 
-def _spread(studies: Sequence[Study]) -> list[Study]:
-    """Some from the first to the last, at even distances."""
-    if len(studies) <= SIDE_BY_SIDE:
-        return [*studies]
-    last = len(studies) - 1
-    return [studies[round(n * last / (SIDE_BY_SIDE - 1))] for n in range(SIDE_BY_SIDE)]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Course:
     """How a run went."""
@@ -185,7 +189,8 @@ class Course:
     seconds: float | None
     """From the start of the first to the end of the last, if that is known."""
     spans: Sequence[Span]
-    """When each trial was trained, or the last part of it; as far as that is known."""
+    """When each trial was trained, or the last part of it, in order of start; as far as that is
+    known."""
 
 
 def course_of(run: Run) -> Course:
@@ -203,7 +208,6 @@ def course_of(run: Run) -> Course:
 
 
 def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
-    longest = sorted(timed, key=lambda one: -_seconds(one[1]))[:MOST_SPANS]
     return [
         Span(
             study=str(key),
@@ -213,7 +217,7 @@ def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> li
             seconds=round(_seconds(row), 3),
             where=row.get("where") or "",
         )
-        for key, row in sorted(longest, key=lambda one: one[1]["started"])
+        for key, row in sorted(timed, key=lambda one: one[1]["started"])
     ]
 
 

@@ -1,11 +1,12 @@
 """What a run keeps on disk, and the frontier read from it."""
 
-from orchestrator.results.archive import export_archive, import_archive
+from orchestrator.results.archive import import_archive
+from orchestrator.results.archive_export import export_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
-from orchestrator.results.outcomes import outcomes_of
+from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.step_times import StepTime, step_times
@@ -21,6 +22,7 @@ __all__ = [
     "best_of",
     "best_of_studies",
     "best_to_csv",
+    "column_of",
     "export_archive",
     "frontier_of",
     "import_archive",
@@ -29,6 +31,7 @@ __all__ = [
     "parse_goals",
     "provenance",
     "step_times",
+    "steps_to_all",
     "to_csv",
     "write_frontier",
 ]

@@ -40,7 +40,7 @@ class Within:
             number = float(amount)
         except ValueError:
             number = math.nan
-        if name not in units or not 0 <= number < math.inf:
+        if name not in units or not 0 <= number < 2**62:
             raise BadInput(
                 f"A budget is written steps=NUMBER, examples=NUMBER or epochs=NUMBER, for example "
                 f"epochs=10, but got {text!r}."
@@ -122,9 +122,10 @@ def columns(
 
 
 def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which are strictly past the goal."""
+    """Which `goal.passed` says yes to."""
     with np.errstate(invalid="ignore"):
-        return values < goal.bound if goal.direction == "<" else values > goal.bound
+        beyond = values < goal.bound if goal.direction == "<" else values > goal.bound
+    return beyond & np.isfinite(values)
 
 
 def first_steps(

@@ -6,80 +6,157 @@ none is told of.
 
 from __future__ import annotations
 
+import codecs
 import csv
+import errno
+import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import ROWS_AT_ONCE, numbers
 
-MOST_FILES = 2**17
-"""Bytes: as much as most files have."""
+MOST_STEPS = 2**62
+
+MOST_BYTES = 32 * 2**20
+"""In a file: some 300,000 measurements of six metrics. Read one cell after another, as one with
+flaws is, it takes 25 times as much memory."""
+
+MOST_BYTES_TOGETHER = 2**25
+"""In files that are read as one."""
+
+MOST_BYTES_IN_LINE = 2**16
+
+LINK = "is a link, and links are not followed"
+
+MOST_COLUMNS = 200
+"""Of a study: a trial that has none of a metric has a column of it all the same."""
+
+MOST_VALUES = 2**25
+"""Of a study, in memory: 30 times as many as there are in one of the published on average."""
 
 
-def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
+def read_curves(
+    files: Mapping[int, str], most_steps: int = MOST_STEPS
+) -> tuple[pa.Table, dict[int, str]]:
     """The measurements of all trials, in their order, and what was wrong with which.
 
     Files with the same columns are read as one: most of the time would go into beginning anew.
     """
-    alike: dict[bytes, list[tuple[int, bytes]]] = {}
+    curves = _Curves()
     one_by_one: list[int] = []
-    for index, path in files.items():
-        try:
-            header, _, body = content_of(path).partition(b"\n")
-        except OSError:
-            one_by_one.append(index)
-            continue
-        alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
-    tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
-    for header, bodies in alike.items():
-        table = _read_alike(header, bodies)
+    for header, bodies in _alike(files, one_by_one):
+        table = _read_alike(header, bodies, most_steps)
         if table is None:
             one_by_one += [index for index, _ in bodies]
         else:
-            tables.append(table)
+            curves.add(table)
     flaws = {}
     for index in one_by_one:
-        curve, its_flaws = read_curve(files[index])
-        tables.append(_with_trial(pa.array([index] * len(curve), pa.int32()), curve))
+        curve, its_flaws = read_curve(files[index], most_steps)
+        curves.add(_with_trial(pa.array(np.full(len(curve), index), pa.int32()), curve))
         if its_flaws:
             flaws[index] = "; ".join(its_flaws)
-    table = pa.concat_tables(tables, promote_options="default")
-    if len(tables) > 2:  # the empty one and another
-        table = table.take(np.argsort(numbers(table["trial"]), kind="stable"))
-    return table, dict(sorted(flaws.items()))
+    return curves.joined(), dict(sorted(flaws.items()))
 
 
-def content_of(path: str) -> bytes:
-    """In fewer calls to the system than `open` makes: an archive has hundreds of thousands of small
-    files, and a third of the time to read them goes there."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+class _Curves:
+    """Those of a study, read so far; refuses more than memory should hold."""
+
+    def __init__(self) -> None:
+        self._tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
+        self._columns: set[str] = set()
+        self._rows = 0
+
+    def add(self, table: pa.Table) -> None:
+        self._tables.append(table)
+        self._columns.update(table.column_names)
+        self._rows += len(table)
+        if len(self._columns) > MOST_COLUMNS:
+            raise ValueError(
+                f"has {len(self._columns):,} columns in all; at most {MOST_COLUMNS} are read"
+            )
+        if (values := self._rows * len(self._columns)) > MOST_VALUES:
+            raise ValueError(f"has {values:,} values or more; at most {MOST_VALUES:,} are read")
+
+    def joined(self) -> pa.Table:
+        """In order of trial."""
+        table = pa.concat_tables(self._tables, promote_options="default")
+        if len(self._tables) > 2:  # the empty one and another
+            table = table.take(np.argsort(numbers(table["trial"]), kind="stable"))
+        return table
+
+
+def _alike(
+    files: Mapping[int, str], unread: list[int]
+) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+    """Each first line, and what follows it in the files that begin so: of as many at a time as
+    memory should hold. Adds those to `unread` that can't be."""
+    alike: dict[bytes, list[tuple[int, bytes]]] = {}
+    held = 0
+    for index, path in files.items():
+        try:
+            content = content_of(path, MOST_BYTES)
+        except OSError:
+            unread.append(index)
+            continue
+        header, _, body = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
+        alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
+        held += len(content)
+        if held > MOST_BYTES_TOGETHER:
+            yield from alike.items()
+            alike, held = {}, 0
+    yield from alike.items()
+
+
+def content_of(path: str, most_bytes: int) -> bytes:
+    """Of a regular file that is no larger. In fewer calls to the system than `open` makes: an
+    archive has hundreds of thousands of small files, and a third of the time to read them goes
+    there."""
+    # Neither a link nor what waits for somebody to write.
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        content = os.read(file, MOST_FILES)
-        while len(content) % MOST_FILES == 0 and (more := os.read(file, MOST_FILES)):
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file")
+        size = found.st_size
+        if size > most_bytes:
+            raise OSError(errno.EFBIG, f"has {size:,} bytes; at most {most_bytes:,} are read")
+        content = os.read(file, size)
+        while len(content) < size and (more := os.read(file, size - len(content))):
             content += more
         return content
     finally:
         os.close(file)
 
 
-def _read_alike(header: bytes, bodies: Sequence[tuple[int, bytes]]) -> pa.Table | None:
+def reason_of(error: OSError) -> str:
+    """Why a file or folder can't be read."""
+    if isinstance(error, FileNotFoundError):
+        return "is missing"
+    if error.errno == errno.ELOOP:
+        return LINK
+    return error.strerror or str(error)
+
+
+def _read_alike(
+    header: bytes, bodies: Sequence[tuple[int, bytes]], most_steps: int
+) -> pa.Table | None:
     """Many files as one; None where that takes a closer look at each."""
-    names = header.decode(errors="replace").split(",")
-    if not _is_plain(names):
+    names = _plain_names(header)
+    if names is None:
         return None
     ended = [body if body.endswith(b"\n") or not body else body + b"\n" for _, body in bodies]
-    try:
-        curve = _parse(pa.BufferReader(b"".join([header, b"\n", *ended])), names)
-    except pa.ArrowInvalid:
-        return None
     lines = [body.count(b"\n") for body in ended]
-    if len(curve) != sum(lines) or curve["step"].null_count:
+    curve = _parse(b"".join([header, b"\n", *ended]), names, most_steps)
+    if curve is None or len(curve) != sum(lines):
         return None
     return _with_trial(pa.array(np.repeat([i for i, _ in bodies], lines), pa.int32()), curve)
 
@@ -88,90 +165,142 @@ def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
     return curve.add_column(0, "trial", trial)
 
 
-def _is_plain(names: Sequence[str]) -> bool:
-    """Whether all columns are known kinds of numbers, and all that is needed is there."""
-    return "step" in names and len(set(names)) == len(names) == len(_used(names))
+def _plain_names(header: bytes) -> list[str] | None:
+    """The columns of a file, if all are known kinds of numbers, and all that is needed is there."""
+    if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
+        return None
+    try:
+        names = header.decode().split(",")
+    except UnicodeDecodeError:
+        return None
+    plain = "step" in names and len(set(names)) == len(names) == len(_used(names))
+    return names if plain and len(names) <= MOST_COLUMNS else None
 
 
-def _parse(source: Any, names: Sequence[str]) -> pa.Table:
-    """Columns of numbers, `step` first; whatever else is in there raises."""
+def _parse(content: bytes, names: Sequence[str], most_steps: int) -> pa.Table | None:
+    """Columns of numbers, `step` first; None if there is anything else, or a step out of range."""
     types = {name: pa.int64() if name == "step" else pa.float64() for name in names}
-    table = pa_csv.read_csv(
-        source,
-        read_options=pa_csv.ReadOptions(use_threads=False),
-        convert_options=pa_csv.ConvertOptions(column_types=types, null_values=[""]),
-    )
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(content),
+            read_options=pa_csv.ReadOptions(use_threads=False),
+            convert_options=pa_csv.ConvertOptions(column_types=types, null_values=[""]),
+        )
+    except pa.ArrowException:
+        return None
+    step = table["step"]
+    if step.null_count or (
+        len(step) and not 0 <= pc.min(step).as_py() <= pc.max(step).as_py() <= most_steps
+    ):
+        return None
     return table.select(["step", *(name for name in names if name != "step")])
 
 
-def read_curve(path: str | Path) -> tuple[pa.Table, list[str]]:
+def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table, list[str]]:
     """The measurements in a CSV file: `step`, `seconds` if there, and a float64 column for each
     metric; in their order in the file. And what in it could not be used."""
     try:
-        with open(path, "rb") as file:
-            names = file.readline().decode().strip("\r\n").split(",")
-        if _is_plain(names) and not (curve := _parse(path, names))["step"].null_count:
-            return curve, []
-    except FileNotFoundError:
-        return _no_curve(), ["is missing"]
+        content = content_of(str(path), MOST_BYTES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
-        return _no_curve(), [error.strerror or str(error)]
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        pass
-    return _read_flawed(path)
+        return _no_curve(), [reason_of(error)]
+    names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"))
+    curve = None if names is None else _parse(content, names, most_steps)
+    return _read_flawed(content, most_steps) if curve is None else (curve, [])
 
 
 def _used(names: Iterable[str]) -> list[str]:
-    return [name for name in names if "/" in name or name in ("step", "seconds")]
+    return [name for name in names if name in ("step", "seconds") or _is_metric(name)]
+
+
+def _is_metric(name: str) -> bool:
+    return "/" in name and name.isprintable()
 
 
 def _no_curve() -> pa.Table:
     return pa.table({"step": pa.array([], pa.int64())})
 
 
-def _read_flawed(path: str | Path) -> tuple[pa.Table, list[str]]:
+def _read_flawed(content: bytes, most_steps: int) -> tuple[pa.Table, list[str]]:
     """The same, cell by cell: whatever is a number is kept."""
-    with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        lines = csv.reader(line.replace("\0", "") for line in file)
-        try:
-            names = next(lines, [])
-            rows = [row for row in lines if row]
-        except csv.Error as error:
-            return _no_curve(), [str(error)]
-    flaws = []
+    lines = csv.reader(_lines_of(content))
+    flaws: list[str] = []
+    try:
+        names = next(lines, [])
+        places = _places(names, flaws)
+        curve = _read_rows(lines, places, len(names), most_steps, flaws)
+    except (csv.Error, ValueError) as error:
+        return _no_curve(), [str(error)]
+    return curve, flaws
+
+
+def _lines_of(content: bytes) -> Iterator[str]:
+    for line in io.TextIOWrapper(io.BytesIO(content), "utf-8", errors="replace", newline=""):
+        if len(line) > MOST_BYTES_IN_LINE:
+            raise csv.Error(
+                f"has a line of {len(line):,} letters; at most {MOST_BYTES_IN_LINE:,} are read"
+            )
+        yield line
+
+
+def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
+    """Where the columns are that are used."""
     if not names:
-        return _no_curve(), ["is empty"]
+        raise ValueError("is empty")
     if "step" not in names:
-        return _no_curve(), ["has no column `step`"]
-    used = list(dict.fromkeys(_used(names)))
-    unused = [name for name in dict.fromkeys(names) if name not in used]
-    if unused:
-        flaws.append(f"columns that are no split/metric: {', '.join(map(repr, unused))}")
-    if repeated := sorted({name for name in used if names.count(name) > 1}):
-        flaws.append(f"columns there twice, the first is taken: {', '.join(map(repr, repeated))}")
-    places = [names.index(name) for name in used]
-    columns: dict[str, list[Any]] = {name: [] for name in used}
-    junk, lost = 0, 0
-    for row in rows:
-        step = _number(row[places[used.index("step")]] if len(row) > names.index("step") else "")
-        if step is None or not step.is_integer() or abs(step) > 2**62:
+        raise ValueError("has no column `step`")
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    used = dict.fromkeys(_used(places))
+    if len(used) > MOST_COLUMNS:
+        raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
+    if unused := [name for name in places if name not in used]:
+        flaws.append(f"columns that are no split/metric: {_some(unused)}")
+    if repeated := [name for name in used if names.count(name) > 1]:
+        flaws.append(f"columns there twice, the first is taken: {_some(repeated)}")
+    return {name: places[name] for name in used}
+
+
+def _read_rows(
+    lines: Iterable[Sequence[str]],
+    places: Mapping[str, int],
+    width: int,
+    most_steps: int,
+    flaws: list[str],
+) -> pa.Table:
+    tables, junk, lost = [_no_curve()], 0, 0
+    columns: dict[str, list[Any]] = {name: [] for name in places}
+    for row in lines:
+        if not row:
+            continue
+        step = _number(row[places["step"]]) if len(row) > places["step"] else None
+        if step is None or not step.is_integer() or not 0 <= step <= most_steps:
             lost += 1
             continue
-        for name, place in zip(used, places, strict=True):
+        for name, place in places.items():
             cell = row[place] if place < len(row) else ""
             number = _number(cell)
             junk += number is None and bool(cell.strip())
             columns[name].append(int(step) if name == "step" else number)
-        junk += len(row) > len(names)
+        junk += len(row) > width
+        if len(columns["step"]) == ROWS_AT_ONCE:
+            tables.append(_table(columns))
+            columns = {name: [] for name in places}
+    tables.append(_table(columns))
     if lost:
-        flaws.append(f"{lost} rows have no whole number as their step")
+        flaws.append(f"{lost} rows have no whole number from 0 to {most_steps:.1e} as their step")
     if junk:
         flaws.append(f"{junk} cells are no numbers")
-    arrays = {
-        name: pa.array(values, pa.int64() if name == "step" else pa.float64())
-        for name, values in columns.items()
-    }
-    return pa.table({"step": arrays.pop("step"), **arrays}), flaws
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    return pa.table(
+        {
+            name: pa.array(columns[name], pa.int64() if name == "step" else pa.float64())
+            for name in sorted(columns, key=lambda name: name != "step")
+        }
+    )
 
 
 def _number(cell: str) -> float | None:
@@ -181,10 +310,18 @@ def _number(cell: str) -> float | None:
         return None
 
 
+def _some(names: Sequence[str]) -> str:
+    """The first few."""
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
+
+
 def write_curve(path: str, curve: pa.Table) -> None:
     """Every digit of every number."""
     kept = [name for name in curve.column_names if curve[name].null_count < len(curve)]
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(kept or ["step"])
     with open(path, "wb") as file:
-        file.write(",".join(kept or ["step"]).encode() + b"\n")
+        file.write(header.getvalue().encode())
         if kept:
             pa_csv.write_csv(curve.select(kept), file, pa_csv.WriteOptions(include_header=False))

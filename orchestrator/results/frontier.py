@@ -59,7 +59,7 @@ class FrontierRow:
     trials_used: int
     """Those that count, of which the best was taken."""
     repeats: Repeats | None = None
-    """How the winner did with other seeds."""
+    """How the winner's point did with other seeds."""
     warnings: tuple[str, ...]
 
     @property
@@ -167,8 +167,7 @@ def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
         return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    repeats = run.repeats.measurements(study.key) if study.repeats else None
-    return [_row(run, question, study, goal, trials, measurements, repeats) for goal in goals]
+    return [_row(run, question, study, goal, trials, measurements) for goal in goals]
 
 
 def _row(
@@ -178,7 +177,6 @@ def _row(
     goal: Goal,
     trials: pa.Table,
     measurements: pa.Table,
-    repeats: pa.Table | None,
 ) -> FrontierRow:
     last = question.within.steps(study) if question.within else None
     trial, step, value = columns(measurements, goal.metric)
@@ -193,6 +191,7 @@ def _row(
         firsts = [one for one in firsts if one[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
+    repeated = best[1] if best else 0 if study.is_one_point else None
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -209,7 +208,10 @@ def _row(
         ),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
-        warnings=of_study(study, trials),
+        repeats=None
+        if repeated is None or not study.repeats
+        else repeats_of(run, study, goal, repeated, last=last),
+        warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
@@ -221,7 +223,6 @@ def _row(
     return replace(
         won,
         resolution=best[0] - int(earlier.max(initial=0)),
-        repeats=None if repeats is None else repeats_of(goal, best[1], repeats),
         warnings=row.warnings + near_ends(study, trials, places),
     )
 

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import Goal, Study, Value
@@ -14,10 +15,15 @@ from orchestrator.results.counting import Counted, columns, first_steps, past
 from orchestrator.results.store import Run
 
 
+def column_of(metaparameter: str) -> str:
+    """Its column, apart from those that tell of the trial, whatever its name."""
+    return f"metaparameter {metaparameter}"
+
+
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     """A row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal` (null where
-    it wasn't reached), `best` of the goal's metric (NaN where nothing was), and its metaparameters
-    by name."""
+    it wasn't reached), `best` of the goal's metric (NaN where nothing was), and a `column_of` each
+    metaparameter."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     passed = past(goal, value)
@@ -35,16 +41,34 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "steps": trials["steps"],
             "steps_to_goal": pa.array([reached.get(index) for index in indices], pa.int64()),
             "best": [best.get(index, math.nan) for index in indices],
-            **{name: _column([point.get(name) for point in params]) for name in names},
+            **{column_of(name): _column([point.get(name) for point in params]) for name in names},
         }
     )
+
+
+def steps_to_all(run: Run, study: Study) -> int | None:
+    """The fewest steps in which a trial has passed every goal of its study."""
+    if study.stop_at_goal:  # a trial that reached them was trained no further
+        trials = run.trials(study.key, {"status", "steps"})
+        reached = pc.equal(trials["status"], "reached")
+        return min(trials.filter(reached)["steps"].to_pylist(), default=None)
+    trials = run.trials(study.key)
+    counted = Counted(study, trials)
+    measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
+    last: dict[int, list[int]] = {}
+    for goal in study.goals:
+        trial, step, value = columns(measurements, goal.metric)
+        passed = past(goal, value)
+        for steps, index in first_steps(counted, trial[passed], step[passed]):
+            last.setdefault(index, []).append(steps)
+    return min((max(s) for s in last.values() if len(s) == len(study.goals)), default=None)
 
 
 def _column(values: list[Value | None]) -> pa.Array:
     """As text where they are of different kinds."""
     try:
         return pa.array(values)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.array([None if value is None else str(value) for value in values])
 
 

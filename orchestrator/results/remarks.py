@@ -18,7 +18,7 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
     if len(statuses) < study.trials:
         warnings.append(f"{len(statuses)} of {study.trials} trials have finished")
     lasting = len(statuses) - statuses.count("diverged")
-    if lasting < study.trials and len(statuses) >= study.launches:
+    if not study.is_one_point and lasting < study.trials and len(statuses) >= study.launches:
         warnings.append(
             f"only {lasting} of {study.trials} points did not diverge in {len(statuses)} launches"
         )

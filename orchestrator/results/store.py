@@ -1,69 +1,48 @@
 """A run is a folder of plain files; whatever is in them can be read without this project.
 
-sweep.yaml        the sweep in full          provenance.json  versions, machine, commit
-studies.json      the studies it comes to    log.txt          what Ray had to say
-trials/ and measurements/                    Parquet, partitioned by study:
-    workload=W/recipe=R/batch_size=B/trial-00007.parquet      each trial as it ends,
-    workload=W/recipe=R/batch_size=B/study.parquet            and all together later on
-frontier.parquet, frontier.csv, report.html  made from the above
+studies.json      what the run is for: its sweep in full, and the studies that this comes to
+sweep.yaml        the sweep again, for people  provenance.json  versions, machine, commit
+sessions.json     how well machines were used  log.txt          what Ray had to say
+trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
+    workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial as it ends,
+    workload=W/recipe=R/batch_size=B/study.parquet              and all together later on
+frontier.parquet, frontier.csv, report.html    made from the above
 
-The folder may be in a bucket. A trial's own file goes before its rows in study.parquet, so that
-putting files together may be cut short anywhere.
+The folder may be in a bucket.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
+import logging
 import os
-import socket
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from orchestrator.places import Place
+from orchestrator.files.places import Place
+from orchestrator.files.yaml_files import parse_mapping, write_yaml
 from orchestrator.records import (
     BadInput,
-    Choice,
-    Divergence,
-    EvaluationGrid,
-    Extras,
     FinishedTrial,
-    Goal,
-    Range,
-    SearchPlan,
     Study,
     StudyKey,
-    When,
 )
-from orchestrator.results.tables import (
-    MEASUREMENTS,
-    TRIALS,
-    finished_trial,
-    joined,
-    of_trial,
-    read_table,
-    read_trial,
-    tables_of,
-    write_measurements,
-    write_table,
-)
-from orchestrator.yaml_files import parse_mapping, write_yaml
+from orchestrator.results import lock
+from orchestrator.results.purpose import STUDIES, Purpose, to_json
+from orchestrator.results.study_files import StudyFiles, own_file
+from orchestrator.results.tables import finished_trial, of_trial, tables_of
+
+logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-
-WHOLE_STUDY = "study.parquet"
-"""All trials of a study."""
 
 REQUESTS_AT_ONCE = 32
 """To a bucket, where waiting takes most of the time."""
@@ -74,6 +53,11 @@ class Run:
 
     def __init__(self, place: str | Path | Place) -> None:
         self.place = Place.at(place)
+        self._files: dict[StudyKey, StudyFiles] = {}
+        self._purpose = Purpose(self.place)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.place,)
 
     @classmethod
     def open(cls, place: str | Path | Place) -> Run:
@@ -85,21 +69,27 @@ class Run:
             raise BadInput(f"The run {run.place} can't be read: {error}.") from None
         if not exists:
             raise BadInput(
-                f"{run.place} is not a run: it holds no sweep.yaml. `orchestrate sweep` makes one."
+                f"{run.place} is not a run: it holds neither studies.json nor sweep.yaml. "
+                f"`orchestrate sweep` makes one."
             )
         return run
 
     def create(
         self, sweep: Mapping[str, Any], studies: Iterable[Study], provenance: Mapping[str, Any]
     ) -> None:
-        """Writes what the run is to be, before anything starts."""
-        (self.place / "studies.json").write_text(_to_json([asdict(study) for study in studies]))
-        (self.place / "provenance.json").write_text(_to_json(provenance))
-        # Last, since it is what makes the folder a run.
-        (self.place / "sweep.yaml").write_text(write_yaml(dict(sweep)))
+        """Writes what the run is to be, or to be from now on, before anything starts."""
+        before = self.sweep() if self.exists else None
+        (self.place / "provenance.json").write_text(to_json(provenance))
+        self._purpose.write(sweep, studies, grown_from=before)
+        self.write_sweep_file()
+
+    def write_sweep_file(self) -> None:
+        """Writes the sweep once more, for people, unless that is there."""
+        if self.sweep_file() != self.sweep():
+            (self.place / "sweep.yaml").write_text(write_yaml(self.sweep()))
 
     def check_writable(self) -> None:
-        """Refuses a place where nothing can be written, before anything is paid for."""
+        """Refuses a place where trials can't be written, before anything is paid for."""
         try:
             self.place.check_writable()
         except OSError as error:
@@ -107,73 +97,59 @@ class Run:
                 f"The run folder {self.place} can't be written: {error.strerror or error}. "
                 f"Name another one with --out."
             ) from None
+        for path in self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ():
+            if path.is_dir():
+                raise BadInput(f"{path} is a folder where a trial's file belongs. Move it away.")
 
     @property
     def exists(self) -> bool:
-        return (self.place / "sweep.yaml").is_file()
+        return any((self.place / name).is_file() for name in (STUDIES, "sweep.yaml"))
 
     def sweep(self) -> dict[str, Any]:
-        """The resolved sweep document."""
-        file = self.place / "sweep.yaml"
-        return parse_mapping(file.read_text(), str(file))
+        """The resolved document of the sweep that the run is for."""
+        sweep: dict[str, Any] = self._purpose.part("sweep")
+        return sweep
 
-    def studies(self) -> list[Study]:
-        file = self.place / "studies.json"
+    def is_for(self, sweep: Mapping[str, Any], studies: Iterable[Study]) -> bool:
+        """Whether the run was made for exactly these."""
+        return self.sweep() == sweep and self.studies() == [*studies]
+
+    def grown_from(self) -> dict[str, Any] | None:
+        """The sweep that the run was for before that."""
+        sweep: dict[str, Any] | None = self._purpose.part("grown_from")
+        return sweep
+
+    def sweep_file(self) -> dict[str, Any] | None:
+        """What sweep.yaml says, which people may have changed; None if it is gone."""
+        file = self.place / "sweep.yaml"
         try:
-            return [study_from(entry) for entry in json.loads(file.read_text())]
-        except (KeyError, TypeError, ValueError) as error:
+            return parse_mapping(file.read_text(), str(file))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
             raise BadInput(
-                f"{file} can't be understood ({type(error).__name__}: {error}). It was changed, or "
-                f"another version of this project made it (see provenance.json)."
+                f"{file} can't be read: {error}. Remove it: it is written anew from {STUDIES}."
             ) from None
 
+    def studies(self) -> list[Study]:
+        return self._purpose.studies()
+
     def provenance(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads((self.place / "provenance.json").read_text())
-        return document
+        """Versions and machine; nothing where that can't be read, since no answer needs it."""
+        found = self._by_the_way("provenance.json")
+        return found if isinstance(found, dict) else {}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Within, no other process writes to this run. The lock is the system's: it goes with its
-        holder, however that ends. It holds for a bucket too, among the processes of one machine."""
-        with self._lock_file().open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise BadInput(
-                    f"{self.place} is being written to by another sweep ({file.read().strip()}). "
-                    f"Wait for it to end, stop it, or name another folder with --out."
-                ) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
+        """Within, no other process writes to this run. It holds for a bucket too, among the
+        processes of one machine."""
+        with lock.held(self.place):
             yield
 
     def writer(self) -> int | None:
         """The process of this machine that writes to this run; None if there is none. Raises
-        `BadInput` where another machine's does."""
-        try:
-            with self._lock_file().open() as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return None
-        except BlockingIOError:
-            said = self._lock_file().read_text().split()
-            if len(said) != 4:
-                return None  # it has just begun
-            if said[3] != socket.gethostname():
-                raise BadInput(
-                    f"{self.place} is being written to by {' '.join(said)}. Stop it there."
-                ) from None
-            return int(said[1])
-        return None
-
-    def _lock_file(self) -> Path:
-        if (folder := self.place.local) is None:
-            name = hashlib.blake2b(str(self.place).encode(), digest_size=16).hexdigest()
-            folder = Path(tempfile.gettempdir()) / f"orchestrate-{os.getuid()}" / name
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder / ".lock"
+        `BadInput` where another machine's or another user's does."""
+        return lock.holder(self.place)
 
     @contextmanager
     def log(self) -> Iterator[Path]:
@@ -196,97 +172,82 @@ class Run:
         return Run(self.place / "repeats")
 
     def write(self, finished: FinishedTrial) -> None:
-        """Keeps a finished trial. Its row in `trials` comes last and says that it is complete."""
+        """Keeps a finished trial."""
         trial = finished.trial
         run = self.repeats if trial.repeat else self
-        repeat = f"-repeat-{trial.repeat}" if trial.repeat else ""
-        name = f"trial-{trial.index:05d}{repeat}.parquet"
-        row, measurements = tables_of(finished)
-        write_table(run._folder("measurements", trial.study.key) / name, measurements)
-        write_table(run._folder("trials", trial.study.key) / name, row)
+        run._of(trial.study.key).write(own_file(trial.index, trial.repeat), *tables_of(finished))
 
     def finished(self, study: Study) -> Iterator[FinishedTrial]:
         """The finished trials of a study and their repeats, with all that was measured in them."""
         measurements = self.measurements(study.key).combine_chunks()
         for row in self.trials(study.key).to_pylist():
             yield finished_trial(study, row, of_trial(measurements, row["trial"]).to_pylist())
-        for name in self.repeats._folder("trials", study.key).file_names():
-            (row,) = read_table(self.repeats._folder("trials", study.key) / name).to_pylist()
-            measured = read_table(self.repeats._folder("measurements", study.key) / name)
+        repeats = self.repeats._of(study.key)
+        for row in repeats.trials().to_pylist():
+            measured = repeats.curve(row["trial"], row["repeat"])
             yield finished_trial(study, row, measured.to_pylist())
 
     def sessions(self) -> list[dict[str, Any]]:
-        """How well each `sweep` or `resume` of this run used its machines, oldest first."""
-        file = self.place / "sessions.json"
-        return json.loads(file.read_text()) if file.is_file() else []
+        """How well each `sweep` or `resume` of this run used its machines, oldest first; none where
+        that can't be read, since no answer needs it."""
+        found = self._by_the_way("sessions.json")
+        sessions = found if isinstance(found, list) else []
+        return [each for each in sessions if isinstance(each, dict) and "busy_share" in each]
 
     def add_session(self, session: Mapping[str, Any]) -> None:
-        (self.place / "sessions.json").write_text(_to_json([*self.sessions(), dict(session)]))
+        (self.place / "sessions.json").write_text(to_json([*self.sessions(), dict(session)]))
+
+    def _by_the_way(self, name: str) -> Any:
+        """A JSON document that may be missing; None, with a warning, if it can't be read."""
+        try:
+            return json.loads((self.place / name).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            logger.warning("%s can't be read, and is left out: %s", self.place / name, error)
+            return None
 
     def write_study(self, key: StudyKey, trials: pa.Table, measurements: pa.Table) -> None:
-        """Keeps all trials of a study at once, one file each. What says that they are complete
-        comes last."""
-        write_measurements(self._folder("measurements", key) / WHOLE_STUDY, measurements)
-        write_table(self._folder("trials", key) / WHOLE_STUDY, trials)
+        """Keeps all trials of a study at once, one file each."""
+        self._of(key).write_whole(trials, measurements)
 
     def compact(self, key: StudyKey) -> None:
-        """Puts the files of a study's trials together, which are faster to read by far. Nothing
-        else may write to the study meanwhile; who reads it may go on."""
-        if _own(self._folder("trials", key).file_names()):
-            self.write_study(key, self.trials(key), self.measurements(key))
-        for kind in ("trials", "measurements"):
-            folder = self._folder(kind, key)
-            for name in _own(folder.file_names()):
-                (folder / name).remove()
+        """Puts the files of a study's trials together, which are faster to read by far. Threads of
+        this process may write to the study meanwhile; who reads it may go on."""
+        self._of(key).put_together()
+
+    def loose(self, key: StudyKey) -> int:
+        """How many trials of a study have files of their own."""
+        return self._of(key).own_count()
 
     def holds(self, key: StudyKey) -> bool:
         """Whether all of a study was kept at once."""
-        return (self._folder("trials", key) / WHOLE_STUDY).is_file()
+        return self._of(key).has_whole()
+
+    def left_out(self, key: StudyKey) -> tuple[str, ...]:
+        """Files of a study that could not be used when it was read last, and why."""
+        return self._of(key).flaws
 
     @property
     def imported(self) -> bool:
         return bool(self.sweep().get("imported"))
 
-    def trials(self, key: StudyKey) -> pa.Table:
-        """The finished trials of a study, in order of index."""
-        table = self._read("trials", key, None)
-        return TRIALS.empty_table() if table is None else table
+    def trials(self, key: StudyKey, columns: Collection[str] | None = None) -> pa.Table:
+        """The finished trials of a study, in order of index: all columns, or at least these."""
+        return self._of(key).trials(columns)
 
     def measurements(self, key: StudyKey, metrics: Collection[str] | None = None) -> pa.Table:
         """The measurements of a study's finished trials, in order of trial and step: all columns,
         or trial, step and those of `metrics` that there are."""
-        table = self._read("measurements", key, metrics)
-        return MEASUREMENTS.empty_table() if table is None else table
-
-    def _read(self, kind: str, key: StudyKey, metrics: Collection[str] | None) -> pa.Table | None:
-        folder = self._folder(kind, key)
-        while True:
-            # A trial is finished once it has a row, so these say what there is to read.
-            names = self._folder("trials", key).file_names()
-            try:
-                whole = read_table(folder / WHOLE_STUDY, metrics) if WHOLE_STUDY in names else None
-                own = [read_table(folder / name, metrics) for name in _own(names)]
-                return joined(whole, own, [_trial_of(name) for name in _own(names)])
-            except FileNotFoundError:
-                # The files were put together just now. Otherwise one is missing indeed.
-                if names == self._folder("trials", key).file_names():
-                    raise
+        return self._of(key).measurements(metrics)
 
     def metrics(self, key: StudyKey) -> set[str]:
         """What was measured in a study, in any of its trials."""
-        folder = self._folder("measurements", key)
-        found: set[str] = set()
-        for name in folder.file_names():
-            with (folder / name).open() as source:
-                found.update(column for column in pq.read_schema(source).names if "/" in column)
-        return found
+        return self._of(key).metrics()
 
     def curve(self, key: StudyKey, trial: int) -> pa.Table:
         """All measurements of one finished trial."""
-        folder = self._folder("measurements", key)
-        if trial in map(_trial_of, _own(self._folder("trials", key).file_names())):
-            return read_table(folder / f"trial-{trial:05d}.parquet")
-        return read_trial(folder / WHOLE_STUDY, trial)
+        return self._of(key).curve(trial)
 
     def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """On threads: reading, decoding and comparing columns go on outside of Python."""
@@ -295,49 +256,9 @@ class Run:
         with ThreadPoolExecutor(threads) as pool:
             return [*pool.map(work, items)]
 
-    def _folder(self, kind: str, key: StudyKey) -> Place:
+    def _of(self, key: StudyKey) -> StudyFiles:
         workload, recipe = quote(key.workload, safe=""), quote(key.recipe, safe="")
         path = f"workload={workload}/recipe={recipe}/batch_size={key.batch_size}"
-        return self.place / kind / path
-
-
-def _own(names: Iterable[str]) -> list[str]:
-    """Files of a single trial, in its order."""
-    return sorted((name for name in names if name.startswith("trial-")), key=_trial_of)
-
-
-def _trial_of(name: str) -> int:
-    return int(name.removesuffix(".parquet").split("-")[1])
-
-
-def _to_json(document: Any) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def study_from(entry: Mapping[str, Any]) -> Study:
-    """What `asdict` made of a study, and JSON of that."""
-    space = {name: _space_entry(value) for name, value in entry["space"].items()}
-    goals = tuple(Goal(**goal) for goal in entry["goals"])
-    grid = EvaluationGrid(**entry["grid"])
-    parts = {
-        "space": space,
-        "goals": goals,
-        "grid": grid,
-        "extras": Extras(**entry["extras"]),
-        "divergence": Divergence(**entry["divergence"]),
-        "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
-    }
-    return Study(**{**entry, **parts})
-
-
-def _space_entry(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    parts = {**value, "when": _when(value["when"])}
-    if "options" in value:
-        return Choice(**{**parts, "options": tuple(value["options"])})
-    return Range(**{**parts, "limits": tuple(value["limits"])})
-
-
-def _when(when: Mapping[str, Any] | None) -> When | None:
-    return None if when is None else {name: tuple(values) for name, values in when.items()}
+        folders = (self.place / kind / path for kind in ("trials", "measurements"))
+        # One for all threads: it holds locks.
+        return self._files.setdefault(key, StudyFiles(*folders))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from orchestrator.places import Place
-from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.files.places import Place
+from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Study, Trial
 
 TRIALS = pa.schema(
     [
@@ -26,7 +27,8 @@ TRIALS = pa.schema(
         pa.field("seed", pa.int64(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("evaluation_seconds", pa.float64(), nullable=False),
-        pa.field("resumed_seconds", pa.float64(), nullable=False),  # of both, before `started`
+        pa.field("resumed_steps", pa.int64(), nullable=False),  # before `started`
+        pa.field("resumed_seconds", pa.float64(), nullable=False),  # of both, before that
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("memory", pa.int64()),  # bytes, at its peak
@@ -66,6 +68,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "seed": trial.seed,
         "seconds": outcome.seconds,
         "evaluation_seconds": outcome.evaluation_seconds,
+        "resumed_steps": outcome.resumed_steps,
         "resumed_seconds": outcome.resumed_seconds,
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
@@ -97,7 +100,10 @@ def finished_trial(
     study: Study, row: Mapping[str, Any], measurements: Iterable[Mapping[str, Any]]
 ) -> FinishedTrial:
     """What `tables_of` made two tables of."""
-    outcome = ("status", "steps", "seconds", "evaluation_seconds", "error", "micro_batch")
+    fields = (
+        "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
+        "error", "micro_batch",
+    )  # fmt: skip
     return FinishedTrial(
         trial=Trial(
             study=study,
@@ -106,7 +112,7 @@ def finished_trial(
             params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
-        outcome=Outcome(**{name: row[name] for name in outcome}, memory=row.get("memory")),
+        outcome=Outcome(**{name: row[name] for name in fields}, memory=row.get("memory")),
         measurements=tuple(
             Measurement(
                 step=measured["step"],
@@ -121,29 +127,84 @@ def finished_trial(
     )
 
 
-def read_table(place: Place, metrics: Collection[str] | None = None) -> pa.Table:
-    """All columns; or trial, step and those of `metrics` that there are."""
-    with place.open() as source:
+class Damaged(ValueError):
+    """A file is not what it should be. The message names it."""
+
+
+def read_table(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
+    """A table that has the columns of `schema`: all of it, or those of `columns` that there are."""
+    with _damage_told(place), place.open() as source:
         # In a bucket, neighbouring columns come in one request.
-        file = pq.ParquetFile(source, pre_buffer=place.local is None)
-        names = file.schema_arrow.names
-        columns = [n for n in names if metrics is None or n in ("trial", "step") or n in metrics]
-        return file.read(columns, use_threads=False)
+        return _read(source, schema, columns, pre_buffer=place.local is None)
+
+
+def read_small(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
+    """The same from a file that is fetched whole. Only what is in it is damage: raises `BadInput`
+    where the storage fails, which may be over soon."""
+    try:
+        content = place.read()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if isinstance(error, PermissionError) or not place.is_file():
+            raise Damaged(f"{place} can't be read ({error})") from None
+        raise BadInput(f"{place} can't be read: {error}.") from None
+    with _damage_told(place):
+        table = _read(pa.BufferReader(content), schema, columns)
+        required = [field.name for field in schema if not field.nullable]
+        if gaps := [n for n in table.column_names if n in required and table[n].null_count]:
+            raise ValueError(f"column {gaps[0]} has gaps")
+        return table
 
 
 def read_trial(place: Place, trial: int) -> pa.Table:
     """The measurements of one trial, from a file with those of many in order of trial."""
-    with place.open() as source:
-        file = pq.ParquetFile(source)
+    with _damage_told(place), place.open() as source:
+        file = _opened(source, MEASUREMENTS)
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         spans = [group.column(0).statistics for group in groups]
         some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
         return of_trial(file.read_row_groups(some, use_threads=False), trial)
 
 
+def metrics_in(place: Place) -> set[str]:
+    """The metrics that a file of measurements has columns for."""
+    with _damage_told(place), place.open() as source:
+        return {name for name in _opened(source, MEASUREMENTS).schema_arrow.names if "/" in name}
+
+
+def _read(
+    source: Any, schema: pa.Schema, columns: Collection[str] | None, **options: Any
+) -> pa.Table:
+    file = _opened(source, schema, **options)
+    names = file.schema_arrow.names
+    return file.read([n for n in names if columns is None or n in columns], use_threads=False)
+
+
+def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
+    file = pq.ParquetFile(source, page_checksum_verification=True, **options)
+    there = {field.name: field.type for field in file.schema_arrow}
+    metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
+    for field in [*schema, *metrics]:
+        if there.get(field.name) != field.type:
+            raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
+    return file
+
+
+@contextmanager
+def _damage_told(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Damaged(f"{place} is damaged ({reason.rstrip('.')})") from None
+
+
 def write_table(place: Place, table: pa.Table, **options: Any) -> None:
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="lz4", **options)
+    pq.write_table(table, buffer, compression="lz4", write_page_checksum=True, **options)
     place.write(buffer.getvalue())
 
 

@@ -2,14 +2,17 @@
 functions of the sweep and of what its trials have shown."""
 
 from orchestrator.search.director import Director, Proposal
-from orchestrator.search.proposer import DESIGNS, check_algorithm, even_axes, grid
+from orchestrator.search.proposer import DESIGNS, MOST_POINTS, check_algorithm, even_axes, grid
 from orchestrator.search.race import Bounds, ending, tighter
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
+    LONGEST_TEXT,
     SEARCH_SPACES,
     Entry,
     assemble,
     check_conditions,
+    check_value,
+    distinct,
     known_spaces,
     load_space,
     searched,
@@ -18,6 +21,8 @@ from orchestrator.search.space import (
 
 __all__ = [
     "DESIGNS",
+    "LONGEST_TEXT",
+    "MOST_POINTS",
     "SEARCH_SPACES",
     "Bounds",
     "Director",
@@ -27,6 +32,8 @@ __all__ = [
     "assemble",
     "check_algorithm",
     "check_conditions",
+    "check_value",
+    "distinct",
     "ending",
     "even_axes",
     "grid",

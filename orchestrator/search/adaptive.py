@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from threadpoolctl import threadpool_limits
 
-from orchestrator.imports import import_own
+from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, Choice, Range, Space, Value
 from orchestrator.search.space import assemble
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from orchestrator.records import FinishedTrial, Study, Trial, Value
 from orchestrator.search.race import Bounds
-from orchestrator.search.rounds import StudySearch, result_of
+from orchestrator.search.result import result_of
+from orchestrator.search.rounds import StudySearch
 
 STEP_IN_EXAMPLES = 64
 """What a step costs beside its examples, in examples: for the order of studies only."""
@@ -84,6 +85,11 @@ class Director:
     @property
     def done(self) -> bool:
         return not self._unfinished
+
+    @property
+    def stalled(self) -> bool:
+        """Whether what is left of the sweep needs trials that were lost, or studies which do."""
+        return not self.done and all(s.stalled or not s.begun for s in self._unfinished)
 
     @property
     def planned(self) -> int:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import Choice, Range, Space, Study, Value, derive_seed, unknown
-from orchestrator.search.space import assemble, searched
+from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, derive_seed, unknown
+from orchestrator.search.space import assemble, distinct, searched
 
 if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
+
+MOST_POINTS = 100_000
+"""Of one study: more than any experiment has trained, and held in a few dozen megabytes."""
 
 LARGEST_TABLE = 17
 """As a power of two: a wider space that has nothing else in so many points is no wider."""
@@ -134,9 +137,12 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
         else:
             count = axes[name]
             places.append([k / (count - 1) for k in range(count)] if count > 1 else [0.5])
-    points = [assemble(space, row) for row in itertools.product(*places)]
+    if (count := math.prod(map(len, places))) > MOST_POINTS:
+        raise BadInput(
+            f"A grid must have at most {MOST_POINTS:,} points, but this one has {count:,}."
+        )
     # Rounding and conditions make some of them the same.
-    return tuple(p for number, p in enumerate(points) if p not in points[:number])
+    return distinct(assemble(space, row) for row in itertools.product(*places))
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from orchestrator.records import (
     WIDENINGS,
     Choice,
-    FinishedTrial,
-    Goal,
     Range,
     Space,
-    Status,
     Study,
     Trial,
+    TrialKey,
     Value,
     derive_seed,
     near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
 from orchestrator.search.race import BEATEN, Bounds, Incumbent, better, ending, no_bounds
+from orchestrator.search.result import Result, shortfall
 
 STAGES = (8, 2)
 """Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
@@ -30,58 +29,6 @@ what they have shown by then tells which are worth going on with first."""
 
 SHORTEST_LIMIT = 20
 """In steps; below, going on costs more than it saves."""
-
-Key = tuple[int, int]
-"""Index and repeat of a trial."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """What a search needs to know of a trial that ended."""
-
-    index: int
-    repeat: int
-    status: Status
-    steps: int
-    params: Mapping[str, Value]
-    passed: Mapping[Goal, int]
-    """Goal -> the step at which it was passed."""
-    shown: Mapping[Goal, tuple[tuple[int, float], ...]]
-    """Goal -> step and value of its metric at each measurement, or at the last only."""
-
-
-def result_of(finished: FinishedTrial) -> Result:
-    trial, outcome = finished.trial, finished.outcome
-    passed: dict[Goal, int] = {}
-    shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
-    for goal in trial.study.goals:
-        curve = [
-            (measurement.step, measurement.metrics[goal.metric])
-            for measurement in finished.measurements
-            if goal.metric in measurement.metrics
-        ]
-        first = next((step for step, value in curve if goal.passed(value)), None)
-        if first is not None:
-            passed[goal] = first
-        shown[goal] = tuple(curve if is_adaptive(trial.study.search.algorithm) else curve[-1:])
-    return Result(
-        index=trial.index,
-        repeat=trial.repeat,
-        status=outcome.status,
-        steps=outcome.steps,
-        params=trial.params,
-        passed=passed,
-        shown=shown,
-    )
-
-
-def shortfall(goal: Goal, value: float) -> float:
-    """How far from its goal a metric is, relative to it; infinite where it isn't finite."""
-    if not math.isfinite(value):
-        return math.inf
-    if goal.passed(value):
-        return 0.0
-    return abs(value - goal.bound) / (abs(goal.bound) or 1.0)
 
 
 class StudySearch:
@@ -93,14 +40,16 @@ class StudySearch:
         self.study = study
         self._seed = sweep_seed
         self._proposer = proposer_for(study, sweep_seed)
-        self._results: dict[Key, Result] = {}
+        self._results: dict[TrialKey, Result] = {}
         self.bounds: Bounds = no_bounds(study)
-        self._closest: tuple[float, Key] | None = None
+        self._closest: tuple[float, TrialKey] | None = None
         """How far from the last goal the trial was at its end that came closest to it."""
         self._limits: list[int] = []
-        self._opened: dict[Key, Trial] = {}
+        self._opened: dict[TrialKey, Trial] = {}
         self._round: list[Trial] = []
-        self._waiting: dict[Key, Trial] = {}
+        self._waiting: dict[TrialKey, Trial] = {}
+        self._needed: set[TrialKey] = set()
+        """Trials without which it can't be told which points come next."""
         self._course: Iterator[list[Trial]] | None = None
         self.done = False
         self.capped = False
@@ -128,7 +77,7 @@ class StudySearch:
     def begin(self, inherited: int | None) -> None:
         """Opens the first round; with an inherited budget of so many steps, if there is one."""
         budget = self.study.budget_steps
-        if self.study.stop_dominated:
+        if self.study.stop_dominated and not self.study.is_one_point:
             limits = [budget // parts for parts in STAGES]
             self._limits = [limit for limit in limits if limit >= SHORTEST_LIMIT]
         if inherited is not None and inherited < budget:
@@ -138,14 +87,14 @@ class StudySearch:
 
     def record(self, result: Result) -> bool:
         """Takes note of a trial that ended; returns whether it changes the bounds."""
-        self._results[result.index, result.repeat] = result
+        key = result.key
+        self._results[key] = result
         before = self.bounds
-        if result.repeat == 0 and result.status != "failed":
+        if key.repeat == 0 and result.status != "failed":
             for number, goal in enumerate(self.study.goals):
                 if goal in result.passed:
-                    candidate = (result.passed[goal], result.index)
+                    candidate = (result.passed[goal], key.index)
                     self.bounds = better(self.bounds, number, candidate) or self.bounds
-        key = (result.index, result.repeat)
         if math.isfinite(short := self._short(key)):
             self._closest = min(self._closest or (short, key), (short, key))
         if self._course is not None:
@@ -168,6 +117,8 @@ class StudySearch:
         """The incumbents that `trial` has to be better than."""
         if trial.repeat:
             # It is to tell how its point does at the goals that were won with it, and no others.
+            if self.study.is_one_point:
+                return no_bounds(self.study)
             winners = [best and best[1] for best in self.bounds]
             return tuple(None if winner == trial.index else BEATEN for winner in winners)
         return self.bounds if self.study.stop_dominated else no_bounds(self.study)
@@ -175,7 +126,7 @@ class StudySearch:
     def best(self, *, reached: bool) -> Mapping[str, Value] | None:
         """The point that passed the last goal first; or else the one that came closest to it."""
         if self.bounds[-1] is not None:
-            return self._results[self.bounds[-1][1], 0].params
+            return self._results[self._key(self.bounds[-1][1])].params
         closest = None if reached else self._closest
         return closest and self._results[closest[1]].params
 
@@ -189,12 +140,12 @@ class StudySearch:
         return [
             min(
                 (
-                    (result.passed[goal], result.index)
-                    for (index, repeat), result in self._results.items()
+                    (result.passed[goal], key.index)
+                    for key, result in self._results.items()
                     if goal in result.passed
-                    and repeat == 0
+                    and key.repeat == 0
                     and result.status != "failed"
-                    and index < end
+                    and key.index < end
                 ),
                 default=None,
             )
@@ -209,28 +160,43 @@ class StudySearch:
             # What was to go on, but has been beaten since by one that was running.
             self._waiting.clear()
             for trial in self._round:
-                self._opened[trial.index, trial.repeat] = trial
-                if not self._settled(trial):
-                    self._waiting[trial.index, trial.repeat] = trial
+                self._opened[trial.key] = trial
+                if not self._settled(trial) and trial not in self.lost:
+                    self._waiting[trial.key] = trial
 
     def _settled(self, trial: Trial) -> bool:
         """Whether what is known of a trial is all there is to know. One that was cut short must
         still have nothing to win: its rival may be gone from the run, or its limit lifted."""
-        if (trial.index, trial.repeat) not in self._results:
+        key = trial.key
+        if key not in self._results or (key in self._needed and self._results[key].died):
             return False
         return self._has_ended(trial, None if trial.repeat else self.limit)
 
-    def over(self, key: Key) -> bool:
+    @property
+    def lost(self) -> list[Trial]:
+        """Trials that failed because their processes were lost, and that the search needs to know
+        about to go on: what it would ask without them, it would not have asked otherwise."""
+        needed = [trial for trial in self._round if trial.key in self._needed]
+        return [trial for trial in needed if self._results[trial.key].died]
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing of this search can start before the trials that it lost are tried again,
+        by another process that goes on with the run."""
+        unsettled = [trial for trial in self._round if not self._settled(trial)]
+        return self.begun and not self.done and unsettled == self.lost
+
+    def over(self, key: TrialKey) -> bool:
         """Whether a trial that ended is trained no further, whatever others come to."""
         trial = self._opened.get(key)
         return self.done or trial is None or self._has_ended(trial, None)
 
-    def set_aside(self) -> set[Key]:
+    def set_aside(self) -> set[TrialKey]:
         """Trials that ended, but may have to go on."""
         return {key for key in self._results if not self.over(key)}
 
     def _has_ended(self, trial: Trial, limit: int | None) -> bool:
-        result = self._results[trial.index, trial.repeat]
+        result = self._results[trial.key]
         return result.status != "dominated" or None is not ending(
             self.study,
             self.bounds_for(trial),
@@ -244,6 +210,7 @@ class StudySearch:
         study, space = self.study, self.study.space
         end = yield from self._rounds(self._proposer.propose, 0, study.trials, study.launches)
         for _ in range(WIDENINGS if study.search.extend else 0):
+            yield from self._without_losses(0, end)
             wider = self._widened(space, end)
             if wider is None:
                 break
@@ -262,6 +229,7 @@ class StudySearch:
         at_once = self.study.search.generation if adaptive else launches
         counted, end = 0, first
         while count := min(trials - counted, first + launches - end, at_once):
+            yield from self._without_losses(first, end)
             points = propose(end, count)
             if not points:
                 break
@@ -270,9 +238,9 @@ class StudySearch:
             yield opened
             while self._limits and self._beyond_limit(self.frontier_step(end)):
                 del self._limits[0]
-                yield [trial for (index, _), trial in self._opened.items() if index < end]
+                yield [trial for key, trial in self._opened.items() if key.index < end]
             step = self.frontier_step(end)
-            results = [self._results[trial.index, 0] for trial in opened]
+            results = [self._results[trial.key] for trial in opened]
             counted += sum(
                 not (result.status == "diverged" and (step is None or result.steps < step))
                 for result in results
@@ -280,13 +248,23 @@ class StudySearch:
             if adaptive:
                 values = [self._value(result, self._first(end)) for result in results]
                 self._proposer.learn([result.params for result in results], values)
-        self.capped |= counted < trials
+        self.capped |= counted < trials and not self.study.is_one_point
         return end
+
+    def _without_losses(self, first: int, end: int) -> Iterator[list[Trial]]:
+        """Waits until none of the trials of index `first` to `end` - 1 is lost."""
+        keys = {self._key(index) for index in range(first, end)}
+        self._needed |= {key for key in keys if self._results[key].died}
+        if self._needed:
+            yield [self._opened[key] for key in sorted(self._needed)]
 
     def _beyond_limit(self, step: int | None) -> bool:
         """Whether trials have to go on. The frontier lies beyond the limit where a run that had
         lifted it already was resumed: others may be better yet."""
         return step is None or step > self._limits[0]
+
+    def _key(self, index: int) -> TrialKey:
+        return TrialKey(study=self.study.key, index=index)
 
     def _trial(self, index: int, params: Mapping[str, Value], repeat: int = 0) -> Trial:
         parts: tuple[int | str, ...] = ("trial", index, *(("repeat", repeat) if repeat else ()))
@@ -300,8 +278,10 @@ class StudySearch:
 
     def _repeats(self) -> list[Trial]:
         winners = sorted({best[1] for best in self.bounds if best is not None})
+        if self.study.is_one_point:  # nothing was won, and how it ended is one draw of several
+            winners = [0]
         return [
-            self._trial(index, self._results[index, 0].params, repeat)
+            self._trial(index, self._results[self._key(index)].params, repeat)
             for index in winners
             for repeat in range(1, self.study.repeats + 1)
         ]
@@ -314,7 +294,7 @@ class StudySearch:
             return None
         values = []
         for goal, best in zip(self.study.goals, first, strict=True):
-            if best is not None and best[1] == result.index:
+            if best is not None and best[1] == result.key.index:
                 values.append(math.log2(max(best[0], 1)))
                 continue
             end = math.inf if best is None else best[0]
@@ -333,20 +313,20 @@ class StudySearch:
         for best in self._first(end):
             if best is None:
                 continue
-            for name, side in near_bounds(space, self._results[best[1], 0].params):
+            for name, side in near_bounds(space, self._results[self._key(best[1])].params):
                 entry = wider[name]
                 assert isinstance(entry, Range)
                 wider[name] = entry.widened(side) or entry
         return wider if wider != space else None
 
-    def _short(self, key: Key) -> float:
+    def _short(self, key: TrialKey) -> float:
         """How far from the last goal a trial was when it ended."""
         result, goal = self._results.get(key), self.study.goals[-1]
         if result is None or not result.shown.get(goal):
             return math.inf
         return shortfall(goal, result.shown[goal][-1][1])
 
-    def _distance(self, key: Key, near: Mapping[str, Value] | None) -> float:
+    def _distance(self, key: TrialKey, near: Mapping[str, Value] | None) -> float:
         if near is None:
             return 0.0
         point, total = self._waiting[key].params, 0.0

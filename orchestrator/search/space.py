@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from orchestrator.files.yaml_files import read_yaml
 from orchestrator.records import (
     RULES,
     BadInput,
@@ -17,12 +18,19 @@ from orchestrator.records import (
     Space,
     Value,
     When,
+    cut,
+    shown,
     unknown,
 )
-from orchestrator.yaml_files import read_yaml
 
 Entry = Range | Choice | ScalingRule | Value
 """What a sweep file may say of a metaparameter."""
+
+MOST_OPTIONS = 100
+"""Of a choice: each is tried out before a sweep starts."""
+
+LONGEST_TEXT = 250
+"""Characters of a metaparameter's name, or of a value that is text."""
 
 SEARCH_SPACES = Path(__file__).parent.parent / "search_spaces"
 
@@ -65,6 +73,14 @@ def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
     return point
 
 
+def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
+    """The points without those that came before. Their values are in the order of the space."""
+    first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
+    for point in points:
+        first.setdefault(tuple(point.items()), point)
+    return tuple(first.values())
+
+
 def _is_there(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:
     when = entry.when if isinstance(entry, (Range, Choice)) else None
     return all(point.get(name) in values for name, values in (when or {}).items())
@@ -84,7 +100,7 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
                 if not isinstance(there, (Range, ScalingRule)) and value not in known:
                     raise unknown(
                         f"value of {other!r} in `when` of {name!r}:",
-                        str(value),
+                        value,
                         [str(option) for option in known],
                     )
 
@@ -97,33 +113,50 @@ def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
 
+def check_value(value: Any) -> Value:
+    """Refuses what no metaparameter can be."""
+    if not isinstance(value, (bool, int, float, str)):
+        raise BadInput(f"a value must be a number, text, true or false, but got {shown(value)}.")
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise BadInput(f"text must be at most {LONGEST_TEXT} characters, but got {shown(value)}.")
+    return value
+
+
 def _entry(entry: Any, place: str) -> Entry:
-    if isinstance(entry, (bool, int, float, str)):
-        return entry
-    if not isinstance(entry, dict):
+    if isinstance(entry, list) or entry is None:
         raise BadInput(
             f"{place}: expected {{low: ..., high: ..., scale: linear | log | reverse_log}}, "
             f"{{options: [...]}}, {{rule: linear | sqrt | constant | half_life, base: ..., "
-            f"at_batch_size: ...}} or a fixed value, but got {entry!r}."
+            f"at_batch_size: ...}} or a fixed value, but got {shown(entry)}."
         )
-    kind = Choice if "options" in entry else ScalingRule if "rule" in entry else Range
-    known = [field.name for field in fields(kind)]
     try:
-        for key in entry:
-            if key not in known:
-                raise unknown("key", str(key), known)
-        if kind is Choice:
-            if not isinstance(entry["options"], list):
-                raise BadInput(f"`options` must be a list, but got {entry['options']!r}.")
-            return Choice(options=tuple(entry["options"]), when=_when(entry))
-        return _rule(entry) if kind is ScalingRule else _range(entry)
+        return _described(entry) if isinstance(entry, dict) else check_value(entry)
     except BadInput as error:
         raise BadInput(f"{place}: {error}") from None
 
 
+def _described(entry: Mapping[str, Any]) -> Entry:
+    kind = Choice if "options" in entry else ScalingRule if "rule" in entry else Range
+    known = [field.name for field in fields(kind)]
+    for key in entry:
+        if key not in known:
+            raise unknown("key", key, known)
+    if kind is Choice:
+        if not isinstance(entry["options"], list):
+            raise BadInput(f"`options` must be a list, but got {shown(entry['options'])}.")
+        return Choice(options=_values("options", entry["options"]), when=_when(entry))
+    return _rule(entry) if kind is ScalingRule else _range(entry)
+
+
+def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
+    if len(values) > MOST_OPTIONS:
+        raise BadInput(f"`{key}` must hold at most {MOST_OPTIONS}, but holds {len(values):,}.")
+    return tuple(map(check_value, values))
+
+
 def _rule(entry: Mapping[str, Any]) -> ScalingRule:
     if entry["rule"] not in RULES:
-        raise unknown("rule", str(entry["rule"]), RULES)
+        raise unknown("rule", entry["rule"], RULES)
     _need_numbers(entry, "base", "at_batch_size")
     return ScalingRule(**entry)
 
@@ -132,20 +165,22 @@ def _need_numbers(entry: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
         number = entry.get(key)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise BadInput(f"`{key}` must be a number, but got {number!r}.")
+            raise BadInput(f"`{key}` must be a number, but got {shown(number)}.")
 
 
 def _range(entry: Mapping[str, Any]) -> Range:
     _need_numbers(entry, "low", "high")
     scale = entry.get("scale", "linear")
     if scale not in ("linear", "log", "reverse_log"):
-        raise unknown("scale", str(scale), ("linear", "log", "reverse_log"))
+        raise unknown("scale", scale, ("linear", "log", "reverse_log"))
     integer = entry.get("integer", False)
+    if not isinstance(integer, bool):
+        raise BadInput(f"`integer` must be true or false, but got {shown(integer)}.")
     return Range(
         low=entry["low"],
         high=entry["high"],
         scale=scale,
-        integer=bool(integer),
+        integer=integer,
         limits=_limits(entry.get("limits", [None, None])),
         when=_when(entry),
     )
@@ -158,7 +193,7 @@ def _limits(limits: Any) -> tuple[float | None, float | None]:
         or len(limits) != 2
         or not all(isinstance(limit, numbers) and not isinstance(limit, bool) for limit in limits)
     ):
-        raise BadInput(f"`limits` must be [low, high], numbers or null, but got {limits!r}.")
+        raise BadInput(f"`limits` must be [low, high], numbers or null, but got {shown(limits)}.")
     return limits[0], limits[1]
 
 
@@ -167,8 +202,10 @@ def _when(entry: Mapping[str, Any]) -> When | None:
     if when is None:
         return None
     if not isinstance(when, dict):
-        raise BadInput(f"`when` must be {{other: value or list of values}}, but got {when!r}.")
+        raise BadInput(f"`when` must be {{other: value or list of values}}, but got {shown(when)}.")
     return {
-        str(name): tuple(values) if isinstance(values, list) else (values,)
+        str(name): _values(
+            f"when: {cut(str(name))}", values if isinstance(values, list) else [values]
+        )
         for name, values in when.items()
     }

@@ -2,9 +2,9 @@
 
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
-from orchestrator.training.metaparameters import GENERAL, check_metaparameters
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
+from orchestrator.training.settings import GENERAL, check_metaparameters
 
 __all__ = [
     "GENERAL",

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from orchestrator.places import Place
+from orchestrator.files.places import Place
 from orchestrator.records import BadInput, Measurement, Trial
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
@@ -101,7 +101,11 @@ class Checkpoint:
         if self.keep or to_go_on:
             self.save(trial, trainer, measurements, ranks)
         elif ranks.rank == 0:
-            self.place.remove()
+            try:
+                self.place.remove()
+            except OSError as error:
+                # It has served its purpose, and goes with its folder when the sweep is complete.
+                logger.warning("the checkpoint %s can't be removed: %s", self.place, error)
 
 
 def _document(content: bytes) -> Mapping[str, Any]:

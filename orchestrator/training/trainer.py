@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.lr_schedules import Factor, make_schedule
-from orchestrator.records import BadInput, Trial, derive_seed
+from orchestrator.records import BadInput, Study, Trial, Value, derive_seed
+from orchestrator.records.lr_schedules import Factor, make_schedule
 from orchestrator.training.batches import Share
-from orchestrator.training.metaparameters import sort
 from orchestrator.training.modifiers import Average, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
+from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import (
@@ -77,18 +77,8 @@ class Trainer:
         # Last, so that what the model is made of is settled before its gradients are listened to.
         self._wrapped = ranks.wrap(self.model)
 
-        self._factor: Factor | None = None
-        self._base_rates: list[float] = []
-        if settings.schedule:
-            if any("lr" not in group for group in self.optimizer.param_groups):
-                raise BadInput(f"Optimizer {study.optimizer!r} has no learning rate to schedule.")
-            self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
-            size = train_split.size
-            self._factor = make_schedule(
-                settings.schedule,
-                horizon=study.budget_steps,
-                steps_per_epoch=None if size is None else size / study.batch_size,
-            )
+        self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
+        self._factor = self._schedule(study, settings.schedule, train_split.size)
 
         self._share = Share(
             train_split,
@@ -115,6 +105,20 @@ class Trainer:
         """Steps since the batch loss was last read."""
         self._guarded = GUARDED_STEPS
         self._forget_losses()
+
+    def _schedule(
+        self, study: Study, settings: Mapping[str, Value], size: int | None
+    ) -> Factor | None:
+        """What learning rates are multiplied with, by step; None where they stay as they are."""
+        if not settings:
+            return None
+        if any("lr" not in group for group in self.optimizer.param_groups):
+            raise BadInput(f"Optimizer {study.optimizer!r} has no learning rate to schedule.")
+        return make_schedule(
+            settings,
+            horizon=study.budget_steps,
+            steps_per_epoch=None if size is None else size / study.batch_size,
+        )
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""

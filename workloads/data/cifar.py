@@ -15,11 +15,11 @@ CLASSES = 10
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 
-Images = NDArray[np.uint8]
+Pixels = NDArray[np.uint8]
 Labels = NDArray[np.uint8]
 
 
-def read_cifar10(paths: Sequence[Path]) -> tuple[Images, Labels]:
+def read_cifar10(paths: Sequence[Path]) -> tuple[Pixels, Labels]:
     """The images [N, 3, 32, 32] and labels of the files at `paths`, in their order."""
     records = np.concatenate([_records(path) for path in paths])
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]

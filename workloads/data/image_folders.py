@@ -31,12 +31,12 @@ AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
 if one of so many attempts lies within the image (Szegedy et al. 2014, arXiv:1409.4842)."""
 UNIFORMS = 4 * ATTEMPTS + 1
 
-Place = tuple[str, int, int]
+FileSpan = tuple[str, int, int]
 """A file below the folder, where in it an image begins, and its bytes: -1 for all."""
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageFiles:
     """Where the images of a split are, in arrays: worker processes share what isn't an object."""
 
     folder: Path
@@ -49,7 +49,9 @@ class Images:
     """Where in `classes` those of an image end."""
 
     @classmethod
-    def at(cls, folder: Path, places: Sequence[Place], classes: Sequence[Sequence[int]]) -> Images:
+    def at(
+        cls, folder: Path, places: Sequence[FileSpan], classes: Sequence[Sequence[int]]
+    ) -> ImageFiles:
         if not places:
             raise BadInput(f"{folder} holds no images.")
         files, starts, sizes = zip(*places, strict=True)
@@ -132,7 +134,7 @@ def class_folders(folder: Path) -> list[str]:
         raise BadInput(f"{folder} can't be read: {error.strerror}.") from None
 
 
-def read_classes(folder: Path, names: Sequence[str], classes: int) -> Images:
+def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles:
     """A split with one class per image: folders of these `names`, or shards."""
     if shards := sorted(folder.glob("*.tar")):
         return _from_shards(folder, shards, classes, single=True)
@@ -140,7 +142,7 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> Images:
         raise BadInput(f"{folder / unknown[0]} is no class of those trained on.")
     if len(names) > classes:
         raise BadInput(f"{folder} must have at most {classes:,} class folders, not {len(names):,}.")
-    places: list[Place] = []
+    places: list[FileSpan] = []
     labels: list[tuple[int]] = []
     for number, name in enumerate(names):
         if not (folder / name).is_dir():
@@ -149,16 +151,16 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> Images:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
         places += [(f"{name}/{file}", 0, -1) for file in files]
         labels += [(number,)] * len(files)
-    return Images.at(folder, places, labels)
+    return ImageFiles.at(folder, places, labels)
 
 
-def read_multiple_classes(folder: Path, classes: int) -> Images:
+def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
     """A split with any number of classes per image: shards, or image files listed in a table
     beside the folder (`train.csv`: `image,classes`, with classes such as `3 17`)."""
     if shards := sorted(folder.glob("*.tar")):
         return _from_shards(folder, shards, classes, single=False)
     table = folder.with_suffix(".csv")
-    places: list[Place] = []
+    places: list[FileSpan] = []
     labels = []
     try:
         with table.open(newline="") as file:
@@ -170,7 +172,7 @@ def read_multiple_classes(folder: Path, classes: int) -> Images:
                 labels.append(_classes(row["classes"], classes, place, single=False))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"{table} can't be read: {error}.") from None
-    return Images.at(folder, places, labels)
+    return ImageFiles.at(folder, places, labels)
 
 
 def _classes(text: str, classes: int, place: str, *, single: bool) -> list[int]:
@@ -182,11 +184,11 @@ def _classes(text: str, classes: int, place: str, *, single: bool) -> list[int]:
     return [int(word) for word in words]
 
 
-def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: bool) -> Images:
-    places: list[Place] = []
+def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: bool) -> ImageFiles:
+    places: list[FileSpan] = []
     labels = []
     for shard in shards:
-        images: dict[str, Place] = {}
+        images: dict[str, FileSpan] = {}
         texts: dict[str, str] = {}
         with shard.open("rb") as file:
             for name, start, size in _members(shard, file.fileno()):
@@ -201,7 +203,7 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
             raise BadInput(f"{shard}: {lonely[0]} must have an image and a .cls, but has only one.")
         places += images.values()
         labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
-    return Images.at(folder, places, labels)
+    return ImageFiles.at(folder, places, labels)
 
 
 def _members(path: Path, file: int) -> Iterator[tuple[str, int, int]]:

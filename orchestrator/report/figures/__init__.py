@@ -9,15 +9,7 @@ from orchestrator.report.figures.course import (
     timeline,
     training_curves,
 )
-from orchestrator.report.figures.metaparameters import (
-    best_values,
-    heat_maps,
-    options,
-    tried,
-    tried_by_workload,
-    tried_within,
-)
-from orchestrator.report.figures.quality import (
+from orchestrator.report.figures.gaps import (
     accuracy_held,
     best_within,
     generalisation_gap,
@@ -29,6 +21,14 @@ from orchestrator.report.figures.steps import (
     relative_steps,
     small_steps,
     steps_to_goal,
+)
+from orchestrator.report.figures.tried import (
+    best_values,
+    heat_maps,
+    options,
+    tried,
+    tried_by_workload,
+    tried_within,
 )
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost
+from orchestrator.analysis import Cost, in_count
 from orchestrator.analysis.cost import Priced
 from orchestrator.report.figures.style import add_line, log2_axis, log10_axis, mark, safe, styled
 
@@ -54,12 +54,12 @@ def device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -
 
 def _describe(cost: Cost, one: Priced | None = None) -> str:
     said = (
-        f"<b>{safe(cost.recipe)}, batch size {cost.batch_size:,}</b><br>{cost.steps:,} steps, "
-        f"{cost.examples:,} examples"
+        f"<b>{safe(cost.recipe)}, batch size {cost.batch_size:,}</b><br>"
+        f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
     )
     if one is not None:
         said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
         said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
     elif cost.seconds is not None:
-        said += f"<br>{cost.seconds:.3g} s of training as measured"
+        said += f"<br>{cost.seconds:.3g} s of training as measured of the winner"
     return said

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from heapq import heappop, heappush
 
 import plotly.graph_objects as go
 
@@ -11,12 +15,20 @@ from orchestrator.records import Goal
 from orchestrator.report.figures.style import (
     COLOURS,
     GUIDE,
+    MOST_CURVES,
+    evenly,
     guide,
     log10_axis,
     safe,
     shades,
     styled,
 )
+
+MOST_BARS = 4000
+"""In the timeline: some 150 bytes each, and several to a pixel of a line."""
+
+MOST_LINES = 400
+"""In the timeline, of trials at the same time: a pixel each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +87,7 @@ def distances(curves: Sequence[Curve]) -> go.Figure:
 
 def _by_batch_size(curves: Sequence[Curve], y_title: str) -> go.Figure:
     figure = go.Figure()
-    ordered = sorted(curves, key=lambda curve: curve.batch_size)
+    ordered = evenly(sorted(curves, key=lambda curve: curve.batch_size), MOST_CURVES)
     for curve, colour in zip(ordered, shades(len(ordered)), strict=True):
         figure.add_scatter(
             x=curve.steps, y=curve.values, name=f"{curve.batch_size:,}", mode="lines",
@@ -107,49 +119,103 @@ def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
 
 def timeline(spans: Sequence[Span]) -> go.Figure:
     """Each trial as a bar, coloured by how it ended; machine by machine, a line for each that ran
-    at the same time."""
+    at the same time. Neighbours on a line share a bar where there are too many, coloured by what
+    took most of its time."""
     figure = go.Figure()
     lines, machines = _lines(spans)
-    for status in dict.fromkeys(span.status for span in spans):
-        mine = [
-            (span, line) for span, line in zip(spans, lines, strict=True) if span.status == status
-        ]
+    bars = _bars(spans, lines)
+    for status in dict.fromkeys(bar.status for bar in bars):
+        mine = [bar for bar in bars if bar.status == status]
         figure.add_bar(
-            base=[span.started for span, _ in mine],
-            x=[span.seconds for span, _ in mine],
-            y=[line for _, line in mine],
+            base=[bar.started for bar in mine],
+            x=[bar.seconds for bar in mine],
+            y=[bar.line for bar in mine],
             orientation="h", name=status, width=0.9,
             marker={"color": STATUS_COLOURS.get(status, GUIDE), "line": {"width": 0}},
-            hovertext=[
-                f"<b>{safe(span.study)}, trial {span.trial}</b><br>"
-                f"{status} after {span.seconds:.3g} s<br>{safe(span.where)}"
-                for span, _ in mine
-            ],
+            hovertext=[bar.text for bar in mine],
             hoverinfo="text",
         )  # fmt: skip
-    count = max(lines, default=0) + 1
+    count = max((bar.line for bar in bars), default=0) + 1
     styled(figure, "Seconds since the first trial", "", height=140 + 26 * min(count, 16))
     figure.update_layout(barmode="overlay", bargap=0)
+    shown = {name: line for name, line in machines.items() if line < count}
     figure.update_yaxes(
-        range=[count - 0.4, -0.6], tickvals=[*machines.values()], ticktext=[*map(safe, machines)]
+        range=[count - 0.4, -0.6], tickvals=[*shown.values()], ticktext=[*map(safe, shown)]
     )
     return figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bar:
+    """Trials that ran one after the other."""
+
+    line: int
+    spans: Sequence[Span]
+
+    @property
+    def started(self) -> float:
+        return self.spans[0].started
+
+    @property
+    def seconds(self) -> float:
+        if len(self.spans) == 1:
+            return self.spans[0].seconds
+        return round(max(span.started + span.seconds for span in self.spans) - self.started, 3)
+
+    @cached_property
+    def status(self) -> str:
+        seconds: dict[str, float] = {}
+        for span in self.spans:
+            seconds[span.status] = seconds.get(span.status, 0) + span.seconds
+        return max(seconds, key=lambda status: seconds[status])
+
+    @property
+    def text(self) -> str:
+        first = self.spans[0]
+        if len(self.spans) == 1:
+            said = f"{safe(first.study)}, trial {first.trial}</b><br>"
+            said += f"{first.status} after {first.seconds:.3g} s"
+        else:
+            ended = Counter(span.status for span in self.spans).most_common()
+            said = f"{len(self.spans):,} trials in {self.seconds:.3g} s</b><br>"
+            said += ", ".join(f"{count:,} {status}" for status, count in ended)
+        return f"<b>{said}<br>{safe(first.where)}"
+
+
+def _bars(spans: Sequence[Span], lines: Sequence[int]) -> list[_Bar]:
+    """One for each trial. Where there are too many, those of the first lines, and one for all of a
+    line that began in the same moment, which is so long that there are few enough."""
+    if len(spans) <= MOST_BARS:
+        return [_Bar(line=line, spans=[span]) for span, line in zip(spans, lines, strict=True)]
+    drawn = [(span, line) for span, line in zip(spans, lines, strict=True) if line < MOST_LINES]
+    last = max(span.started for span, _ in drawn)
+    moments = MOST_BARS // (1 + max(line for _, line in drawn))
+    together: dict[tuple[int, int], list[Span]] = {}
+    for span, line in drawn:
+        moment = math.floor(span.started / last * (moments - 1)) if last else 0
+        together.setdefault((line, moment), []).append(span)
+    return [_Bar(line=line, spans=several) for (line, _), several in together.items()]
 
 
 def _lines(spans: Sequence[Span]) -> tuple[list[int], dict[str, int]]:
     """The first line of its machine that is free when a trial starts, for spans in order of start;
     and the first line of each machine."""
-    free: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    free: dict[str, list[int]] = {}
+    busy: dict[str, list[tuple[float, int]]] = {}
     within = []
     for span in spans:
-        mine = free.setdefault(span.machine, [])
-        line = next((n for n, until in enumerate(mine) if until <= span.started), len(mine))
-        if line == len(mine):
-            mine.append(0.0)
-        mine[line] = span.started + span.seconds
+        name = span.machine
+        ends, lines = busy.setdefault(name, []), free.setdefault(name, [])
+        while ends and ends[0][0] <= span.started:
+            heappush(lines, heappop(ends)[1])
+        if not lines:
+            counts[name] = counts.get(name, 0) + 1
+        line = heappop(lines) if lines else counts[name] - 1
+        heappush(ends, (span.started + span.seconds, line))
         within.append(line)
     firsts, total = {}, 0
-    for machine in sorted(free):
+    for machine in sorted(counts):
         firsts[machine] = total
-        total += len(free[machine])
+        total += counts[machine]
     return [firsts[s.machine] + line for s, line in zip(spans, within, strict=True)], firsts

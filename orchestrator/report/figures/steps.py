@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import relative
+from orchestrator.analysis import Point, in_count, relative, trained_points
 from orchestrator.report.figures.style import (
     add_line,
     described,
@@ -57,13 +57,13 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
             continue
         unit, points = found
         at_each = []
-        for row, share in points:
-            text = f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{row.steps:,} steps, "
-            text += f"{share:.3g} of those at {unit:,}"
-            at_each.append((row.batch_size, share, text))
+        for point, share in points:
+            text = f"<b>{safe(name)}, batch size {point.batch_size:,}</b><br>"
+            text += f"{in_count(point.steps)} steps, {share:.3g} of those at {unit:,}"
+            at_each.append((point.batch_size, share, text))
         add_line(figure, name, at_each, mark(number))
         shares += [share for _, share in points]
-        sizes += [row.batch_size for row, _ in points]
+        sizes += [point.batch_size for point, _ in points]
     if at and shares:
         low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
         figure.add_traces(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
@@ -75,49 +75,45 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
 
 def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> go.Figure:
     figure = go.Figure()
-    reached = [row for rows in curves.values() for row in _reached(rows)]
+    reached = [point for rows in curves.values() for point in trained_points(rows)]
     if reached and perfect:
-        examples = min((row.steps or 0) * row.batch_size for row in reached)
-        fewest = min(row.steps or 1 for row in reached)
-        smallest = min(row.batch_size for row in reached)
-        largest = min(max(row.batch_size for row in reached), 2 * examples / fewest)
+        examples = min(point.examples for point in reached)
+        fewest = min(point.steps for point in reached)
+        smallest = min(point.batch_size for point in reached)
+        largest = min(max(point.batch_size for point in reached), 2 * examples / fewest)
         ends = [examples / smallest, examples / largest]
         figure.add_traces(guide([smallest, largest], ends, "perfect scaling"))
     for number, (name, rows) in enumerate(curves.items()):
-        points = _reached(rows)
-        at = [(row.batch_size, row.steps, _describe(name, row)) for row in points]
+        points = trained_points(rows)
+        at = [(point.batch_size, point.steps, _describe(name, point)) for point in points]
         add_line(figure, name, at, mark(number), error_y=_spread(points))
     styled(figure, "Batch size", "Steps to goal")
-    figure.update_xaxes(**log2_axis(row.batch_size for row in reached))
-    figure.update_yaxes(**log2_axis(row.steps or 1 for row in reached))
+    figure.update_xaxes(**log2_axis(point.batch_size for point in reached))
+    figure.update_yaxes(**log2_axis(point.steps for point in reached))
     return figure
 
 
-def _spread(rows: Sequence[FrontierRow]) -> dict[str, object]:
-    """From the lowest to the highest of where the median of repeats may lie."""
-    ends = [
-        (row.steps, row.repeats.low, row.repeats.high) if row.repeats else (row.steps, None, None)
-        for row in rows
-    ]
+def _spread(points: Sequence[Point]) -> dict[str, object]:
+    """From the lowest to the highest of where a median may lie."""
+    ends = [(point.steps, point.low or point.steps, point.high or point.steps) for point in points]
     return {
-        "visible": any(row.repeats for row in rows), "symmetric": False, "thickness": 1,
-        "array": [max((high or steps or 0) - (steps or 0), 0) for steps, _, high in ends],
-        "arrayminus": [max((steps or 0) - (low or steps or 0), 0) for steps, low, _ in ends],
+        "visible": any(point.is_median for point in points), "symmetric": False, "thickness": 1,
+        "array": [high - steps for steps, _, high in ends],
+        "arrayminus": [steps - low for steps, low, _ in ends],
     }  # fmt: skip
 
 
-def _describe(name: str, row: FrontierRow) -> str:
-    return (
-        f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>"
-        f"{row.steps:,} steps (±{row.resolution}), trial {row.trial}<br>{described(row.params)}"
-    )
-
-
-def _reached(rows: Sequence[FrontierRow]) -> list[FrontierRow]:
-    """A first measurement past the goal has no logarithm, and is no training."""
-    return sorted(
-        (row for row in rows if row.steps and not row.censored), key=lambda row: row.batch_size
-    )
+def _describe(name: str, point: Point) -> str:
+    row, lines = point.row, [f"<b>{safe(name)}, batch size {point.batch_size:,}</b>"]
+    if row.repeats is not None and point.is_median:
+        low, high = (f"{end:,}" if end else "never" for end in (point.low, point.high))
+        lines.append(
+            f"{in_count(point.steps)} steps, the median of {row.repeats.count} repeats "
+            f"({low} to {high}, {point.confidence:.0%})"
+        )
+    if row.steps is not None:
+        lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")
+    return "<br>".join([*lines, described(row.params)])
 
 
 def _names(rows: Sequence[FrontierRow], field: str) -> list[str]:

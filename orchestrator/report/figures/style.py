@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
+
+Item = TypeVar("Item")
 
 # Okabe and Ito's palette tells colours apart for every kind of colour vision; shapes do without.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
 GUIDE = "#8A8A8A"
 """Of lines to compare with; seen on white and on black."""
+
+
+MOST_CURVES = 40
+"""Batch sizes in one figure, from the smallest to the largest: no more shades can be told apart."""
 
 
 def mark(number: int) -> dict[str, Any]:
@@ -101,15 +107,15 @@ def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) 
     return figure
 
 
-def legend_once(figure: go.Figure) -> go.Figure:
+def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One entry for each group of traces: that of the first with any points, without which there
     would be none."""
     seen: set[str] = set()
-    for trace in figure.data:
-        trace.showlegend = len(trace.x) > 0 and trace.legendgroup not in seen
-        if trace.showlegend:
-            seen.add(trace.legendgroup)
-    return figure
+    for trace in traces:
+        trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
+        if trace["showlegend"]:
+            seen.add(trace["legendgroup"])
+    return [*traces]
 
 
 def log2_axis(values: Iterable[float]) -> dict[str, object]:
@@ -148,6 +154,13 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, object]:
         "tickangle": 0,
         "range": edges,
     }
+
+
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many, from the first to the last at even distances."""
+    if len(items) <= most:
+        return [*items]
+    return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
 
 
 def described(params: Mapping[str, Any] | None) -> str:

@@ -1,0 +1,165 @@
+"""What asking a large run takes while it is being made: status, frontier and report, by command.
+
+50,000 trials over 50 studies are written as a driver writes them, a trial of each study after the
+other, while a thread of the same process puts them together. It stops where most trials have files
+of their own, and the commands are asked. Then `resume` of a run which an older driver left without
+anything put together: how long it takes until all is.
+
+write      milliseconds per trial, with what is put together meanwhile, and the most it ever took
+alone      trials that have files of their own at the end
+status, frontier, report    seconds of a cold process each, and its processor time
+together   seconds to put together `--alone` trials that are all in files of their own
+
+Bounds: 4 s of processor time for status, 6 s for frontier.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from command_line import parser_with_smoke, print_result
+
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.results import Run, provenance
+from orchestrator.results.merger import MOST_LOOSE, Merger
+
+MEASUREMENTS = 20
+MAX_STATUS_SECONDS = 4
+MAX_FRONTIER_SECONDS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    studies: int
+    trials: int
+    """Of all studies together."""
+    alone: int
+    """Trials of the run that an older driver left."""
+    loose: int
+    """Trials of a small run that may have files of their own."""
+
+
+FULL = Sizes(studies=50, trials=50_000, alone=10_000, loose=MOST_LOOSE)
+SMOKE = Sizes(studies=2, trials=20, alone=20, loose=30)
+
+
+def studies_of(sizes: Sizes) -> tuple[dict[str, Any], list[Study]]:
+    sweep = Sweep.model_validate(
+        {
+            "name": "in-progress",
+            "workloads": ["noisy_quadratic?d=1"],
+            "goals": ["val/loss < 0.01"],
+            "recipes": ["sgd"],
+            "batch_sizes": list(range(1, sizes.studies + 1)),
+            "search": {"trials": sizes.trials // sizes.studies},
+            "budget": {"steps": 1000},
+        }
+    )
+    return sweep.resolved(), list(plan(sweep).studies)
+
+
+def finished(study: Study, index: int, chance: np.random.Generator) -> FinishedTrial:
+    losses = np.exp(-chance.uniform(0, 6) * np.linspace(0, 1, MEASUREMENTS)).tolist()
+    return FinishedTrial(
+        trial=Trial(study=study, index=index, seed=index, params={"learning_rate": 0.1}),
+        outcome=Outcome(status="reached" if losses[-1] < 0.01 else "exhausted",
+                        steps=50 * (MEASUREMENTS - 1), seconds=1.0),
+        measurements=tuple(
+            Measurement(step=50 * place, seconds=place / 20,
+                        metrics={"val/loss": loss, "train/loss": loss, "batch/loss": loss})
+            for place, loss in enumerate(losses)
+        ),
+        started=1e9 + index,
+        where="here:1",
+    )  # fmt: skip
+
+
+def write(
+    run: Run, studies: list[Study], count: int, wrote: Callable[[Study], None]
+) -> list[float]:
+    chance, seconds = np.random.default_rng(0), []
+    for number in range(count):
+        study = studies[number % len(studies)]
+        trial = finished(study, number // len(studies), chance)
+        began = time.perf_counter()
+        run.write(trial)
+        wrote(study)
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def asked(*arguments: object) -> tuple[float, float]:
+    """Seconds that a command takes, and those of processors."""
+    began = time.perf_counter()
+    command = [str(Path(sys.executable).with_name("orchestrate")), *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, code, usage = os.wait4(process.pid, 0)
+    assert code in {0, 3}, code
+    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
+
+
+def measure(folder: Path, sizes: Sizes) -> dict[str, Any]:
+    sweep, studies = studies_of(sizes)
+    trials = sizes.trials
+    keys = [study.key for study in studies]
+    run = Run(folder / "run")
+    run.create(sweep, studies, provenance())
+    with closing(Merger(run, keys)) as merger:
+        seconds = write(run, studies, trials, lambda study: merger.wrote(study.key))
+    left = sum(map(run.loose, keys))
+    # As many as there may be at most.
+    more = [replace(study, trials=study.trials * 2) for study in studies]
+    chance, bound = np.random.default_rng(1), max(sizes.loose, trials // 16)
+    for number in range(max(bound - left, 0)):
+        study = more[number % len(more)]
+        run.write(finished(study, trials // len(studies) + number // len(more), chance))
+    found: dict[str, Any] = {
+        "trials": trials,
+        "write_ms": 1e3 * sum(seconds) / trials,
+        "write_most_ms": 1e3 * max(seconds),
+        "alone": sum(map(run.loose, keys)),
+    }
+    for command in ("status", "frontier", "report"):
+        found[f"{command}_seconds"], found[f"{command}_cpu_seconds"] = asked(command, run.place)
+    older = Run(folder / "older")
+    write(older, studies, sizes.alone, lambda _: None)
+    began = time.perf_counter()
+    older.in_parallel(older.compact, keys)
+    return {**found, "older": sizes.alone, "together_seconds": time.perf_counter() - began}
+
+
+def main() -> int:
+    parser = parser_with_smoke(__doc__)
+    parser.add_argument("--trials", type=int, default=FULL.trials)
+    parser.add_argument("--alone", type=int, default=FULL.alone)
+    options = parser.parse_args()
+    chosen = replace(FULL, trials=options.trials, alone=options.alone)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), SMOKE if options.smoke else chosen)
+    print(f"write     {found['write_ms']:8.2f} ms each, {found['write_most_ms']:.0f} ms at most")
+    print(f"alone     {found['alone']:8,} of {found['trials']:,} trials")
+    for command in ("status", "frontier", "report"):
+        seconds, cpu = found[f"{command}_seconds"], found[f"{command}_cpu_seconds"]
+        print(f"{command:<9} {seconds:8.2f} s, {cpu:.2f} s of processor time")
+    print(f"together  {found['together_seconds']:8.2f} s for {found['older']:,} trials")
+    ok = (
+        found["status_cpu_seconds"] <= MAX_STATUS_SECONDS
+        and found["frontier_cpu_seconds"] <= MAX_FRONTIER_SECONDS
+    )
+    return print_result("run_in_progress", found, smoke=options.smoke, ok=ok)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""What the commands answer, as tables for a person to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.analysis import (
+    curves_of,
+    in_time,
+    points_of,
+    scalings,
+    sentence,
+    sparkline,
+)
+from orchestrator.cli.options import print_json
+from orchestrator.cli.terminal import PlainConsole, printable
+from orchestrator.planning.forecast import Between, Forecast, StudyForecast
+from orchestrator.results import BestRow, FrontierRow
+
+
+def frontier_table(rows: Sequence[FrontierRow]) -> Table:
+    """The frontier as a person reads it."""
+    table = _winners(
+        ("Workload", "Goal", "Recipe"), ("Batch size", "Steps", "±", "Examples", "Trial")
+    )
+    for row in rows:
+        steps = "not reached" if row.steps is None else f"{row.steps:,}"
+        table.add_row(
+            row.workload,
+            row.goal,
+            row.recipe,
+            f"{row.batch_size:,}",
+            "censored" if row.censored else steps,
+            "" if row.resolution is None else f"{row.resolution:,}",
+            "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+            "" if row.trial is None else str(row.trial),
+            _point(row.params),
+            "; ".join(row.remarks()),
+        )
+    return table
+
+
+def answers_table(rows: Sequence[FrontierRow]) -> Table:
+    """What each curve says, beside the curve itself: steps by batch size, in logarithms."""
+    curves = curves_of(rows)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for scaling in scalings(rows):
+        curve = curves[scaling.workload, scaling.recipe, scaling.goal]
+        found = {point.batch_size: point.steps for point in points_of(curve)}
+        steps = [found.get(row.batch_size) for row in curve]
+        where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
+        table.add_row(sparkline(steps), f"{where}{sentence(scaling)}")
+    return table
+
+
+def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
+    """What a cluster was told to do."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "job", "status"):
+        table.add_column(name.capitalize(), overflow="fold")
+    for job in jobs:
+        table.add_row(*(job[name] for name in ("run", "job", "status")))
+    return table
+
+
+def forecast_table(forecast: Forecast) -> Table:
+    """What each study of a sweep comes to, before it starts."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("Workload", "Recipe"):
+        table.add_column(name, overflow="fold")
+    columns = ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Memory")
+    for name in (*columns, "Whole"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    for one in forecast.studies:
+        low, _, high = one.steps
+        whole = one.rank_seconds
+        table.add_row(
+            one.workload,
+            one.recipe,
+            f"{one.batch_size:,}",
+            str(one.ranks),
+            str(one.trials),
+            f"{low:,}",
+            f"{high:,}",
+            "" if one.speed is None else in_time(one.speed.step_seconds),
+            "" if one.speed is None or not one.speed.memory else decimal(one.speed.memory),
+            "" if whole is None else f"{in_time(whole.low)} to {in_time(whole.high)}",
+            "does not fit" if one.fits is False else _cut(one),
+        )
+    return table
+
+
+def _cut(one: StudyForecast) -> str:
+    micro = one.speed and one.speed.micro_batch
+    return f"fits {micro:,} examples at once" if micro else ""
+
+
+def forecast_in_words(forecast: Forecast) -> str:
+    """All studies together."""
+    ranks = max(one.ranks for one in forecast.studies)
+    shapes = f"of up to {ranks} ranks" if ranks > 1 else "of one rank"
+    said = [f"{len(forecast.studies)} studies, {forecast.trials:,} trials {shapes}."]
+    if forecast.device_hours is None:
+        said.append("How long it takes is told by --calibrate, which times some steps of each.")
+        return " ".join(said)
+    said.append(f"Device-time: {_range(forecast.device_hours.mapped(lambda h: 3600 * h))}.")
+    for slots, seconds in forecast.seconds.items():
+        said.append(f"From start to end on {slots}: {_range(seconds)}.")
+    if forecast.money is not None:
+        low, middle, high = forecast.money
+        about = "" if middle is None else f", about {middle:,.3g}"
+        said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
+    if forecast.device_hours.middle is None:
+        said.append("--pilot 3 narrows that down.")
+    return " ".join(said)
+
+
+def _range(seconds: Between) -> str:
+    about = "" if seconds.middle is None else f", about {in_time(seconds.middle)}"
+    return f"{in_time(seconds.low)} to {in_time(seconds.high)}{about}"
+
+
+def best_table(rows: Sequence[BestRow]) -> Table:
+    """The best of every study as a person reads it."""
+    table = _winners(("Workload", "Recipe"), ("Batch size", "Within", "Best", "At step", "Trial"))
+    for row in rows:
+        notes = [] if row.trained_enough else ["trained for less than that"]
+        if row.censored:
+            notes.append("trials were ended early, and could have come to better")
+        table.add_row(
+            row.workload,
+            row.recipe,
+            f"{row.batch_size:,}",
+            row.within or "its budget",
+            "not measured" if row.value is None else f"{row.value:.6g}",
+            "" if row.step is None else f"{row.step:,}",
+            "" if row.trial is None else str(row.trial),
+            _point(row.params),
+            "; ".join(notes),
+        )
+    return table
+
+
+def _winners(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table of trials, with their points and notes in the end."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in texts:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    table.add_column("Metaparameters", overflow="fold")
+    table.add_column("Notes", style="yellow", overflow="fold")
+    return table
+
+
+def _point(params: Mapping[str, object] | None) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in (params or {}).items())
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def print_table(table: Table | Group) -> None:
+    """Prints an answer to standard output, as wide as it needs to be where nobody watches."""
+    out = PlainConsole()
+    if not out.is_terminal:
+        out = PlainConsole(width=240)
+    out.print(table)
+
+
+def print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
+    if as_json:
+        print_json([row.to_json() for row in rows])
+        return
+    print_table(frontier_table(rows))
+    print()
+    print_table(answers_table(rows))
+
+
+def status_table(studies: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("Workload")
+    table.add_column("Recipe")
+    for heading in ("Batch size", "Trials", "Best steps"):
+        table.add_column(heading, justify="right")
+    table.add_column("Ended")
+    for study in studies:
+        best = study["best_steps"]
+        table.add_row(
+            study["workload"],
+            study["recipe"],
+            f"{study['batch_size']:,}",
+            f"{study['finished']} / {study['planned']}",
+            "" if best is None else f"{best:,}",
+            ", ".join(f"{count} {status}" for status, count in study["trials"].items()),
+        )
+    return table
+
+
+def describe(entries: Sequence[dict[str, Any]]) -> Group:
+    """Entries of a registry: the first value of each and, below it, the others by name."""
+    blocks: list[Text | Table] = []
+    for entry in entries:
+        (_, name), *others = entry.items()
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        lines.add_column()
+        lines.add_column(overflow="fold")
+        for key, value in others:
+            if text := _lines(value):
+                lines.add_row(Text(f"  {key}", style="dim"), text)
+        blocks += [Text(printable(name), style="bold"), lines]
+    return Group(*blocks)
+
+
+def meanings(of: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, meaning in of.items():
+        table.add_row(name, meaning)
+    return table
+
+
+def _lines(value: Any) -> str:
+    """A list, or a mapping with others in it, as one line for each of its items."""
+    if isinstance(value, dict):
+        nested = any(isinstance(item, dict) for item in value.values())
+        value = [f"{key}: {_flow(item)}" for key, item in value.items()]
+        return ("\n" if nested else ", ").join(value)
+    return "\n".join(value) if isinstance(value, list) else str(value)
+
+
+def _flow(value: Any) -> str:
+    if not isinstance(value, dict):
+        return _short(value)
+    return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"

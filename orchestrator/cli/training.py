@@ -1,0 +1,212 @@
+"""Training what a run is missing, in sight of the user, and writing up what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.ending import (
+    MOST_DEATHS,
+    begin_anew,
+    death_before,
+    heed_termination,
+    heeding_interrupts,
+)
+from orchestrator.cli.options import (
+    DONE,
+    FAILED,
+    GOAL_UNREACHED,
+    INTERRUPTED,
+)
+from orchestrator.cli.report import write_report_of
+from orchestrator.records import SweepFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.cluster.progress import Progress
+    from orchestrator.planning.studies import Plan
+    from orchestrator.records import StudyKey
+    from orchestrator.results import FrontierRow, Run
+    from orchestrator.search import Director
+
+ENDING = "Ending: what was measured is kept, and written up. Once more ends it at once."
+
+
+def run_plan(
+    run: Run,
+    planned: Plan,
+    address: str | None,
+    data_dir: Path | None,
+    track: list[str] | None,
+    as_json: bool,
+) -> int:
+    """Trains what is missing from the run, then writes and prints what it says."""
+    from orchestrator.cli.terminal import say
+    from orchestrator.cluster.progress import Progress
+    from orchestrator.results.merger import MOST_LOOSE
+
+    for doubt in planned.doubts:
+        say(doubt)
+    progress = Progress(planned.studies)
+    keys = [study.key for study in planned.studies]
+    if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
+        _put_together(run, keys)
+    director = _director(run, planned, progress)
+    code, error = DONE, None
+    if director.done:
+        say(f"{run.place} holds every trial of this sweep: nothing to train.")
+    else:
+        say(
+            f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
+            f"({progress.done} are there already), into {run.place}"
+        )
+        try:
+            if not _train(run, planned, director, progress, address, data_dir, track):
+                code = INTERRUPTED
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except SweepFailed as failed:
+            code, error = FAILED, failed
+    if code == FAILED and not progress.done:
+        say(f"error: {error}")
+        return FAILED
+    if code == DONE:
+        _put_together(run, keys)
+        _remove_checkpoints(run)
+    rows, written = _write_up(run, as_json)
+    if code == FAILED:
+        say(f"error: {error}\nGo on with: orchestrate resume {run.place}")
+        return FAILED
+    if code == INTERRUPTED:
+        say(f"Interrupted. Go on with: orchestrate resume {run.place}")
+        return INTERRUPTED
+    if not written:
+        return FAILED
+    return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
+
+
+def _put_together(run: Run, keys: Sequence[StudyKey]) -> None:
+    """Makes the run's files faster to read, where its storage allows it."""
+    from orchestrator.cli.terminal import say
+
+    try:
+        run.in_parallel(run.compact, keys)
+    except OSError as error:
+        say(f"The files of single trials can't be put together, and stay as they are: {error}")
+
+
+def _remove_checkpoints(run: Run) -> None:
+    """No trial goes on from one when all are done, also where an earlier process ended."""
+    from orchestrator.cli.terminal import say
+
+    try:
+        (run.place / "checkpoints").remove_folder()
+    except OSError as error:
+        say(f"{run.place / 'checkpoints'} is not needed any more, but can't be removed: {error}")
+
+
+def _director(run: Run, planned: Plan, progress: Progress) -> Director:
+    """The searches as far as the run's files bring them; `progress` is told of what they hold."""
+    from orchestrator.search import Director
+
+    resources = planned.sweep.resources
+    director = Director(
+        planned.studies, planned.sweep.seed, lambda study: resources.ranks(study.batch_size)
+    )
+    for study in planned.studies:
+        for finished in run.finished(study):
+            if finished.outcome.status != "failed":
+                director.load(finished)
+    director.begin()
+    for key, search in director.searches.items():
+        progress.follow(key, search)
+    return director
+
+
+def _train(
+    run: Run,
+    planned: Plan,
+    director: Director,
+    progress: Progress,
+    address: str | None,
+    data_dir: Path | None,
+    track: list[str] | None,
+) -> bool:
+    """Trains on a cluster, in sight of the user; False after an interrupt. Raises `SweepFailed`."""
+    from orchestrator.cli.live import rewritten
+    from orchestrator.cli.terminal import say, showing
+    from orchestrator.cluster.connect import connect
+    from orchestrator.cluster.run import run_trials
+    from orchestrator.cluster.tracking import Trackers
+
+    if (death := death_before()) is not None:
+        if death.asked_to_end:
+            return False
+        if death.is_final:
+            raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
+        say(f"{death.reason} It is started anew ({death.count} of {MOST_DEATHS} times at most).")
+    asked_to_end: Callable[[], bool] = lambda: False  # noqa: E731 - so far
+
+    def died(reason: str) -> None:
+        begin_anew(reason, asked_to_end=asked_to_end())
+
+    with run.log() as log, connect(address, log, died) as cluster:
+        heed_termination()  # once more: Ray has put a handler of its own in place, which aborts
+        if cluster.dashboard:
+            say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
+        told = Trackers(track, run, director, planned.sweep.name, say) if track else None
+        with (
+            heeding_interrupts(lambda: progress.notes.append(ENDING)) as asked_to_end,
+            closing(told) if told else nullcontext(),
+            showing(progress),
+            rewritten(run),
+        ):
+            complete = run_trials(
+                run,
+                director,
+                planned.sweep,
+                cluster=cluster,
+                progress=progress,
+                data_dir=data_dir,
+                trackers=told,
+                asked_to_end=asked_to_end,
+            )
+        if director.stalled and not asked_to_end():
+            raise SweepFailed(_what_is_lost(director))
+    share = [None, *(session["busy_share"] for session in run.sessions())][-1]
+    if share is not None:
+        say(
+            f"Until nothing was left to start, trials trained or evaluated {share:.0%} of the time."
+        )
+    return complete
+
+
+def _what_is_lost(director: Director) -> str:
+    lost = [trial for search in director.searches.values() for trial in search.lost]
+    named = ", ".join(f"{trial.study.key} trial {trial.index}" for trial in lost)
+    return (
+        f"The processes of some trials were lost time and again: {named}. Which points come next "
+        f"depends on what becomes of these, so their searches wait until they are tried again."
+    )
+
+
+def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
+    """Prints the frontier, then makes its files and the report anew; whether these were written."""
+    from orchestrator.cli.answers import print_frontier
+    from orchestrator.cli.terminal import say
+    from orchestrator.results import frontier_of, write_frontier
+
+    rows = frontier_of(run)
+    print_frontier(rows, as_json)
+    page = run.place / "report.html"
+    try:
+        write_frontier(run, rows)
+        write_report_of({"": (run, rows)}, page)
+    except OSError as error:
+        say(f"error: The answer can't be written to {run.place}: {error}")
+        return rows, False
+    say(f"Report: {page}")
+    return rows, True

@@ -1,0 +1,123 @@
+"""What went wrong with a trial: in words, and whether its code or its process was at fault."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+
+from orchestrator.cluster import ray_internals
+
+ERROR_LINES = 20
+"""So many are kept of an error's text: the last, which say what was raised, and where."""
+
+LINE_CHARACTERS = 500
+
+OUT_OF_MEMORY = (
+    "Ray ended the trial's process{held}, because its machine ran out of memory{machine}. "
+    "Let fewer trials run at once (resources.cpus_per_rank: 2 halves their number), spread each "
+    "over more machines (resources.examples_per_device), or take machines with more memory. "
+    "RAY_memory_usage_threshold, set before Ray is started, moves the limit."
+)
+
+
+class Raised(Exception):
+    """Code of a trial raised something; the message is the end of its traceback. What was raised
+    itself may not survive the way to another process."""
+
+
+class RankLost(Exception):
+    """The process of another rank has ended, for this reason."""
+
+    def __init__(self, reason: str, *, machine_lost: bool = False) -> None:
+        super().__init__(reason)
+        self.machine_lost = machine_lost
+
+    def __reduce__(self) -> Any:
+        return _rank_lost, (str(self), self.machine_lost)
+
+
+def _rank_lost(reason: str, machine_lost: bool) -> RankLost:
+    return RankLost(reason, machine_lost=machine_lost)
+
+
+class _GangLost(RayActorError):
+    """A gang that ended in a way for which Ray has no `RayActorError`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(error_msg=text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    text: str
+    died: bool
+    """The process ended, or was ended: another try may end well. Otherwise code raised."""
+    machine_lost: bool
+
+
+def failure_of(error: Exception) -> Failure:
+    """What an error that Tune was given for a trial means."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, RankLost):
+        text = f"a rank was lost: {last_lines(str(cause))}"
+        return Failure(text=text, died=True, machine_lost=cause.machine_lost)
+    if isinstance(error, RayActorError):
+        died, lost = not error.actor_init_failed, machine_was_lost(error)
+        return Failure(text=last_lines(str(error)), died=died, machine_lost=lost)
+    text = str(cause) if isinstance(cause, Raised) else last_lines(str(error))
+    return Failure(text=text, died=False, machine_lost=False)
+
+
+def machine_was_lost(error: RayActorError) -> bool:
+    """The text of such an error is Ray's own, unless it repeats what an actor's code raised as it
+    was made."""
+    if error.actor_init_failed:
+        return False
+    return error.preempted or "node has died" in str(error) or "node died" in str(error)
+
+
+def last_lines(text: str) -> str:
+    """The end of an error's text, as much as is worth keeping and can be stored."""
+    lines = text.strip().splitlines()[-ERROR_LINES:]
+    cut = [
+        f"{line[:LINE_CHARACTERS]} ..." if len(line) > LINE_CHARACTERS else line for line in lines
+    ]
+    return "\n".join(cut).encode(errors="backslashreplace").decode()
+
+
+def failures_of_trials_only() -> AbstractContextManager[None]:
+    """Within, whatever ends a gang is the failure of its trial, such as Ray's memory monitor. The
+    error is kept in memory, on the trial."""
+
+    def failure(gang: str, error: Exception) -> Exception:
+        if isinstance(error, (RayActorError, RayTaskError)):
+            return error
+        return _GangLost(_in_our_words(error, gang))
+
+    def keep(trial: Any, exc: Exception | None = None) -> None:
+        trial.temporary_state.error = exc
+        trial.run_metadata.num_failures += 1
+        trial.run_metadata.invalidate_cache()
+
+    return ray_internals.failing_as(failure, keep)
+
+
+def error_of(trial: Any) -> Exception:
+    """What `keep` above has kept."""
+    error: Exception = trial.temporary_state.error
+    return error
+
+
+def _in_our_words(error: Exception, gang: str) -> str:
+    if not isinstance(error, OutOfMemoryError):
+        return f"{type(error).__name__}: {error}"
+    held = re.search(rf"Actor\({gang}\).*?actual memory used=([\d.]+) ?GB", str(error), re.DOTALL)
+    machine = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", str(error))
+    return OUT_OF_MEMORY.format(
+        held=f", which held {held[1]} GB" if held else "",
+        machine=f" ({machine[1]} of {machine[2]} GB were in use)" if machine else "",
+    )

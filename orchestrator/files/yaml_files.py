@@ -1,0 +1,169 @@
+"""YAML as people write it: `1e-3` is a number, a repeated key an error, errors name a line.
+
+Text that was made to exhaust a reader is refused while it is read: by the size of a file, by how
+deep lists and mappings lie in each other, and by how many there are once aliases are written out.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.records import BadInput, cut, shown
+
+LARGEST_FILE = 2**20
+"""Bytes. Sweeps and cluster files have a few thousand."""
+
+MOST_NODES = 50_000
+"""Values, keys, lists and mappings of a file, each counted as often as aliases repeat it: 10,000
+points of two metaparameters, which take 2 seconds to read."""
+
+DEEPEST = 50
+"""Lists and mappings in each other; a sweep file has 6."""
+
+LONGEST_NUMBER = 100
+"""Digits: what Python can read, print and turn into a float."""
+
+NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe loading of text, numbers, true, false, null, lists and mappings, with YAML 1.2 floats
+    and without silent overwriting."""
+
+    most_nodes = MOST_NODES
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._count = 0
+        self._counts: dict[str, int] = {}
+        """Anchor -> nodes of what it stands for, those of its aliases included."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "tag", None) is not None:
+            raise _error("tags are not read here: leave out the `!`", event.start_mark)
+        anchor: str | None = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if anchor in self.anchors and anchor not in self._counts:
+                raise _error(f"*{cut(str(anchor))} stands inside of itself", event.start_mark)
+            self._count += self._counts.get(str(anchor), 0)
+            node = super().compose_node(parent, index)
+        else:
+            before = self._count
+            self._count += 1
+            self._depth += 1
+            if self._depth > DEEPEST:
+                raise _error(f"more than {DEEPEST} levels of lists and mappings", event.start_mark)
+            node = super().compose_node(parent, index)
+            self._depth -= 1
+            if anchor is not None:
+                self._counts[anchor] = self._count - before
+        if self._count > self.most_nodes:
+            raise _error(
+                f"more than {self.most_nodes:,} values and keys, with what aliases repeat",
+                event.start_mark,
+            )
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
+                raise _error(f"a number of {len(node.value):,} characters", node.start_mark)
+            if re.search(r"[\ud800-\udfff]", node.value):
+                raise _error("half a character (a lone surrogate)", node.start_mark)
+        try:
+            return super().construct_object(node, deep)
+        except ValueError:
+            raise _error(f"{shown(node.value)} is no number", node.start_mark) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _error("a key must be text, not a list or mapping", key.start_mark)
+            if key.value in seen:
+                raise _error(f"the key {shown(key.value)} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _error(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+# Dates and `=` stay text. YAML 1.1, which PyYAML implements, reads 1e-3 as text because it has no
+# dot.
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag.rpartition(":")[2] not in ("timestamp", "value")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+class _OwnLoader(_Loader):
+    """What a run keeps says every default, so it is larger than the file that it was made of."""
+
+    most_nodes = 3 * MOST_NODES
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The document in `text`; `source` names it in the error message."""
+    return _parse(text, source, _Loader)
+
+
+def _parse(text: str, source: str, loader: type[_Loader]) -> Any:
+    try:
+        return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f", line {mark.line + 1}" if mark else ""
+        # Where options are most likely to be written: `workloads: [digits/mlp?classes=5]`.
+        hint = " Within [ ], text with a `?` must be in quotes." if "'?'" in str(error) else ""
+        problem = cut(error.problem or str(error), 200)
+        raise BadInput(f"{source}{line}: not valid YAML: {problem}.{hint}") from None
+    except yaml.YAMLError as error:
+        problem = str(error).partition("\n")[0]
+        raise BadInput(f"{source}: not valid YAML: {problem}.") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in the file at `path`."""
+    try:
+        # A pipe could keep its reader waiting, and a device has no end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInput(f"{path} is no regular file. Write what it holds to one.")
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise BadInput(f"{path}: can't be read: it has more than {LARGEST_FILE:,} bytes.")
+        text = content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8: {error}"
+        raise BadInput(f"{path}: can't be read: {reason}.") from None
+    return _mapping(parse_yaml(text, str(path)), str(path))
+
+
+def parse_mapping(text: str, source: str) -> dict[str, Any]:
+    """The mapping in what a run keeps; `source` names it in the error message."""
+    return _mapping(_parse(text, source, _OwnLoader), source)
+
+
+def _mapping(document: Any, source: str) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise BadInput(f"{source}: expected `key: value` lines, but it holds {shown(document)}.")
+    return document
+
+
+def write_yaml(document: dict[str, Any]) -> str:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)

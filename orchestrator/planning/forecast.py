@@ -1,0 +1,278 @@
+"""A sweep before it starts: how many trials, how long, what it costs, what would not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any, NamedTuple
+
+from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
+from orchestrator.results import Run, frontier_of
+from orchestrator.search import assemble, searched
+
+CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
+"""A study's steps are timed in so many, or in more if they take less than so long."""
+
+CALIBRATION_PARTS = 8
+"""With an evaluation after each."""
+
+PILOT_STEPS = 200
+"""So many of a study's pilot trials tell better than calibration how long a step takes in a sweep,
+where trials come and go beside it."""
+
+TRIAL_SECONDS = (0.01, 0.1)
+"""What a trial takes beside its training and evaluation, from quick to slow."""
+
+STARTING_SECONDS = (5.0, 60.0)
+"""Until a sweep's first trial begins, and after its last."""
+
+
+class Between(NamedTuple):
+    """An amount that is not known yet: the least and the most it may come to."""
+
+    low: float
+    middle: float | None
+    """What pilot trials say; None without any."""
+    high: float
+
+    def mapped(self, change: Callable[[float], float]) -> Between:
+        middle = None if self.middle is None else change(self.middle)
+        return Between(change(self.low), middle, change(self.high))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """What was measured of a study."""
+
+    step_seconds: float
+    evaluation_seconds: float
+    micro_batch: int | None = None
+    """Examples of a step that fitted at once on a rank, where not all did."""
+    memory: int | None = None
+    """Bytes that a rank held at its peak."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyForecast:
+    """What one study comes to."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    ranks: int
+    """Of each trial."""
+    trials: int
+    budget_steps: int
+    steps: Between
+    """Of all its trials together: if the first one reaches its goals at once; as pilot trials have
+    it, if there were any; if all train to their budget."""
+    fits: bool | None = None
+    """None where it wasn't tried."""
+    speed: Speed | None = None
+    rank_seconds: Between | None = None
+    """For these steps, times the ranks; None where speeds aren't known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a sweep comes to."""
+
+    studies: tuple[StudyForecast, ...]
+    trials: int
+    device_hours: Between | None
+    seconds: Mapping[int, Between]
+    """Ranks that train at once -> from start to end; empty where that isn't known."""
+    money: Between | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def forecast(
+    studies: Iterable[Study],
+    ranks: Callable[[int], int],
+    *,
+    speeds: Mapping[StudyKey, Speed | None] | None = None,
+    pilots: Mapping[StudyKey, int | None] | None = None,
+    slots: Iterable[int] = (),
+    price_per_device_hour: float | None = None,
+) -> Forecast:
+    """`ranks` of a batch size; `speeds` of those studies that were tried, None for those that did
+    not fit; `pilots`, the steps to goal that a few trials of each came to, None for those that
+    didn't get there."""
+    found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
+    whole = _sum([one.rank_seconds for one in found])
+    longest = max(
+        (one.rank_seconds.high / one.trials for one in found if one.rank_seconds), default=0
+    )
+    hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
+    price = price_per_device_hour
+    return Forecast(
+        studies=tuple(found),
+        trials=sum(one.trials for one in found),
+        device_hours=hours,
+        seconds={} if whole is None else {n: _on(n, whole, longest) for n in slots},
+        money=None if hours is None or price is None else hours.mapped(lambda h: h * price),
+    )
+
+
+def _on(slots: int, whole: Between, longest: float) -> Between:
+    """How long so much work takes where so many ranks train at once."""
+    quick, slow = STARTING_SECONDS
+    least, middle, most = whole.mapped(lambda seconds: seconds / slots)
+    # At the end a trial may go on alone.
+    most += longest + slow
+    return Between(least + quick, None if middle is None else middle + (quick + slow) / 2, most)
+
+
+def _of_study(
+    study: Study,
+    ranks: Callable[[int], int],
+    speeds: Mapping[StudyKey, Speed | None],
+    pilots: Mapping[StudyKey, int | None] | None,
+) -> StudyForecast:
+    trials = study.trials + study.repeats
+    budget, first = study.budget_steps, study.following(0)
+    each = Between(
+        first if study.stop_dominated else budget,
+        None if pilots is None else _as_pilots(study, pilots.get(study.key)),
+        budget,
+    )
+    count, speed = ranks(study.batch_size), speeds.get(study.key)
+    seconds = None
+    if speed is not None:
+        quick, slow = TRIAL_SECONDS
+        low, middle, high = each.mapped(lambda steps: _training_seconds(study, speed, steps))
+        seconds = Between(
+            low + quick, None if middle is None else middle + (quick + slow) / 2, high + slow
+        ).mapped(lambda amount: trials * count * amount)
+    return StudyForecast(
+        workload=study.workload,
+        recipe=study.recipe,
+        batch_size=study.batch_size,
+        ranks=count,
+        trials=trials,
+        budget_steps=budget,
+        steps=each.mapped(lambda steps: trials * steps),
+        fits=speed is not None if study.key in speeds else None,
+        speed=speed,
+        rank_seconds=seconds,
+    )
+
+
+def _training_seconds(study: Study, speed: Speed, steps: float) -> float:
+    """Of one trial, evaluations included."""
+    looks = evaluations(study, int(steps))
+    return steps * speed.step_seconds + looks * speed.evaluation_seconds
+
+
+def _as_pilots(study: Study, reached: int | None) -> int:
+    """Steps of a trial, as the best of a few had it: others are ended there."""
+    if reached is None or not study.stop_dominated:
+        return study.budget_steps
+    return min(max(reached, study.following(0)), study.budget_steps)
+
+
+def evaluations(study: Study, steps: int) -> int:
+    """How many a trial of so many steps has."""
+    count, step = 1, 0
+    while step < steps and study.following(step) > step:
+        step = study.following(step)
+        count += 1
+    return count
+
+
+def _sum(amounts: Sequence[Between | None]) -> Between | None:
+    known = [amount for amount in amounts if amount is not None]
+    if not known or len(known) < len(amounts):
+        return None
+    lows, middles, highs = zip(*known, strict=True)
+    return Between(sum(lows), None if None in middles else sum(middles), sum(highs))
+
+
+def calibration_of(
+    studies: Sequence[Study], speeds: Mapping[StudyKey, Speed | None] | None = None
+) -> list[Study]:
+    """Studies that time a few dozen steps of each, in the middle of its space; with the `speeds`
+    that this came to, those whose steps are too quick to be timed by so few, with more. Between
+    these come the evaluations of real trials, after which quick steps are slower for a while."""
+    short = EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // CALIBRATION_PARTS)
+    shapes = {study.key: (CALIBRATION_STEPS, short) for study in studies}
+    if speeds is not None:
+        wanted = {
+            key: 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds)
+            for key, speed in speeds.items()
+        }
+        shapes = {
+            study.key: (steps, study.grid)
+            for study in studies
+            if (steps := wanted[study.key]) > CALIBRATION_STEPS
+        }
+    return [
+        replace(
+            study,
+            budget_steps=shapes[study.key][0],
+            grid=shapes[study.key][1],
+            trials=1,
+            search=SearchPlan(
+                algorithm="points",
+                points=(assemble(study.space, [0.5] * len(searched(study.space))),),
+            ),
+            repeats=0,
+            inherit=None,
+            stop_at_goal=False,
+            stop_dominated=False,
+        )
+        for study in studies
+        if study.key in shapes
+    ]
+
+
+def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:
+    """What the trials of each study came to; None where all failed, or so many steps were not
+    timed."""
+    return {study.key: _speed(run, study, least_steps) for study in run.studies()}
+
+
+def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
+    """Of a trial, the first quarter of its steps warms things up. A pause in the rest belongs to
+    it: in a sweep there are such, too."""
+    paces, steps, evaluated = [], 0, 0
+    rows = [row for row in run.trials(study.key).to_pylist() if row["status"] != "failed"]
+    for row in rows:
+        curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
+        evaluated += len(curve)
+        # A rate that is too high may have ended it early.
+        last = curve[-1]
+        warm = next(each for each in curve if 4 * each["step"] >= last["step"])
+        if last["step"] > warm["step"]:
+            paces.append((last["seconds"] - warm["seconds"]) / (last["step"] - warm["step"]))
+            steps += last["step"] - warm["step"]
+    if steps < least_steps:
+        return None
+    return Speed(
+        step_seconds=median(paces),
+        evaluation_seconds=sum(row["evaluation_seconds"] for row in rows) / evaluated,
+        micro_batch=min((row["micro_batch"] for row in rows if row["micro_batch"]), default=None),
+        memory=max((row["memory"] for row in rows if row["memory"]), default=None),
+    )
+
+
+def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:
+    """The first few trials of each."""
+    return [
+        replace(study, trials=min(trials, study.trials), repeats=0, inherit=None)
+        for study in studies
+    ]
+
+
+def pilots_of(run: Run) -> dict[StudyKey, int | None]:
+    """The fewest steps in which a trial passed all goals; None where none did."""
+    steps: dict[StudyKey, list[int | None]] = {}
+    for row in frontier_of(run):
+        steps.setdefault(row.key, []).append(row.steps)
+    return {
+        key: None if None in some else max(step for step in some if step is not None)
+        for key, some in steps.items()
+    }

@@ -1,0 +1,152 @@
+"""What a run is for, what it may grow by, and what would make old and new trials incomparable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from orchestrator.planning.studies import Plan
+from orchestrator.records import BadInput, Study, StudyKey, widened_to
+from orchestrator.results import Run, frontier_of
+
+GROWING = ("goals", "trials", "search", "repeats", "inherit")
+"""Fields of a study that may change; what of them may not is seen in the sweep file."""
+
+GROWS = (
+    "workloads",
+    "batch_sizes",
+    "repeats",
+    "resources",
+    "checkpoint",
+    "faults",
+    "goals",
+    "report",
+)
+"""What a run may get more of, or be run on, without making its trials incomparable."""
+
+GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
+
+
+def refuse_incomparable(run: Run, planned: Plan) -> None:
+    """Refuses to go on with `run` as `planned`, unless that asks for the same or for more."""
+    problems = differences(run.sweep(), planned.sweep.resolved())
+    old = {study.key: study for study in run.studies()}
+    new = {study.key: study for study in planned.studies}
+    problems += [f"{key}: there, but not here" for key in old.keys() - new.keys()]
+    for key in old.keys() & new.keys():
+        problems += [f"{key}: {problem}" for problem in _of_study(old[key], new[key])]
+        if new[key].trials > old[key].trials and _was_widened(run, old[key]):
+            problems.append(f"{key}: its ranges were widened, so points can't be added inside")
+    problems = problems or _out_of_reach(run, old, new)
+    if problems:
+        raise BadInput(
+            f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
+            "More trials, repeats, batch sizes, recipes and workloads can be added, and looser "
+            "goals. For anything else, name another folder with --out."
+        )
+
+
+def refuse_changed(run: Run) -> None:
+    """Refuses to go on with a run whose sweep file says something else than it was made for."""
+    sweep, file = run.sweep(), run.sweep_file()
+    # Where it says what the run has grown from, only its own writing was cut short.
+    if file not in (None, sweep, run.grown_from()):
+        raise BadInput(
+            f"{run.place / 'sweep.yaml'} was changed since the run was made. It differs in\n"
+            f"{_listed(_changes(sweep, file))}\n"
+            f"`orchestrate resume` trains what the run was made for. To make it larger: "
+            f"orchestrate sweep {run.place / 'sweep.yaml'} --out {run.place}. To undo the changes, "
+            f"remove the file: it is written anew."
+        )
+
+
+LISTED = 8
+"""Differences that are told."""
+
+LONGEST_VALUE = 120
+"""Characters that are shown of a value."""
+
+
+def _listed(problems: Sequence[str]) -> str:
+    more = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
+    return "\n".join(f"  {line}" for line in [*problems[:LISTED], *more])
+
+
+def _changes(old: Any, new: Any, place: str = "") -> list[str]:
+    """Where two documents differ, one line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new])]
+    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
+        pairs = [(number, *both) for number, both in enumerate(zip(old, new, strict=True))]
+    else:
+        return [] if old == new else [f"{place}: {_short(old)} there, {_short(new)} here"]
+    return [
+        line
+        for key, before, after in pairs
+        for line in _changes(before, after, f"{place}.{key}" if place else str(key))
+    ]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} ..."
+
+
+def _of_study(old: Study, new: Study) -> list[str]:
+    lines = [
+        f"{field.name}: {getattr(old, field.name)!r} there, {getattr(new, field.name)!r} here"
+        for field in fields(Study)
+        if field.name not in GROWING and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    if old.search.points != new.search.points[: len(old.search.points)]:
+        lines.append("its points are others")
+    if new.trials < old.trials:
+        lines.append(f"trials: {old.trials} there, {new.trials} here")
+    return lines
+
+
+def _was_widened(run: Run, study: Study) -> bool:
+    points = [json.loads(params) for params in run.trials(study.key)["params"].to_pylist()]
+    return widened_to(study.space, points) != study.space
+
+
+def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
+    """Goals which trials that stopped early say nothing about."""
+    asked = {
+        key: [goal for goal in new[key].goals if goal not in study.goals]
+        for key, study in old.items()
+    }
+    goals = {goal for extra in asked.values() for goal in extra}
+    return [
+        f"goal {row.goal} of {row.workload} {row.recipe} batch size {row.batch_size}: its trials "
+        f"stopped at another goal"
+        for goal in goals
+        for row in frontier_of(run, [goal])
+        if row.censored
+    ]
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where two resolved sweeps differ so that their trials can't be compared, one line each."""
+    before, after = (
+        {
+            **{key: value for key, value in document.items() if key not in (*GROWS, "recipes")},
+            "search": _without_growth(document.get("search") or {}),
+        }
+        for document in (old, new)
+    )
+    lines = _changes(before, after)
+    of_old, of_new = ({recipe["name"]: recipe for recipe in d["recipes"]} for d in (old, new))
+    for name in of_old.keys() & of_new.keys():
+        before, after = (
+            {**r, "search": _without_growth(r.get("search") or {})}
+            for r in (of_old[name], of_new[name])
+        )
+        lines += [f"recipe {name!r}: {line}" for line in _changes(before, after)]
+    return lines
+
+
+def _without_growth(search: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH}

@@ -1,0 +1,105 @@
+"""Trying out a plan on two examples, before anything is paid for."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import (
+    WIDENINGS,
+    BadInput,
+    Choice,
+    Range,
+    Space,
+    Study,
+    Trial,
+    Value,
+    unknown,
+)
+from orchestrator.search import (
+    assemble,
+    distinct,
+    searched,
+)
+from orchestrator.training import (
+    one_thread,
+    rehearse,
+)
+
+REHEARSED = 50
+"""So many of a list of points are tried out before a sweep starts."""
+
+
+def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> tuple[str, ...]:
+    """Refuses studies that can't be trained or measured; returns what may go wrong, for all that
+    is known."""
+    doubts: list[str] = []
+    for name in sweep.workloads:
+        of_workload = [study for study in studies if study.workload == name]
+        # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
+        count = len(sweep.recipes)
+        ends = {study.key: study for study in of_workload[:count] + of_workload[-count:]}
+        for study in ends.values():
+            points = study.search.points[:REHEARSED] or _points(study.space)
+            if study.search.extend:
+                points = [*points, *_points(_widest(study.space))]
+            doubts += rehearse_points(study, points, data_dir)
+    return tuple(dict.fromkeys(doubts))
+
+
+def rehearse_points(
+    study: Study, points: Iterable[Mapping[str, Value]], data_dir: Path | None
+) -> list[str]:
+    """Refuses what can't be trained or measured, before anything starts. Returns what may go
+    wrong, for all that is known."""
+    doubts = []
+    for params in points:
+        try:
+            with one_thread():
+                metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
+        except BadInput as error:
+            raise BadInput(f"recipe {study.recipe!r}: {error}") from None
+        if isinstance(metrics, Exception):
+            doubts.append(_doubt(study, metrics))
+            continue
+        for goal in study.goals:
+            if goal.metric not in metrics:
+                where = f"workload {study.workload!r} with recipe {study.recipe!r}"
+                raise unknown(f"metric of {where}:", goal.metric, metrics)
+    return doubts
+
+
+def _doubt(study: Study, error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((f for f in reversed(frames) if "site-packages" not in f.filename), frames[-1])
+    reason = "".join(traceback.format_exception_only(error)).strip()
+    return (
+        f"{study.workload}, shown two examples on this machine, raised {reason} "
+        f"({last.filename}:{last.lineno}). Trials will tell if that is always so."
+    )
+
+
+def _points(space: Space) -> list[dict[str, Value]]:
+    """Those to rehearse: the ends and the middle of each range, each option of each choice."""
+    choices = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
+    last = max([3, *choices]) - 1
+    return [*distinct(point_at(space, number / last) for number in range(last + 1))]
+
+
+def point_at(space: Space, fraction: float) -> dict[str, Value]:
+    """The point that lies `fraction` of the way through every range, on its scale."""
+    return assemble(space, [fraction] * len(searched(space)))
+
+
+def _widest(space: Space) -> Space:
+    """The space as far as a search that may extend it can go."""
+    wide = dict(space)
+    for name, entry in space.items():
+        if isinstance(entry, Range):
+            for _ in range(WIDENINGS):
+                entry = entry.widened("low") or entry  # noqa: PLW2901
+                entry = entry.widened("high") or entry  # noqa: PLW2901
+            wide[name] = entry
+    return wide

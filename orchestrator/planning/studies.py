@@ -1,0 +1,302 @@
+"""A sweep becomes studies, each of which is known to be trainable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
+from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Recipe, Search, Sweep
+from orchestrator.planning.sweep_file import validated
+from orchestrator.records import (
+    LARGEST,
+    SMALLEST,
+    BadInput,
+    Choice,
+    Divergence,
+    EvaluationGrid,
+    Extras,
+    Goal,
+    Range,
+    ScalingRule,
+    SearchPlan,
+    Space,
+    Study,
+    Trial,
+    Value,
+    shown,
+    unknown,
+)
+from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
+from orchestrator.search import (
+    Entry,
+    check_conditions,
+    check_value,
+    even_axes,
+    grid,
+    load_space,
+    searched,
+    space_from,
+)
+from orchestrator.training import (
+    check_metaparameters,
+)
+from orchestrator.workloads import Workload, load_workload, splits_of
+
+MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
+"""Of a sweep. The largest published experiment has 1,700 studies and 168,000 trials."""
+
+MOST_EVALUATIONS = 1_000_000
+"""Of a trial. All are kept until it ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A sweep and the studies it comes to."""
+
+    sweep: Sweep
+    studies: tuple[Study, ...]
+    doubts: tuple[str, ...] = ()
+    """What speaks against training them, though it need not be so."""
+
+
+def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
+    """The studies of `sweep`, in the order in which they are best run."""
+    _refuse_repeats("workload", sweep.workloads)
+    _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
+    studies = tuple(_all_studies(sweep, data_dir))
+    return Plan(sweep=sweep, studies=studies, doubts=rehearse_all(sweep, studies, data_dir))
+
+
+def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = None) -> Plan:
+    """The plan by which `studies` were made. They stay what they are, whatever a default has become
+    since: one run must not mix two grids of evaluations. Refuses what can't be trained here."""
+    for study in studies:
+        here = splits_of(load_workload(study.workload), data_dir)["train"].size
+        if here != study.train_size:
+            raise BadInput(
+                f"{study.workload} has {here or 'endless'} training examples here, but had "
+                f"{study.train_size or 'endless'} when the run was made. Resume it with the code "
+                f"and the data that it was made with (--data-dir), in the folder of that code."
+            )
+    doubts = rehearse_all(sweep, studies, data_dir)
+    return Plan(sweep=sweep, studies=tuple(studies), doubts=doubts)
+
+
+def single_trial(
+    workload: str,
+    optimizer: str,
+    batch_size: int,
+    *,
+    params: Mapping[str, Any],
+    steps: int | None,
+    seed: int,
+    evaluate: Mapping[str, Any] | None = None,
+    data_dir: Path | None = None,
+) -> Trial:
+    """A trial by hand. It trains exactly `steps`, or else until the workload's goal or budget.
+    A metaparameter that isn't given takes the middle of its range."""
+    document = {
+        "name": "trial",
+        "workloads": [workload],
+        "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
+        "batch_sizes": [batch_size],
+        "budget": None if steps is None else {"steps": steps},
+        "evaluate": dict(evaluate or {}),
+    }
+    sweep = validated(document, "orchestrate trial")
+    (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
+    chosen = point_at(study.space, 0.5)
+    rehearse_points(study, [chosen], data_dir)
+    if steps is not None:
+        study = replace(study, goals=())
+    return Trial(study=study, index=0, seed=seed, params=chosen)
+
+
+def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
+    """Those of all workloads; refuses too many of them, before their points fill the memory."""
+    studies: list[Study] = []
+    trials = 0
+    for name in sweep.workloads:
+        for study in _studies_of(sweep, name, load_workload(name), data_dir):
+            studies.append(study)
+            trials += study.trials + study.repeats
+            if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
+                raise BadInput(
+                    f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "
+                    f"trials, but this one comes to {len(studies):,} studies and {trials:,} "
+                    f"trials or more. Make several sweeps of it."
+                )
+    return studies
+
+
+def _studies_of(
+    sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
+) -> Iterator[Study]:
+    train_size = splits_of(workload, data_dir)["train"].size
+    goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
+    evaluate = sweep.evaluate
+    spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
+    min_examples = evaluate.min_examples or workload.evaluation_min_examples
+    try:
+        own = Budget.model_validate(dict(workload.budget))
+    except ValidationError as error:
+        raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
+    budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
+    spaces = [_space(recipe, name, workload) for recipe in sweep.recipes]
+    yield from (
+        Study(
+            workload=name,
+            recipe=recipe.name,
+            optimizer=recipe.optimizer,
+            batch_size=batch_size,
+            train_size=train_size,
+            goals=goals,
+            inherit=budget.inherit,
+            budget_steps=(steps := budget.in_steps(batch_size, train_size)),
+            grid=_grid(spacing, math.ceil(min_examples / batch_size), steps),
+            space=(scaled := _scaled(space, batch_size)),
+            trials=len(chosen := _chosen(recipe, search, scaled))
+            or (search.trials if searched(scaled) else 1),
+            search=SearchPlan(
+                algorithm="points" if chosen else search.algorithm,
+                launches=search.max_launches,
+                generation=search.generation,
+                extend=search.extend,
+                points=chosen,
+            ),
+            repeats=sweep.repeats,
+            stop_at_goal=sweep.stop.at_goal,
+            stop_dominated=(
+                sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
+            ),
+            extras=Extras(
+                train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
+                gradient_norm=evaluate.gradient_norm,
+                distance=evaluate.distance,
+            ),
+            divergence=Divergence(**sweep.stop.diverged.model_dump()),
+        )
+        for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size)
+        for recipe, space, budget in zip(sweep.recipes, spaces, budgets, strict=True)
+        for search in [recipe.search or sweep.search]
+    )
+
+
+def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
+    grid = EvaluationGrid(spacing=spacing, min_gap=min_gap)
+    if (count := math.floor(grid.most_until(budget_steps))) > MOST_EVALUATIONS:
+        raise BadInput(
+            f"evaluate: a trial must have at most {MOST_EVALUATIONS:,} evaluations, but with "
+            f"spacing {spacing:g}, {min_gap:,} steps apart at least, {budget_steps:,} steps have "
+            f"some {count:,}. Give a larger spacing or min_examples."
+        )
+    return grid
+
+
+def _chosen(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
+    """The points of a search that is told which; none for others."""
+    if search.algorithm == "grid":
+        return grid(space, search.grid or even_axes(space, search.trials))
+    names = searched(space)
+    for point in search.points:
+        for name in point.keys() - set(names):
+            raise unknown(f"metaparameter in the points of recipe {recipe.name!r}:", name, names)
+        if missing := [name for name in names if name not in point]:
+            raise BadInput(
+                f"recipe {recipe.name!r}: each of `points` needs a value for {', '.join(missing)}, "
+                f"but one is {shown(point)}."
+            )
+        for name, value in point.items():
+            try:
+                _check_point(check_value(value), space[name])
+            except BadInput as error:
+                raise BadInput(f"recipe {recipe.name!r}: points: {name}: {error}") from None
+    fixed = {name: entry for name, entry in space.items() if name not in names}
+    return tuple({**fixed, **point} for point in search.points)
+
+
+def _check_point(value: Value, entry: Range | Choice | Value) -> None:
+    """Refuses a point's value that has no place on the scale of its range."""
+    if isinstance(entry, Range):
+        if isinstance(value, (bool, str)) or not abs(value) <= LARGEST:
+            raise BadInput(f"in place of a range, a number is needed, but got {shown(value)}.")
+        if {"log": value < SMALLEST, "reverse_log": value >= 1}.get(entry.scale):
+            raise BadInput(f"{value:g} is not on the {entry.scale} scale of its range.")
+
+
+def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
+    if twice := sorted(recipe.space.keys() & recipe.schedule.keys()):
+        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
+    for setting in recipe.schedule:
+        if setting not in SCHEDULE_SETTINGS:
+            raise unknown(
+                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
+            )
+    space = {
+        **load_space(recipe.optimizer, name),
+        **space_from(recipe.space, f"recipe {recipe.name!r}: space"),
+        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
+    }
+    try:
+        check_metaparameters(recipe.optimizer, space, workload)
+        check_conditions(space)
+        decay = space.get("decay", "constant")
+        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
+    except BadInput as error:
+        raise BadInput(f"recipe {recipe.name!r}: {error}") from None
+    return space
+
+
+def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
+    """The space with every scaling rule replaced by what it comes to."""
+    return {
+        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
+        for name, entry in space.items()
+    }
+
+
+def _batch_sizes(
+    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
+) -> list[int]:
+    if isinstance(given, BatchLadder):
+        high = _resolve_full(given.high, workload, train_size)
+        if given.low > high:
+            raise BadInput(f"batch_sizes: `from <= to` must hold, but got {given.low} and {high}.")
+        rungs = math.ceil(round(math.log(high / given.low, given.factor), 9))
+        if rungs >= MOST_ITEMS:
+            raise BadInput(
+                f"batch_sizes: there must be at most {MOST_ITEMS}, but from {given.low} to {high} "
+                f"by a factor of {given.factor!r} there are {rungs + 1:,}. Give a larger factor."
+            )
+        sizes = [round(given.low * given.factor**rung) for rung in range(rungs)] + [high]
+    else:
+        sizes = [_resolve_full(size, workload, train_size) for size in given]
+    if not sizes:
+        raise BadInput("batch_sizes: at least one is needed, but the list is empty.")
+    for size in sizes:
+        if train_size is not None and size > train_size:
+            raise BadInput(
+                f"batch_sizes: {size} is more than the {train_size} training examples of "
+                f"{workload}. Write `full` for the whole training set."
+            )
+    return sorted(set(sizes))
+
+
+def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int:
+    if isinstance(size, int):
+        return size
+    if train_size is None:
+        raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
+    return train_size
+
+
+def _refuse_repeats(kind: str, names: list[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise BadInput(f"Each {kind} must be named once, but got {', '.join(repeated)} again.")

@@ -1,0 +1,121 @@
+"""Sweep files as people write them, and what is wrong in one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from orchestrator.files.yaml_files import parse_yaml, read_yaml
+from orchestrator.planning.sweep import (
+    BatchLadder,
+    Budget,
+    Checkpoints,
+    Diverged,
+    Evaluate,
+    Faults,
+    Recipe,
+    Report,
+    Resources,
+    Search,
+    Stop,
+    Sweep,
+)
+from orchestrator.records import BadInput, cut, shown, unknown
+
+SWEEPS = Path(__file__).parent.parent / "sweeps"
+
+MISTAKES_TOLD = 10
+"""Of those in a file; the first ones often cause the others."""
+
+
+def find_sweep_file(name: str | None) -> Path:
+    """The file called `name`, or the sweep of that name that comes with the project."""
+    known = {path.stem: path for path in SWEEPS.glob("*.yaml")}
+    if name is None:
+        return known["quickstart"]
+    # Unlike Path.exists, it is false for a name that no file can have.
+    there = os.path.exists(name)
+    if name in known and not there:
+        return known[name]
+    if not there:
+        if name.endswith((".yaml", ".yml")):
+            raise BadInput(f"There is no sweep file {name}. Sweeps to start from: {sorted(known)}.")
+        raise unknown("sweep", name, known)
+    return Path(name)
+
+
+def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
+    """The sweep in the file at `path` after `key=value` overrides (dotted keys, YAML values)."""
+    document = read_yaml(path)
+    for override in overrides:
+        _override(document, override)
+    return validated(document, str(path))
+
+
+def validated(document: Mapping[str, Any], place: str) -> Sweep:
+    """The sweep that `document` describes; `place` is where a mistake in it is said to be."""
+    try:
+        return Sweep.model_validate(document)
+    except ValidationError as error:
+        mistakes = error.errors(include_url=False, include_context=False)
+        lines = [_explain(place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        if (more := len(mistakes) - MISTAKES_TOLD) > 0:
+            lines.append(f"{place}: and {more:,} more mistakes.")
+        raise BadInput("\n".join(lines)) from None
+
+
+def _override(document: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise BadInput(
+            f"--set takes KEY=VALUE, for example search.trials=50, but got {shown(override)}."
+        )
+    source = f"--set {cut(override)}"
+    *path, last = key.split(".")
+    place: Any = document
+    for name in path:
+        place = place.setdefault(name, {})
+        if not isinstance(place, dict):
+            raise BadInput(f"{source}: {shown(name)} holds {shown(place)}, not keys to set.")
+    place[last] = parse_yaml(text, source)
+
+
+def _explain(source: str, error: Mapping[str, Any]) -> str:
+    """One line for one of pydantic's errors: file, key, value, and what would be accepted."""
+    location = [part for part in error["loc"] if part not in ("list", "ladder")]
+    key = ".".join(cut(str(part)) for part in location) or "the file"
+    if error["type"] == "extra_forbidden":
+        known = _keys_at(location[:-1])
+        return f"{source}: {unknown('key', key, [*map(str, known)])}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing":
+        return f"{source}: {key}: this key is required."
+    return f"{source}: {key}: {message[0].lower() + message[1:]} (got {shown(error['input'])})."
+
+
+def _keys_at(location: list[Any]) -> list[str]:
+    """The keys accepted at a place in the sweep file."""
+    part: type[BaseModel] = Sweep
+    for piece in location:
+        part = _PARTS.get(piece, part)
+    prefix = "".join(f"{piece}." for piece in location)
+    return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
+
+
+_PARTS: dict[Any, type[BaseModel]] = {
+    "recipes": Recipe,
+    "batch_sizes": BatchLadder,
+    "search": Search,
+    "budget": Budget,
+    "stop": Stop,
+    "diverged": Diverged,
+    "evaluate": Evaluate,
+    "checkpoint": Checkpoints,
+    "faults": Faults,
+    "resources": Resources,
+    "report": Report,
+}

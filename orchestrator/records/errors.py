@@ -1,0 +1,59 @@
+"""What went wrong, in words a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Iterable
+
+
+class BadInput(ValueError):
+    """Something a user wrote can't be used. The message says the rule, the value and the remedy."""
+
+
+class MissingData(BadInput):
+    """A data set is not on this machine."""
+
+
+class SweepFailed(RuntimeError):
+    """Nothing but failures came of a sweep; the message ends with the last one's error."""
+
+
+SHOWN = 60
+"""Characters of a value that an error message shows."""
+
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 2
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = SHOWN
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it. It is never written out in full, which would take
+    gigabytes where lists hold each other many times, as YAML's aliases let them."""
+    return cut(_REPR.repr(value))
+
+
+def cut(text: str, length: int = SHOWN) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+CONTROLS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that no name may hold and no terminal should get: control characters (C0 and C1), line
+and paragraph separators, those that turn the direction of writing, and halves of characters."""
+
+
+def escaped(text: str, *, but: str = "") -> str:
+    """The text with each of `CONTROLS`, `but` for these, as Python would write it."""
+    return CONTROLS.sub(lambda found: found[0] if found[0] in but else ascii(found[0])[1:-1], text)
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> BadInput:
+    """The error for a name that is in no registry: lists the known ones, closest first."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(shown(name).strip("'"), names, n=3, cutoff=0.5)
+    listed = cut(", ".join(close + [other for other in names if other not in close]), 2000)
+    hint = f"Did you mean {shown(close[0])}? " if close else ""
+    return BadInput(f"Unknown {kind} {shown(name)}. {hint}Known: {listed or 'none'}.")

@@ -1,0 +1,74 @@
+"""What a training is to reach, and what others are held against."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.records.errors import BadInput, shown
+
+_GOAL = re.compile(r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)\s*$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A metric and a bound that it must go strictly past, compared in float64. A value that is not
+    finite is never past a goal."""
+
+    metric: str
+    direction: Literal["<", ">"]
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Goal:
+        match = _GOAL.match(text)
+        try:
+            if match is None:
+                raise ValueError
+            metric, direction, bound = match.groups()
+            goal = cls(
+                metric=metric, direction="<" if direction == "<" else ">", bound=float(bound)
+            )
+        except ValueError:
+            raise BadInput(
+                f"A goal is written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
+                f"for example 'val/error < 0.04', but got {shown(text)}."
+            ) from None
+        if not math.isfinite(goal.bound):
+            raise BadInput(f"A goal's bound must be finite, but got {shown(text)}.")
+        return goal
+
+    def passed(self, value: float | None) -> bool:
+        if value is None or not math.isfinite(value):
+            return False
+        return value < self.bound if self.direction == "<" else value > self.bound
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.direction} {self.bound!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """What other trainings are held against: a recipe at one batch size."""
+
+    recipe: str
+    batch_size: int
+
+    @classmethod
+    def parse(cls, text: str) -> Baseline:
+        recipe, _, size = text.rpartition("@")
+        if not recipe or not re.fullmatch(r"[1-9]\d{0,17}", size):
+            raise BadInput(
+                f"A baseline is written RECIPE@BATCH_SIZE, for example linear_rule@256, but got "
+                f"{shown(text)}."
+            )
+        return cls(recipe=recipe, batch_size=int(size))
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.recipe, self.batch_size
+
+    def __str__(self) -> str:
+        return f"{self.recipe}@{self.batch_size}"

@@ -1,0 +1,201 @@
+"""Metaparameters: values, the ranges that are searched, and what scales with the batch size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from orchestrator.records.errors import BadInput, shown
+
+Value = float | int | str | bool
+"""A setting of one metaparameter."""
+
+Scale = Literal["linear", "log", "reverse_log"]
+
+Side = Literal["low", "high"]
+
+When = Mapping[str, tuple[Value, ...]]
+"""Other metaparameters, and the values of theirs with which one is there at all."""
+
+LARGEST, SMALLEST = 1e100, 1e-100
+"""Bounds of what a range holds: beyond any metaparameter, and so far from the ends of float64 that
+no width, ratio or decade more of a range overflows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """An interval of one metaparameter, and the scale on which it is uniform."""
+
+    low: float
+    high: float
+    scale: Scale = "linear"
+    """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is, which suits momentum near one."""
+    integer: bool = False
+    limits: tuple[float | None, float | None] = (None, None)
+    """How far a search may widen it; below 0 never what begins at 0 or above."""
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        ends = (self.low, self.high, *(limit for limit in self.limits if limit is not None))
+        if not all(abs(end) <= LARGEST for end in ends):
+            raise BadInput(
+                f"`low`, `high` and `limits` must be numbers from {-LARGEST:g} to {LARGEST:g}, "
+                f"but got {', '.join(map(shown, ends))}."
+            )
+        if self.low > self.high:
+            raise BadInput(
+                f"`low <= high` must hold, but got low={self.low:g}, high={self.high:g}."
+            )
+        if self.scale == "log" and self.low < SMALLEST:
+            raise BadInput(
+                f"A log scale needs `low > 0`, from {SMALLEST:g} up, but got low={self.low:g}."
+            )
+        if self.scale == "reverse_log" and self.high >= 1:
+            raise BadInput(f"A reverse_log scale needs `high < 1`, but got high={self.high:g}.")
+
+    def at(self, fraction: float) -> float | int:
+        """The value that lies `fraction` (0 to 1) of the way from low to high on the scale."""
+        value: float
+        if self.scale == "log":
+            value = self.low * (self.high / self.low) ** fraction
+        elif self.scale == "reverse_log":
+            value = 1 - (1 - self.low) * ((1 - self.high) / (1 - self.low)) ** fraction
+        else:
+            value = self.low + (self.high - self.low) * fraction
+        value = min(max(value, self.low), self.high)
+        return round(value) if self.integer else value
+
+    def fraction(self, value: float) -> float:
+        """What `at` makes `value` of; below 0 or above 1 outside of the range, infinite where the
+        scale ends."""
+        low, high, at = (self._position(number) for number in (self.low, self.high, value))
+        return (at - low) / (high - low) if high > low else 0.5
+
+    def _position(self, value: float) -> float:
+        if self.scale == "log":
+            return math.log(value) if value > 0 else -math.inf
+        if self.scale == "reverse_log":
+            return -math.log(1 - value) if value < 1 else math.inf
+        return value
+
+    def widened(self, side: Side) -> Range | None:
+        """The range with a decade more on one side, on a linear scale its own width more, as far
+        as the limits and the numbers of a machine let it; None if they don't."""
+        lowest, highest = self.limits
+        if side == "low":
+            if self.scale == "log":
+                low = self.low / 10
+            elif self.scale == "reverse_log":
+                low = 1 - (1 - self.low) * 10
+            else:
+                low = self.low - (self.high - self.low)
+            floors = [lowest] if lowest is not None else [0.0] if self.low >= 0 else []
+            low = max([low, SMALLEST if self.scale == "log" else -LARGEST, *floors])
+            return replace(self, low=low) if low < self.low else None
+        if self.scale == "log":
+            high = self.high * 10
+        elif self.scale == "reverse_log":
+            high = 1 - (1 - self.high) / 10
+        else:
+            high = self.high + (self.high - self.low)
+        highest = LARGEST if highest is None else highest
+        high = min(high, highest, math.nextafter(1, 0) if self.scale == "reverse_log" else LARGEST)
+        return replace(self, high=high) if high > self.high else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A metaparameter that takes one of a few values."""
+
+    options: tuple[Value, ...]
+    when: When | None = None
+
+    def __post_init__(self) -> None:
+        if not self.options:
+            raise BadInput("`options` must name at least one value, but it is empty.")
+
+    def at(self, fraction: float) -> Value:
+        return self.options[min(int(fraction * len(self.options)), len(self.options) - 1)]
+
+
+Rule = Literal["constant", "linear", "sqrt", "half_life"]
+
+RULES: tuple[Rule, ...] = get_args(Rule)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRule:
+    """A metaparameter that is tuned at one batch size and scaled to the others."""
+
+    rule: Rule
+    """`half_life` suits a decay such as beta2: its half-life in examples stays the same."""
+    base: float
+    at_batch_size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.at_batch_size <= LARGEST:
+            raise BadInput(f"`at_batch_size` must be at least 1, but got {self.at_batch_size}.")
+        if not abs(self.base) <= LARGEST:
+            raise BadInput(f"`base` must be a number, at most {LARGEST:g}, but got {self.base:g}.")
+        if self.rule == "half_life" and not 0 <= self.base < 1:
+            raise BadInput(f"Rule half_life needs `0 <= base < 1`, but got base={self.base:g}.")
+
+    def at(self, batch_size: int) -> float:
+        ratio = batch_size / self.at_batch_size
+        match self.rule:
+            case "constant":
+                return self.base
+            case "linear":
+                return self.base * ratio
+            case "sqrt":
+                return self.base * math.sqrt(ratio)
+            case "half_life":
+                return float(self.base**ratio)
+
+
+def check_kind(name: str, value: Value, default: Value) -> None:
+    """Refuses a value that isn't of the default's kind: a finite number, text, or a bool."""
+    if isinstance(default, (bool, str)):
+        kind = "true or false" if isinstance(default, bool) else "text"
+        right = type(value) is type(default)
+    else:
+        kind = "a finite number"
+        right = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    if not right:
+        raise BadInput(f"{name!r} must be {kind}, but got {shown(value)}.")
+
+
+Space = Mapping[str, Range | Choice | Value]
+"""Metaparameter -> where it is searched; a plain value is fixed."""
+
+NEAR_BOUND = 0.05
+"""A best trial this close to an end of a range, as a share of it, may have its better beyond."""
+
+WIDENINGS = 2
+"""How often a search may widen its ranges."""
+
+
+def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
+    """The ranges near whose end a point lies, unless their limits let nothing lie beyond."""
+    found: list[tuple[str, Side]] = []
+    for name, entry in space.items():
+        if not isinstance(entry, Range) or name not in params or entry.low == entry.high:
+            continue
+        fraction = entry.fraction(float(params[name]))
+        sides: dict[Side, bool] = {"low": fraction < NEAR_BOUND, "high": fraction > 1 - NEAR_BOUND}
+        found += [(name, side) for side, near in sides.items() if near and entry.widened(side)]
+    return found
+
+
+def widened_to(space: Space, points: Iterable[Mapping[str, Value]]) -> Space:
+    """The space, widened as far as a search must have done it to come to `points`."""
+    wide = dict(space)
+    for point in points:
+        for name, value in point.items():
+            for _ in range(WIDENINGS):
+                entry = wide.get(name)
+                if isinstance(entry, Range) and not 0 <= (at := entry.fraction(float(value))) <= 1:
+                    wide[name] = entry.widened("low" if at < 0 else "high") or entry
+    return wide

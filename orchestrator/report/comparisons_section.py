@@ -1,0 +1,114 @@
+"""The page's part in which goals, models, data sets and recipes stand side by side, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from orchestrator.analysis import (
+    Group,
+    groups_of,
+    relative,
+    shared_size,
+    trained_points,
+)
+from orchestrator.report import figures
+from orchestrator.report.content import Panel
+from orchestrator.report.sections import Show, section
+from orchestrator.report.trials import SIDE_BY_SIDE
+from orchestrator.results import FrontierRow
+
+
+def comparisons(panels: Sequence[Panel], show: Show) -> str:
+    """Goals, models, data sets and all workloads side by side, where there are several."""
+    shown = _goals(panels, show)
+    for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
+        shown += _group(group, panels, show)
+    rows = [row for panel in panels for row in panel.rows]
+    if len({row.workload for row in rows}) > 1:
+        curves: dict[str, list[FrontierRow]] = {}
+        for row in rows:
+            curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
+        shown += _relative(curves, "Workloads and recipes compared", panels, show)
+    return section("compared", "Compared", shown) if shown else ""
+
+
+def _goals(panels: Sequence[Panel], show: Show) -> str:
+    rows = [row for panel in panels for row in panel.rows]
+    shown = ""
+    for workload, recipe in dict.fromkeys((row.workload, row.recipe) for row in rows):
+        mine = [row for row in rows if (row.workload, row.recipe) == (workload, recipe)]
+        goals = len({row.goal for row in mine})
+        if goals > 1:
+            shown += show(
+                figures.goals_compared(mine),
+                f"{workload}, {recipe}: goals compared",
+                f"Steps to each of {goals} goals.",
+                "Whether a stricter goal moves the batch size at which scaling ends.",
+            )
+    return shown
+
+
+def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
+    """Workloads that differ in one thing: their curves, and where good trials lie."""
+    labels = {workload: label for label, workload in group.members}
+    mine = [panel for panel in panels if panel.workload in labels]
+    several = len(mine) > len(labels)
+    title = f"{group.of}: {group.by}s compared"
+    shown = ""
+    for recipe in dict.fromkeys(recipe for panel in mine for recipe in panel.recipes):
+        curves = {
+            labels[panel.workload] + (f", {panel.goal}" if several else ""): [
+                row for row in panel.rows if row.recipe == recipe
+            ]
+            for panel in mine
+        }
+        if sum(bool(trained_points(rows)) for rows in curves.values()) > 1:
+            shown += _relative(curves, f"{title}, {recipe}", panels, show)
+        shown += "" if several else _tried_in(mine, labels, recipe, title, show)
+    return shown
+
+
+def _relative(
+    curves: Mapping[str, Sequence[FrontierRow]], title: str, panels: Sequence[Panel], show: Show
+) -> str:
+    curves = {name: rows for name, rows in curves.items() if trained_points(rows)}
+    at = panels[0].settings.compare_at or shared_size(curves.values())
+    there = {name: rows for name, rows in curves.items() if relative(rows, at) is not None}
+    if not there:
+        return ""
+    missing = ", ".join(name for name in curves if name not in there)
+    said = "Each relative to its own smallest batch size: they have none in common."
+    if at is not None:
+        said = f"Relative to the steps at batch size {at:,}."
+        said += f" Not reached there: {missing}." if missing else ""
+    return show(
+        figures.relative_steps(there, at),
+        title,
+        said,
+        "Curves that go on falling longer gain more from a larger batch.",
+    )
+
+
+def _tried_in(
+    panels: Sequence[Panel], labels: Mapping[str, str], recipe: str, title: str, show: Show
+) -> str:
+    """Every trial of each workload, at the largest batch size that all show."""
+    tried = {panel.workload: panel.tried[recipe] for panel in panels if recipe in panel.tried}
+    if not 1 < len(tried) <= SIDE_BY_SIDE or len({(t.x, t.y) for t in tried.values()}) > 1:
+        return ""
+    shared = set.intersection(*({size for size, _ in t.outcomes} for t in tried.values()))
+    if not shared:
+        return ""
+    size, one = max(shared), next(iter(tried.values()))
+    return show(
+        figures.tried_by_workload(
+            [(labels[name], dict(some.outcomes)[size]) for name, some in tried.items()],
+            one.x, one.y, y_from_one=one.y_from_one,
+        ),
+        f"{title}, {recipe}: every trial at batch size {size:,}",
+        "Reached the goal: " + ", ".join(
+            f"{reached} of {count} with {labels[name]}" for name, some in tried.items()
+            for at, reached, count in some.counts if at == size
+        ) + ".",
+        f"By {one.x} and {one.y}: whether the good region moves from one to the next.",
+    )  # fmt: skip

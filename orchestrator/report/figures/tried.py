@@ -1,0 +1,260 @@
+"""Metaparameters: the best ones against batch size, and all that were tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow as pa
+from plotly.subplots import make_subplots
+
+from orchestrator.analysis import OptionPoint, Tuned, in_count
+from orchestrator.records import Value
+from orchestrator.report.figures.style import (
+    GUIDE,
+    add_line,
+    guide,
+    legend_once,
+    log2_axis,
+    log10_axis,
+    mark,
+    safe,
+    styled,
+)
+from orchestrator.results import column_of
+
+LOOKS = {
+    "reached": ("#0072B2", "circle", "reached the goal"),
+    "unreached": (GUIDE, "circle-open", "did not, or was ended early"),
+    "diverged": ("#D55E00", "x-thin-open", "diverged"),
+}
+
+
+RULES = ((1.0, "linear rule", "dash"), (0.5, "square root rule", "dot"))
+
+
+def best_values(curves: Sequence[Tuned], recipes: Sequence[str]) -> go.Figure:
+    """The best values of one metaparameter, a line per recipe; of a learning rate also what the
+    usual rules make of the first point of the first. `recipes` are all there are, in their order.
+    """
+    figure = go.Figure()
+    first = curves[0]
+    for exponent, name, dash in RULES if first.is_rate else ():
+        sizes, values = zip(*first.rule(exponent), strict=True)
+        figure.add_traces(guide(list(sizes), list(values), name, dash))
+    for curve in curves:
+        number = recipes.index(curve.recipe)
+        label = safe(curve.recipe), safe(curve.name)
+        at = [
+            (size, value, f"<b>{label[0]}, batch size {size:,}</b><br>{label[1]} {value:.4g}")
+            for size, value in curve.points
+        ]
+        add_line(figure, curve.recipe, at, mark(number))
+    styled(figure, "Batch size", f"Best {safe(first.name)}")
+    figure.update_xaxes(**log2_axis(size for curve in curves for size, _ in curve.points))
+    seen = [value for curve in curves for _, value in curve.points]
+    figure.update_yaxes(**log10_axis(seen))
+    return figure
+
+
+def tried(
+    outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool
+) -> go.Figure:
+    """Every trial by two metaparameters, a panel for each batch size; the best is starred. With
+    `y_from_one`, 1 - y is shown."""
+    cells = [[_Cell(table=table, title=f"B = {size:,}") for size, table in outcomes]]
+    return _scattered(cells, x, y, y_from_one)
+
+
+def tried_within(
+    outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool,
+    examples: float, steps: float,
+) -> go.Figure:  # fmt: skip
+    """The same, counting as reached who needed at most so many examples (first line), or steps."""
+    cells = [
+        [
+            _Cell(table=table, title=f"B = {size:,}", limit=examples / size)
+            for size, table in outcomes
+        ],
+        [_Cell(table=table, title="", limit=steps) for _, table in outcomes],
+    ]
+    lines = [f"within {in_count(examples)} examples", f"within {in_count(steps)} steps"]
+    return _scattered(cells, x, y, y_from_one, lines)
+
+
+def tried_by_workload(
+    outcomes: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
+) -> go.Figure:
+    """The same, a panel for each of several workloads."""
+    cells = [[_Cell(table=table, title=safe(label)) for label, table in outcomes]]
+    return _scattered(cells, x, y, y_from_one)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cell:
+    table: pa.Table
+    title: str
+    limit: float = math.inf
+    """Steps by which a trial must have reached the goal."""
+
+    def values(self, metaparameter: str) -> list[Any]:
+        found: list[Any] = self.table[column_of(metaparameter)].to_pylist()
+        return found
+
+    def kind(self, row: Mapping[str, Any]) -> str:
+        steps = row["steps_to_goal"]
+        if row["counted"] and steps is not None and steps <= self.limit:
+            return "reached"
+        diverged = row["status"] == "diverged" and row["steps"] <= self.limit
+        return "diverged" if diverged else "unreached"
+
+
+def _scattered(
+    cells: Sequence[Sequence[_Cell]], x: str, y: str, y_from_one: bool, lines: Sequence[str] = ()
+) -> go.Figure:
+    wide = len(cells[0])
+    figure = make_subplots(
+        rows=len(cells), cols=wide, shared_yaxes=True, shared_xaxes=len(cells) > 1,
+        horizontal_spacing=0.02, vertical_spacing=0.06,
+        subplot_titles=[cell.title for line in cells for cell in line], row_titles=[*lines],
+    )  # fmt: skip
+    # All at once: plotly takes several times as long for one after the other.
+    placed = [
+        (trace, line, column)
+        for line, row_of_cells in enumerate(cells, start=1)
+        for column, cell in enumerate(row_of_cells, start=1)
+        for trace in _traces(cell, (x, y, y_from_one))
+    ]
+    traces, rows, columns = zip(*placed, strict=True)
+    figure.add_traces(legend_once(traces), rows=rows, cols=columns)
+    rates, heights = (
+        [
+            value
+            for line in cells
+            for cell in line
+            for value in cell.values(name)
+            if value is not None
+        ]
+        for name in (x, y)
+    )
+    styled(figure, "", "", height=200 + 260 * len(cells))
+    figure.update_layout(
+        margin={"t": 60, "r": 40 if lines else 20}, legend={"y": 1.1 if len(cells) == 1 else 1.05}
+    )
+    figure.update_xaxes(**log10_axis(rates, most=max(2, 9 // wide)))
+    figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
+    figure.update_xaxes(title=safe(x), row=len(cells), col=(wide + 1) // 2)
+    figure.update_yaxes(title=f"1 - {safe(y)}" if y_from_one else safe(y), col=1)
+    return figure
+
+
+def _traces(cell: _Cell, names: tuple[str, str, bool]) -> Iterator[dict[str, Any]]:
+    x, y, y_from_one = column_of(names[0]), column_of(names[1]), names[2]
+    rows = [row for row in cell.table.to_pylist() if row[x] is not None and row[y] is not None]
+    for kind, (colour, symbol, name) in LOOKS.items():
+        points = [row for row in rows if cell.kind(row) == kind]
+        yield {
+            "type": "scatter", "mode": "markers", "name": name, "legendgroup": kind,
+            "x": [_short(row[x]) for row in points],
+            "y": [_short(1 - row[y] if y_from_one else row[y]) for row in points],
+            "marker": {"color": colour, "symbol": symbol, "size": 7},
+            "hovertext": None if cell.limit < math.inf else [_describe(row) for row in points],
+            "hoverinfo": "text+x+y",
+        }  # fmt: skip
+    best = min((row for row in rows if cell.kind(row) == "reached"), key=_order, default=None)
+    yield {
+        "type": "scatter", "mode": "markers", "name": "the best", "legendgroup": "best",
+        "x": [] if best is None else [best[x]],
+        "y": [] if best is None else [1 - best[y] if y_from_one else best[y]],
+        "marker": {"color": "#E69F00", "symbol": "star", "size": 15,
+                   "line": {"color": "#000000", "width": 1}},
+        "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def heat_maps(
+    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]],
+    axes: tuple[tuple[str, Sequence[Value]], tuple[str, Sequence[Value]]],
+    shown: str,
+    *,
+    logs: bool,
+) -> go.Figure:
+    """What the points of a grid came to, a map for each batch size; (name, values) of both axes.
+    With `logs`, colours go with the logarithm."""
+    (x, xs), (y, ys) = axes
+    figure = make_subplots(
+        rows=1, cols=len(cells), shared_yaxes=True, horizontal_spacing=0.02,
+        subplot_titles=[f"B = {size:,}" for size, _ in cells],
+    )  # fmt: skip
+    few = len(xs) * len(cells) <= 12
+    for column, (_, values) in enumerate(cells, start=1):
+        known = [[values.get((one, other)) for one in xs] for other in ys]
+        z = [[v and math.log2(v) if logs else v for v in line] for line in known]
+        figure.add_heatmap(
+            x=[_label(value) for value in xs], y=[_label(value) for value in ys], z=z,
+            coloraxis="coloraxis", xgap=1, ygap=1,
+            text=[["" if v is None else f"{v:.4g}" for v in line] for line in known],
+            texttemplate="%{text}" if few else None,
+            hovertemplate=f"{safe(x)} %{{x}}<br>{safe(y)} %{{y}}<br>{safe(shown)} %{{text}}"
+            "<extra></extra>",
+            row=1, col=column,
+        )  # fmt: skip
+    styled(figure, "", "")
+    bar = f"{safe(shown)},<br>in doublings" if logs else safe(shown)
+    figure.update_layout(
+        margin={"t": 70},
+        coloraxis={"colorscale": "Viridis", "colorbar": {"title": {"text": bar}}},
+    )
+    figure.update_xaxes(type="category", showgrid=False, tickangle=-45)
+    figure.update_yaxes(type="category", showgrid=False)
+    figure.update_xaxes(title=safe(x), col=(len(cells) + 1) // 2)
+    figure.update_yaxes(title=safe(y), col=1)
+    return figure
+
+
+def options(points: Sequence[OptionPoint], name: str, metric: str) -> go.Figure:
+    """Of each option of a metaparameter, the fewest steps to goal and, on the right, the best
+    value that its trials came to."""
+    figure = make_subplots(
+        rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=["steps to goal", safe(metric)]
+    )
+    traces, columns = [], []
+    for number, option in enumerate(dict.fromkeys(point.option for point in points)):
+        mine = [point for point in points if point.option == option]
+        for column, what in ((1, "steps"), (2, "best")):
+            there = [point for point in mine if getattr(point, what) is not None]
+            columns.append(column)
+            traces.append({
+                "type": "scatter", "mode": "lines+markers", "legendgroup": str(number),
+                "x": [point.batch_size for point in there],
+                "y": [getattr(point, what) for point in there],
+                "name": f"{safe(name)} = {_label(option)}", **mark(number),
+            })  # fmt: skip
+    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
+    styled(figure, "Batch size", "")
+    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
+    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
+    figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
+    return figure
+
+
+def _label(value: Value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else safe(value)
+
+
+def _order(row: dict[str, Any]) -> tuple[int, int]:
+    return row["steps_to_goal"], row["trial"]
+
+
+def _describe(row: dict[str, Any]) -> str:
+    steps = row["steps_to_goal"]
+    how = f"{row['status']}, {row['steps']:,} steps"
+    return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
+
+
+def _short(number: float) -> float:
+    """As exact as it can be drawn."""
+    return float(f"{number:.4g}")

@@ -1,0 +1,255 @@
+"""What a report shows, gathered from runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any
+
+from orchestrator.analysis import (
+    Device,
+    Largeness,
+    devices_of,
+    largeness,
+)
+from orchestrator.records import BadInput, Goal, Study, StudyKey
+from orchestrator.report.content import Panel, Settings
+from orchestrator.report.courses import curves_of_winners, schedules_of
+from orchestrator.report.trials import (
+    SIDE_BY_SIDE,
+    grid_of,
+    options_of,
+    outcomes,
+    tried_of,
+)
+from orchestrator.results import (
+    BestRow,
+    FrontierRow,
+    Run,
+    StepTime,
+    Within,
+    best_of_studies,
+    step_times,
+)
+from orchestrator.results.counting import Unit
+
+MOST_TRIED = 30_000
+"""Trials whose metaparameters are drawn on a page: some 100 bytes each."""
+
+
+MOST_OF_STUDY = 1000
+"""Of these in each study: more would cover each other."""
+
+
+MOST_IN_DETAIL = 40
+"""Recipes of all workloads and goals whose figures are drawn: each has about five of its own, and
+a browser draws about 15 a second."""
+
+
+MOST_STUDIES = 2000
+"""Studies of these: each is a point, with all that appears on hovering, in up to ten figures."""
+
+
+SHARES = (16, 8, 4, 2, 1)
+"""Of a budget: what the best within is asked for."""
+
+
+DISTANCE = "weights/distance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A run, and the frontier that is asked of it."""
+
+    run: Run
+    rows: Sequence[FrontierRow]
+    label: str = ""
+    """What sets its recipes apart from those of other runs on the page."""
+
+    @cached_property
+    def studies(self) -> list[Study]:
+        return sorted(self.run.studies(), key=lambda study: study.batch_size)
+
+    @cached_property
+    def _step_times(self) -> list[StepTime]:
+        return step_times(self.run, self.studies)
+
+    def name(self, recipe: str) -> str:
+        return f"{self.label}: {recipe}" if self.label else recipe
+
+    def answers(self, settings: Settings) -> list[Panel]:
+        """What is known of each workload and goal without looking at single trials."""
+        return [
+            Panel(
+                workload=workload,
+                goal=Goal.parse(goal),
+                rows=[self._named(row) for row in self._of(workload, goal)],
+                settings=settings,
+                devices=self._devices(workload),
+            )
+            for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows)
+        ]
+
+    def panel(self, answer: Panel, most: int) -> Panel:
+        """All of it, with at most so many trials of each study by their metaparameters."""
+        goal, workload, run = answer.goal, answer.workload, self.run
+        asked = self._of(workload, str(goal))
+        drawn = set(answer.drawn.recipes)
+        rows = [row for row in asked if self.name(row.recipe) in drawn]
+        keys = {row.key for row in rows}
+        studies = [study for study in self.studies if study.key in keys]
+        tables = outcomes(run, goal, studies)
+        quality = {
+            self.name(recipe): self._named_bests(some)
+            for recipe, some in _quality(run, goal, studies).items()
+        }
+        tried, grids, options = {}, {}, {}
+        curves = curves_of_winners(run, goal.metric, rows)
+        far = [row for row in rows if DISTANCE in row.metrics]
+        distances = curves_of_winners(run, DISTANCE, far)
+        schedules = (
+            []
+            if run.imported
+            else schedules_of(rows, {s.key: s for s in studies}, answer.settings.compare_at)
+        )
+        for recipe in dict.fromkeys(study.recipe for study in studies):
+            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
+            if (some := tried_of(mine, tables, most)) is not None:
+                tried[name] = some
+            if (grid := grid_of(mine, tables, goal)) is not None:
+                grids[name] = grid
+            if found := options_of(mine, tables, goal):
+                options[name] = found
+        return replace(
+            answer,
+            curves={self.name(recipe): some for recipe, some in curves.items()},
+            distances={self.name(recipe): some for recipe, some in distances.items()},
+            schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
+            tried=tried,
+            grids=grids,
+            options=options,
+            quality=quality,
+            largeness=self._largeness(answer, {row.key for row in asked}),
+        )
+
+    def _largeness(self, answer: Panel, keys: Collection[StudyKey]) -> Largeness | str | None:
+        """None where no baseline is given, or it is one of another run."""
+        baseline = answer.settings.baseline
+        studies = [study for study in self.studies if study.key in keys]
+        if baseline is None or baseline.recipe not in {study.recipe for study in studies}:
+            return None
+        base = next((s for s in studies if (s.recipe, s.batch_size) == baseline.key), None)
+        if base is None:
+            return f"{baseline.recipe} was not searched at batch size {baseline.batch_size:,}"
+        # The fewest that come to as many steps as the baseline's budget has.
+        examples = (base.budget_steps - 1) * base.batch_size + 1
+        metric, maximise = answer.goal.metric, answer.goal.direction == ">"
+        rows = best_of_studies(
+            self.run, studies, metric, maximise=maximise,
+            within=[Within(amount=examples, unit="examples")],
+        )  # fmt: skip
+        key = self.name(base.recipe), base.batch_size
+        try:
+            return largeness(self._named_bests(rows), key, answer.goal, base.train_size)
+        except BadInput as error:
+            return str(error)
+
+    def _named_bests(self, rows: Sequence[BestRow]) -> list[BestRow]:
+        return [replace(row, recipe=self.name(row.recipe)) for row in rows]
+
+    def _of(self, workload: str, goal: str) -> list[FrontierRow]:
+        return [row for row in self.rows if (row.workload, row.goal) == (workload, goal)]
+
+    def _named(self, row: FrontierRow) -> FrontierRow:
+        return replace(row, recipe=self.name(row.recipe))
+
+    def _devices(self, workload: str) -> dict[str, Device]:
+        found = devices_of(time for time in self._step_times if time.workload == workload)
+        return {self.name(recipe): device for recipe, device in found.items()}
+
+
+def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
+    """A panel for each workload and goal of the frontiers, in their order."""
+    found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
+    found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
+    recipes = sum(len(answer.drawn.recipes) for _, answer in found)
+    most = min(MOST_OF_STUDY, max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1))))
+    panels: dict[tuple[str, Goal], Panel] = {}
+    for source, answer in found:
+        panel = source.panel(answer, most)
+        key = (panel.workload, panel.goal)
+        panels[key] = _joined(panels[key], panel) if key in panels else panel
+    return [*panels.values()]
+
+
+def _detailed(answers: Sequence[Panel]) -> list[Panel]:
+    """With the recipes that figures show: by fewest steps the best of each workload and goal, then
+    the next best of each, as far as the page has room for them."""
+    studies = [Counter(row.recipe for row in answer.rows) for answer in answers]
+    ranked = [
+        sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
+        for answer in answers
+        for fewest in [answer.fewest_steps]
+    ]
+    turns = sorted(
+        (place, number, recipe)
+        for number, recipes in enumerate(ranked)
+        for place, recipe in enumerate(recipes)
+    )
+    chosen: list[set[str]] = [set() for _ in answers]
+    room = MOST_STUDIES
+    for _, number, recipe in turns[:MOST_IN_DETAIL]:
+        if studies[number][recipe] <= room or not any(chosen):
+            chosen[number].add(recipe)
+            room -= studies[number][recipe]
+    return [
+        answer if len(some) == len(answer.recipes) else replace(answer, detailed=some)
+        for answer, some in zip(answers, chosen, strict=True)
+    ]
+
+
+def _joined(one: Panel, other: Panel) -> Panel:
+    """Those of two runs, whose recipes have different names."""
+    parts: dict[str, Any] = {}
+    for field in fields(Panel):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(mine, Mapping):
+            parts[field.name] = {**mine, **theirs}
+        elif isinstance(mine, list | tuple):
+            parts[field.name] = [*mine, *theirs]
+    some = (
+        None
+        if one.detailed is other.detailed is None
+        else {*one.drawn.recipes, *other.drawn.recipes}
+    )
+    largeness = one.largeness or other.largeness
+    return replace(one, **parts, detailed=some, largeness=largeness)
+
+
+def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequence[BestRow]]:
+    """Within the largest budgets that all studies of a recipe had, and parts of them."""
+    found: dict[str, Sequence[BestRow]] = {}
+    for recipe in dict.fromkeys(study.recipe for study in studies):
+        mine = [study for study in studies if study.recipe == recipe]
+        if not all(study.budget_steps for study in mine):
+            continue
+        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
+        if size := mine[0].train_size:
+            epochs = min(study.budget_steps * study.batch_size // size for study in mine)
+            budgets.append(("epochs", epochs))
+        within = [
+            Within(amount=amount // part, unit=unit)
+            for unit, amount in budgets
+            for part in SHARES
+            if amount // part
+        ]
+        best = partial(best_of_studies, run, mine, goal.metric, maximise=goal.direction == ">")
+        # Where trials were ended early, the largest budgets tell, and nothing else is shown.
+        whole = [Within(amount=amount, unit=unit) for unit, amount in budgets if amount]
+        found[recipe] = best(within=whole)
+        if not any(row.censored for row in found[recipe]):
+            found[recipe] = best(within=within)
+    return found

@@ -1,0 +1,135 @@
+"""What a run is for: its sweep and the studies that this comes to, in studies.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator.files.places import Place
+from orchestrator.records import (
+    BadInput,
+    Choice,
+    Divergence,
+    EvaluationGrid,
+    Extras,
+    Goal,
+    Range,
+    SearchPlan,
+    Study,
+    When,
+)
+
+STUDIES = "studies.json"
+
+FORMAT = 1
+"""Of the files of a run. A change after which an older run is not read right makes it one more."""
+
+
+class Purpose:
+    """The file, in the folder of a run."""
+
+    def __init__(self, folder: Place) -> None:
+        self._folder, self._file = folder, folder / STUDIES
+
+    def write(
+        self,
+        sweep: Mapping[str, Any],
+        studies: Iterable[Study],
+        grown_from: Mapping[str, Any] | None,
+    ) -> None:
+        """All at once: whatever happens now, the run is for the one sweep or for the other."""
+        document = {
+            "format": FORMAT,
+            "sweep": dict(sweep),
+            "grown_from": grown_from,
+            "studies": [asdict(study) for study in studies],
+        }
+        self._file.write_text(to_json(document))
+
+    def part(self, name: str) -> Any:
+        """`sweep`, or `grown_from`: the sweep that the run was for before that."""
+        return self._parts()[name]
+
+    def studies(self) -> list[Study]:
+        with self._understanding():
+            return [study_from(entry) for entry in self._parts()["studies"]]
+
+    def _parts(self) -> dict[str, Any]:
+        with self._understanding():
+            document = json.loads(self._file.read_text())
+            self._refuse_format(document.get("format", 0))
+            parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
+            parts["sweep"].keys()
+            return parts
+
+    def _refuse_format(self, found: object) -> None:
+        if found != FORMAT:
+            made_by = self._made_by()
+            raise BadInput(
+                f"The files of {self._folder} have format {found}, made by {made_by} of this "
+                f"project; this version reads format {FORMAT}. Read them with the version that "
+                f"made them, or take them along: `orchestrate export` there, then `orchestrate "
+                f"import` here."
+            )
+
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        try:
+            yield
+        except BadInput:
+            raise
+        except FileNotFoundError:
+            raise BadInput(
+                f"{self._file} is missing, which says what the run is for. Put back a copy of it, "
+                f"or name another folder with --out."
+            ) from None
+        except OSError as error:
+            raise BadInput(f"{self._file} can't be read: {error.strerror or error}.") from None
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise BadInput(
+                f"{self._file} can't be understood ({type(error).__name__}: {error}). It was "
+                f"damaged or changed. Put back a copy of it, or name another folder with --out."
+            ) from None
+
+    def _made_by(self) -> str:
+        try:
+            told = json.loads((self._folder / "provenance.json").read_text())
+            return str(told["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return "another version"
+
+
+def to_json(document: Any) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def study_from(entry: Mapping[str, Any]) -> Study:
+    """What `asdict` made of a study, and JSON of that."""
+    space = {name: _space_entry(value) for name, value in entry["space"].items()}
+    goals = tuple(Goal(**goal) for goal in entry["goals"])
+    grid = EvaluationGrid(**entry["grid"])
+    parts = {
+        "space": space,
+        "goals": goals,
+        "grid": grid,
+        "extras": Extras(**entry["extras"]),
+        "divergence": Divergence(**entry["divergence"]),
+        "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
+    }
+    return Study(**{**entry, **parts})
+
+
+def _space_entry(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    parts = {**value, "when": _when(value["when"])}
+    if "options" in value:
+        return Choice(**{**parts, "options": tuple(value["options"])})
+    return Range(**{**parts, "limits": tuple(value["limits"])})
+
+
+def _when(when: Mapping[str, Any] | None) -> When | None:
+    return None if when is None else {name: tuple(values) for name, values in when.items()}

@@ -1,0 +1,66 @@
+"""What a search needs to know of a trial that ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.records import (
+    FinishedTrial,
+    Goal,
+    Status,
+    TrialKey,
+    Value,
+)
+from orchestrator.search.proposer import is_adaptive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a search needs to know of a trial that ended."""
+
+    key: TrialKey
+    status: Status
+    steps: int
+    died: bool
+    """It failed because its process was lost."""
+    params: Mapping[str, Value]
+    passed: Mapping[Goal, int]
+    """Goal -> the step at which it was passed."""
+    shown: Mapping[Goal, tuple[tuple[int, float], ...]]
+    """Goal -> step and value of its metric at each measurement, or at the last only."""
+
+
+def result_of(finished: FinishedTrial) -> Result:
+    trial, outcome = finished.trial, finished.outcome
+    passed: dict[Goal, int] = {}
+    shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
+    for goal in trial.study.goals:
+        curve = [
+            (measurement.step, measurement.metrics[goal.metric])
+            for measurement in finished.measurements
+            if goal.metric in measurement.metrics
+        ]
+        first = next((step for step, value in curve if goal.passed(value)), None)
+        if first is not None:
+            passed[goal] = first
+        shown[goal] = tuple(curve if is_adaptive(trial.study.search.algorithm) else curve[-1:])
+    return Result(
+        key=trial.key,
+        status=outcome.status,
+        steps=outcome.steps,
+        died=outcome.died,
+        params=trial.params,
+        passed=passed,
+        shown=shown,
+    )
+
+
+def shortfall(goal: Goal, value: float) -> float:
+    """How far from its goal a metric is, relative to it; infinite where it isn't finite."""
+    if not math.isfinite(value):
+        return math.inf
+    if goal.passed(value):
+        return 0.0
+    return abs(value - goal.bound) / (abs(goal.bound) or 1.0)

@@ -1,0 +1,188 @@
+"""A sweep as users start it, in a session of its own, and its processes."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+import yaml
+from conftest import command, train_all, wait_for
+
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.results import Run, frontier_of, write_frontier
+
+PATIENCE = 240
+"""Seconds after which a condition won't come about any more, on however busy a machine."""
+
+GONE_WITHIN = 180
+"""Seconds in which Ray's processes must have ended after their driver: two agents look for the
+control plane for a minute."""
+
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+
+SWEEP = {
+    "name": "faults",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.04"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64, 128],
+    "search": {"trials": 8},
+    "budget": {"steps": 1000},
+    # Trials that take a while, and end alike every time.
+    "stop": {"dominated": False},
+}
+TRIALS = 24
+
+TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
+"""Of processes that train; Tune wraps the gang in a class of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A running `orchestrate`. What Ray starts for it belongs to its session, and to no other."""
+
+    process: subprocess.Popen[bytes]
+    printed: Path
+    said: Path
+
+    def family(self) -> dict[int, str]:
+        """Process id -> title of all there are of its session, also after its end."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                state, _, _, session, *_ = (
+                    (folder / "stat").read_text().rpartition(")")[2].split(maxsplit=4)
+                )
+                if int(session) == self.process.pid and state not in "ZX":
+                    title = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = title.decode(errors="replace").strip()
+        return found
+
+    def ranks(self) -> list[int]:
+        """The processes that train."""
+        family = sorted(self.family().items())
+        return [pid for pid, title in family if title.startswith(TITLES)]
+
+    def wait_until(self, condition: Callable[[], Any]) -> Any:
+        """What it then comes to."""
+        return wait_for(condition, self.process, self.said)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it said; nothing of it is left."""
+        code = self.process.wait(timeout=PATIENCE)
+        self.leaves_nothing()
+        return code, self.said.read_text()
+
+    def kill(self) -> None:
+        """Its workers end with it."""
+        self.process.kill()
+        self.process.wait()
+        self.leaves_nothing(but=AGENTS)
+
+    def leaves_nothing(self, but: tuple[str, ...] = ()) -> None:
+        while left := {pid: title for pid, title in self.family().items() if title not in but}:
+            with suppress(ProcessLookupError), os.fdopen(os.pidfd_open(min(left))) as one:
+                assert select.select([one], [], [], GONE_WITHIN)[0], f"left behind: {left}"
+
+
+@contextmanager
+def driving(
+    folder: Path, *arguments: object, env: Mapping[str, str] | None = None
+) -> Iterator[Driver]:
+    printed, said = folder / "printed.txt", folder / "said.txt"
+    # Files, since Ray's processes would keep a pipe open.
+    with printed.open("wb") as output, said.open("wb") as errors:
+        process = subprocess.Popen(
+            command(*arguments), cwd=folder, env=env,
+            stdout=output, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+    driver = Driver(process=process, printed=printed, said=said)
+    try:
+        yield driver
+    finally:
+        process.kill()
+        process.wait()
+        for pid in driver.family():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def standing_still(driver: Driver) -> Iterator[None]:
+    os.kill(driver.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(driver.process.pid, signal.SIGCONT)
+
+
+def describe(folder: Path, code: str = "", **changes: Any) -> Path:
+    """Writes the sweep, with changes, and `code` of one's own beside it."""
+    (folder / "mine.py").write_text(code)
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
+    return folder / "sweep.yaml"
+
+
+def undisturbed(folder: Path, code: str = "", **changes: Any) -> Path:
+    return trained_alone(describe(folder, code, **changes))
+
+
+def trained_alone(sweep: Path) -> Path:
+    """The sweep as one process trains it by itself, one trial after another, without Ray."""
+    run = sweep.parent / "undisturbed"
+    alone = [sys.executable, "-c", "import driving; driving.train_alone()", sweep, run]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    subprocess.run(alone, cwd=sweep.parent, env=env, check=True, timeout=PATIENCE)
+    return run
+
+
+def train_alone() -> None:
+    torch.set_num_threads(1)
+    sweep, path = map(Path, sys.argv[1:])
+    planned, run = plan(load_sweep(sweep)), Run(path)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    for study in planned.studies:
+        run.compact(study.key)
+    write_frontier(run, frontier_of(run))
+
+
+def files(run: Path) -> list[Path]:
+    """A file per finished trial; once the sweep is complete there are none."""
+    return sorted(run.glob("trials/**/trial-*.parquet"))
+
+
+def rows_of(path: Path) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = pq.ParquetFile(path).read().to_pylist()
+    return rows
+
+
+def trials_of(path: Path) -> list[Mapping[str, Any]]:
+    run = Run(path)
+    return [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
+
+
+def frontier(run: Path) -> list[dict[str, Any]]:
+    """All that is the same every time: not durations."""
+    rows = rows_of(run / "frontier.parquet")
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def assert_same(run: Path, truth: Path) -> None:
+    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
+    assert frontier(run) == frontier(truth)
+    assert not files(run), "put together"
+    outcomes = [
+        [(trial["trial"], trial["status"], trial["steps"]) for trial in trials_of(each)]
+        for each in (run, truth)
+    ]
+    assert outcomes[0] == outcomes[1]

@@ -1,0 +1,48 @@
+"""Runs of this and other versions: read to the byte, or refused with what to do."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import orchestrate
+
+from orchestrator.planning.studies import plan_again
+from orchestrator.planning.sweep_file import validated
+from orchestrator.records import BadInput
+from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results.purpose import FORMAT
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """One that was made when its format was new, and is never made anew."""
+    with tarfile.open(Path(__file__).with_name(f"run_of_format_{FORMAT}.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return Run.open(tmp_path / f"format-{FORMAT}")
+
+
+def test_a_run_of_this_format_is_read_and_can_go_on(run: Run) -> None:
+    assert to_csv(frontier_of(run)) == (run.place / "frontier.csv").read_text()
+    again = plan_again(validated(run.sweep(), "sweep"), run.studies())
+    assert [*again.studies] == run.studies()
+    for study in run.studies():
+        finished = [*run.finished(study)]
+        assert len(finished) == study.trials + (3 if finished else 0)
+        assert all(one.measurements and one.outcome.steps for one in finished)
+    assert orchestrate("report", run.place).returncode == 0
+
+
+@pytest.mark.parametrize("found", [None, 0, FORMAT + 1, "x"])
+def test_a_run_of_another_format_is_refused_with_what_to_do(run: Run, found: object) -> None:
+    file = run.place / "studies.json"
+    document = {**json.loads(file.read_text()), "format": found}
+    if found is None:
+        del document["format"]
+    file.write_text(json.dumps(document))
+    refused = pytest.raises(BadInput, match=r"made by 0\.1\.0 of .*orchestrate export")
+    with refused:
+        Run.open(run.place).studies()
+    result = orchestrate("resume", run.place)
+    assert result.returncode == 2
+    assert f"this version reads format {FORMAT}" in " ".join(result.stderr.split())

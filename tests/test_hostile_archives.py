@@ -1,0 +1,561 @@
+"""Archives that are broken or hostile: what is bad costs itself, never the import or the answer."""
+
+import json
+import math
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import bounded, make_trial, orchestrate
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_archive import SPACE, write_random_trial, write_study, write_trial
+from typer.testing import CliRunner
+
+from orchestrator.cli import app
+from orchestrator.records import BadInput, Choice, Range
+from orchestrator.results import Run, export_archive
+
+CURVE = "step,val/error\n10,0.5\n20,0.1\n"
+GOAL = "--goal=val/error<0.2"
+STUDY = "mnist/fc/sgd/8"
+
+
+Found = dict[int, tuple[int | None, int | None]]
+"""Batch size -> the fewest steps, and the trial."""
+
+
+def answer(*arguments: object) -> tuple[int, str]:
+    """Exit code and output of a command, run in this process; what it can't explain is raised."""
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    if isinstance(result.exception, BadInput):
+        return 2, str(result.exception)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def imported(archive: Path) -> Found:
+    run = archive.with_name("run")
+    code, said = answer("import", archive, "--out", run)
+    assert code == 0, said
+    lines = (run / "problems.txt").read_text(encoding="utf-8").splitlines()
+    assert all(line.isprintable() and ": " in line for line in lines)
+    rows = json.loads(answer("frontier", run, GOAL, "--json")[1])
+    return {row["batch_size"]: (row["steps"], row["trial"]) for row in rows}
+
+
+def asked(archive: Path) -> Found:
+    """The same, after asking the run all that there is to ask."""
+    found, run = imported(archive), archive.with_name("run")
+    for question in (["status"], ["best", "val/error"], ["report", GOAL], ["frontier", GOAL]):
+        code, said = answer(question[0], run, *question[1:])
+        assert code == 0, said
+    assert answer("export", run, archive.with_name("out"))[0] == 0
+    assert {path.name for path in archive.parent.iterdir()} <= {"archive", "run", "out", "beyond"}
+    return found
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two studies of two trials; the second trial of the first study is the one to be broken."""
+    for size in (8, 16):
+        study = write_study(tmp_path / f"archive/mnist/fc/sgd/{size}")
+        for number in range(2):
+            write_trial(study, number, CURVE)
+    return tmp_path / "archive"
+
+
+def problems(archive: Path) -> str:
+    return (archive.with_name("run") / "problems.txt").read_text(encoding="utf-8")
+
+
+Content = dict[str, Any] | str | bytes
+
+
+def edit(file: Path, content: Content) -> None:
+    """Changes these keys, or all of the file."""
+    if isinstance(content, dict):
+        content = json.dumps(json.loads(file.read_text()) | content)
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+HUGE = int("9" * 4000)
+DEEP = "[" * 100_000
+
+TRIALS: dict[str, tuple[Content, str]] = {
+    "an id beyond 32 bits": ({"trial_id": 2**31}, "trial_id 2147483648 is no whole number"),
+    "an infinite id": ({"trial_id": math.inf}, "trial_id inf"),
+    "a bool for an id": ({"trial_id": True}, "trial_id True"),
+    "an id of 4,000 digits": ({"trial_id": HUGE}, "trial_id 99"),
+    "a negative id": ({"trial_id": -1}, "trial_id -1"),
+    "a list for a status": ({"status": ["COMPLETE"]}, "status ['COMPLETE'] is none of"),
+    "negative steps": ({"steps": -5}, "steps -5"),
+    "steps beyond 64 bits": ({"steps": 10**30}, "steps 10000"),
+    "infinite steps": ('{"status": "COMPLETE", "steps": 1e999}', "steps inf"),
+    "steps that are none": ({"steps": math.nan}, "steps nan"),
+    "too many digits": ('{"status": "COMPLETE", "trial_id": ' + "9" * 5000 + "}", "digits"),
+    "depth": ('{"status": "COMPLETE", "parameters": ' + DEEP, "is nested too deeply"),
+    "a list": ("[]", "is no JSON object"),
+    "a key there twice": ('{"status": "COMPLETE", "status": "INFEASIBLE"}', "'status' twice"),
+    "latin-1": ('{"status": "COMPLETE", "é": 1}'.encode("latin-1"), "is no text in UTF-8"),
+    "size": (b" " * 2**23 + b"{}", "has 8,388,610 bytes; at most 4,194,304 are read"),
+    "our key": ({"orchestrate": 5}, "orchestrate is 5, not a JSON object"),
+    "our key, empty": ({"orchestrate": {}}, "has no"),
+    "our key, mistyped": (
+        {
+            "orchestrate": {
+                "trial": [1], "optimizer": "sgd", "status": "reached", "steps": 3, "params": {},
+                "seed": 1, "seconds": "long", "evaluation_seconds": 0, "resumed_seconds": 0,
+                "resumed_steps": 0,
+                "ranks": 1,
+            }
+        },
+        "trial [1] is no whole number",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_a_bad_trial_costs_that_trial(name: str, archive: Path) -> None:
+    content, reason = TRIALS[name]
+    edit(archive / STUDY / "0/metadata.json", content)
+    assert imported(archive) == {8: (20, 1), 16: (20, 0)}
+    (line,) = problems(archive).splitlines()
+    assert line.startswith(f"{STUDY}/0/metadata.json: ")
+    assert reason in line
+
+
+PARAMETERS: dict[str, tuple[Any, str]] = {
+    "a map": ({"learning_rate": {"a": 1}}, "'learning_rate' is left out"),
+    "text in a range": ({"learning_rate": "fast"}, "'learning_rate' is left out"),
+    "no number": ({"learning_rate": math.nan}, "'learning_rate' is left out"),
+    "too many digits": ({"learning_rate": HUGE}, "'learning_rate' is left out"),
+    "half a pair": ({"x": "\ud800"}, "'x' is left out"),
+    "half a pair in a name": ({"\ud800": 1}, r"parameter '\ud800' is left out"),
+    "a newline in a name": ({"a\nb": 1}, r"parameter 'a\nb' is left out"),
+    "a list": ([1, 2], "parameters is [1, 2], not a JSON object"),
+    "a million": (dict.fromkeys(map(str, range(10**5)), 1), "has 100,000 entries; at most 100"),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_bad_parameter_costs_that_parameter(name: str, archive: Path) -> None:
+    parameters, reason = PARAMETERS[name]
+    edit(archive / STUDY / "0/metadata.json", {"parameters": parameters})
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+    (line,) = problems(archive).splitlines()
+    assert reason in line
+
+
+def test_nothing_lies_beyond_the_end_of_a_scale(archive: Path) -> None:
+    """0 where the logarithm is searched, 1 where that of the distance to 1 is."""
+    edit(archive / STUDY / "0/metadata.json", {"parameters": {"learning_rate": 0, "momentum": 1}})
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+    assert problems(archive) == ""
+    said = answer("frontier", archive.with_name("run"), GOAL)[1]
+    assert "learning_rate 0 is near the lower end" in " ".join(said.split())
+
+
+STUDIES: dict[str, tuple[Content, str]] = {
+    "a list": ("[]", "is no JSON object"),
+    "depth": (DEEP, "is nested too deeply"),
+    "a bool for train_steps": ({"train_steps": True}, "train_steps True"),
+    "a huge number for train_steps": ({"train_steps": HUGE}, "train_steps 99"),
+    "half a step for train_steps": ({"train_steps": 0.5}, "train_steps 0.5"),
+    "a list for parameter_configs": ({"parameter_configs": [1]}, "parameter_configs is [1]"),
+    "our key": ({"orchestrate": "ours"}, "orchestrate: is 'ours', not a JSON object"),
+    "our key, empty": ({"orchestrate": {}}, "orchestrate: workload: Field required"),
+    **{
+        f"a range with {name}": ({"parameter_configs": SPACE | {"x": entry}}, "parameter 'x': ")
+        for name, entry in {
+            "text": "all",
+            "no scale": {"type": "DOUBLE", "min_value": 0, "max_value": 1},
+            "an unknown scale": SPACE["learning_rate"] | {"scale": "SOME"},
+            "its ends exchanged": SPACE["learning_rate"] | {"min_value": 20},
+            "0 in a logarithm": SPACE["learning_rate"] | {"min_value": 0},
+            "4,000 digits": SPACE["learning_rate"] | {"max_value": HUGE},
+            "infinity": SPACE["learning_rate"] | {"max_value": math.inf},
+            "a list": SPACE["learning_rate"] | {"type": ["DOUBLE"]},
+            "odd options": {"type": "DISCRETE", "feasible_points": [1, None]},
+            "no options": {"type": "DISCRETE", "feasible_points": []},
+            "text for options": {"type": "DISCRETE", "feasible_points": "abc"},
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_bad_study_is_what_its_folders_say(name: str, archive: Path) -> None:
+    content, reason = STUDIES[name]
+    edit(archive / STUDY / "study.json", content)
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+    (line,) = problems(archive).splitlines()
+    assert line.startswith(f"{STUDY}/study.json: ")
+    assert reason in line
+
+
+CURVES: dict[str, tuple[Content, str, int | None]] = {
+    "a negative step": ("step,val/error\n-5,0.1\n20,0.1\n", "1 rows have no whole number", 20),
+    "a step beyond 64 bits": ("step,val/error\n99999999999999999999,0.1\n", "1 rows", None),
+    "an infinite step": ("step,val/error\n1e999,0.1\n20,0.1\n", "1 rows have no whole", 20),
+    "too many examples": (f"step,val/error\n{2**61},0.1\n", "1 rows have no whole", None),
+    "a quote in a name": ('step,"val/a""b",val/error\n20,1,0.1\n', "", 20),
+    "a comma in a name": ('step,"val/a,b",val/error\n20,1,0.1\n', "", 20),
+    "a newline in a name": ('step,"val/a\nb",val/error\n20,1,0.1\n', r"'val/a\nb'", 20),
+    "a zero in a name": ("step,val/a\0b,val/error\n20,1,0.1\n", r"'val/a\x00b'", 20),
+    "names that are no UTF-8": (b"step,val/\xff,val/error\n20,1,0.1\n", "", 20),
+    "a byte-order mark": (b"\xef\xbb\xbfstep,val/error\n20,0.1\n", "", 20),
+    "columns of ours": ("step,trial,examples,val/error\n20,7,7,0.1\n", "'trial', 'examples'", 20),
+    "a step there twice": ("step,step,val/error\n20,10,0.1\n", "there twice", 20),
+    "quotes without an end": ('step,val/error\n20,"0.1\n' + "x" * 200_000, "a line of", None),
+    "100,000 columns": (f"step,{'val/a,' * 100_000}\n", "has a line of 600,006 letters", None),
+    "300 metrics": (f"step,{','.join(f'a/{n}' for n in range(300))}\n", "301 columns", None),
+    "-inf": ("step,val/error\n0,-inf\n20,0.1\n", "", 20),
+    "UTF-16": ("step,val/error\n20,0.1\n".encode("utf-16"), "no column `step`", None),
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_bad_curve_is_read_as_far_as_it_can_be(name: str, archive: Path) -> None:
+    content, reason, steps = CURVES[name]
+    edit(archive / STUDY / "0/measurements.csv", content)
+    edit(archive / STUDY / "1/measurements.csv", "step,val/error\n30,0.1\n")
+    assert imported(archive) == {8: (30, 1) if steps is None else (20, 0), 16: (20, 0)}
+    assert reason in problems(archive)
+    assert problems(archive).count("\n") == bool(reason)
+
+
+@pytest.mark.slow
+def test_all_of_that_at_once_is_answered(archive: Path) -> None:
+    for number, (content, _) in enumerate(STUDIES.values()):
+        edit(write_study(archive / f"mnist/fc/sgd/{100 + number}") / "study.json", content)
+    bad = [content for content, _ in TRIALS.values()]
+    bad += [{"parameters": parameters} for parameters, _ in PARAMETERS.values()]
+    for number, content in enumerate(bad, start=2):
+        edit(write_trial(archive / STUDY, number, CURVE) / "metadata.json", content)
+    for number, (content, _, _) in enumerate(CURVES.values(), start=100):
+        edit(write_trial(archive / STUDY, number, "") / "measurements.csv", content)
+    assert asked(archive)[16] == (20, 0)
+
+
+def test_documents_with_a_mark_or_in_utf_16_are_read(archive: Path) -> None:
+    for number, encoding in enumerate(("utf-8-sig", "utf-16")):
+        file = archive / STUDY / str(number) / "metadata.json"
+        file.write_text(file.read_text(), encoding=encoding)
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+    assert problems(archive) == ""
+
+
+def test_only_regular_files_below_the_folder_are_read(archive: Path) -> None:
+    beyond = archive.with_name("beyond")
+    beyond.mkdir()
+    for number, what in enumerate(("metadata.json", "measurements.csv"), start=2):
+        (write_trial(archive / STUDY, number, "") / what).unlink()
+        os.mkfifo(archive / STUDY / str(number) / what)
+    for number, what in enumerate(("metadata.json", "measurements.csv"), start=4):
+        file = write_trial(archive / STUDY, number, "step,val/error\n1,0\n") / what
+        file.rename(beyond / what)
+        file.symlink_to(beyond / what)
+    (write_trial(archive / STUDY, 6, "") / "measurements.csv").unlink()
+    (archive / STUDY / "6/measurements.csv").symlink_to("/dev/zero")
+    (archive / STUDY / "7").symlink_to(archive / STUDY / "0")
+    (archive / "mnist/loop").symlink_to(archive)
+    file = write_trial(archive / STUDY, 8, "") / "measurements.csv"
+    os.truncate(file, 2**40)
+    archive.rename(archive.with_name("real"))
+    archive.symlink_to("real")
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+    link = "is a link, and links are not followed"
+    assert dict(line.split(": ", 1) for line in problems(archive).splitlines()) == {
+        "mnist/loop": link,
+        f"{STUDY}/2/metadata.json": "is no regular file",
+        f"{STUDY}/3/measurements.csv": "is no regular file",
+        f"{STUDY}/4/metadata.json": link,
+        f"{STUDY}/5/measurements.csv": link,
+        f"{STUDY}/6/measurements.csv": link,
+        f"{STUDY}/7": link,
+        f"{STUDY}/8/measurements.csv": "has 1,099,511,627,776 bytes; at most 33,554,432 are read",
+    }
+
+
+NAMES = ["[red]", "'", "x" * 200, "%2E%2E", "Sgd", "SGD", "e\u0301", "\xe9", " "]
+BAD_NAMES = ["a\nb", "\x1b[31m", "\udcff", "x" * 250, "\u3042" * 30]
+BAD_SIZES = ["0", "-8", "1_000", "\uff18", str(2**63), "1" * 100, "8.0"]
+
+
+@pytest.mark.slow
+def test_odd_names_of_folders(archive: Path) -> None:
+    """A bad one costs its study, and names that differ are studies that do."""
+    for folder in [f"{name}/16" for name in NAMES + BAD_NAMES] + [f"sgd/{s}" for s in BAD_SIZES]:
+        study = archive / "mnist/fc" / folder
+        study.mkdir(parents=True)
+        (study / "study.json").write_text("{}")
+        write_trial(study, 0, CURVE)
+    (archive / STUDY).with_name("08").mkdir()
+    write_trial((archive / STUDY).with_name("08"), 0, CURVE)
+    assert asked(archive) == {8: (20, 0), 16: (20, 0)}
+    rows = json.loads(answer("frontier", archive.with_name("run"), GOAL, "--json")[1])
+    assert sorted(row["recipe"] for row in rows) == sorted(["sgd", "sgd", *NAMES])
+    said = problems(archive)
+    assert said.count("\n") == len(BAD_NAMES + BAD_SIZES) + 2
+    assert said.count("is no name that can be printed") == 3
+    assert said.count("is too long: as a folder's name") == 2
+    assert "mnist/fc/sgd/8: mnist/fc/sgd/08 holds the same study" in said
+
+
+def test_odd_names_of_trials(archive: Path) -> None:
+    for name in ("..metadata", "a\nb", "\udcff", "-1", "0" * 250):
+        trial = write_trial(archive / STUDY, 7, CURVE)
+        (trial / "metadata.json").write_text('{"status": "COMPLETE"}')
+        trial.rename(archive / STUDY / name)
+    assert asked(archive) == {8: (20, 0), 16: (20, 0)}
+    lines = problems(archive).splitlines()
+    assert len(lines) == 5
+    assert r"/\udcff/metadata.json: trial_id '\udcff' is no whole number" in problems(archive)
+
+
+def test_a_study_that_cannot_be_read_costs_that_study(archive: Path) -> None:
+    for number in range(2):
+        names = ",".join(f"val/{number}-{n}" for n in range(150))
+        edit(archive / STUDY / f"{number}/measurements.csv", f"step,{names}\n")
+    assert asked(archive) == {16: (20, 0)}
+    assert problems(archive) == f"{STUDY}: has 302 columns in all; at most 200 are read\n"
+
+
+def test_an_archive_without_a_study_that_can_be_read(archive: Path) -> None:
+    for size in (8, 16):
+        (archive / f"mnist/fc/sgd/{size}").rename(archive / f"mnist/fc/sgd/{size}th")
+    code, said = answer("import", archive, "--out", archive.with_name("run"))
+    assert code == 2
+    assert "could not be used first, of 2: mnist/fc/sgd/16th: is not at" in said
+
+
+def test_files_of_these_names_may_lie_above_the_studies(archive: Path) -> None:
+    for folder in (archive, archive / "mnist"):
+        for name in ("study.json", "metadata.json", "measurements.csv"):
+            (folder / name).write_text("{}")
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
+
+
+def test_one_study_has_a_range_where_another_has_text(archive: Path) -> None:
+    edit(archive / STUDY / "study.json", {"parameter_configs": {}})
+    for number, rate in enumerate(("fast", 0.1)):
+        parameters = {"learning_rate": rate, "momentum": 0.9}
+        edit(archive / STUDY / f"{number}/metadata.json", {"parameters": parameters})
+    (archive / STUDY).rename(archive / "mnist/fc/sgd/64")
+    assert asked(archive) == {64: (20, 0), 16: (20, 0)}
+
+
+def test_two_studies_for_one_folder_are_not_exported(tmp_path: Path) -> None:
+    study = make_trial().study
+    run = Run(tmp_path / "run")
+    run.create({}, [replace(study, workload=name) for name in ("x", "own/x")], {})
+    with pytest.raises(BadInput, match="would both lie in own/x/test/32"):
+        export_archive(run, tmp_path / "out")
+    (tmp_path / "link").symlink_to("nowhere")
+    for target in (tmp_path / "link", Path("/proc/out"), tmp_path / ("x" * 300)):
+        assert answer("export", run.place, target)[0] == 2
+
+
+ODD_TEXTS = [
+    "", " ", "a\nb", "\x1b[2J", "[/red]", "\ud800", "x" * 300, "..", "val/error", "-1", '"', "\0",
+    "trial", "steps", "9" * 5000, "1e999", "nan", "-inf", "0", "9" * 20, "0.5", "\xe9",
+]  # fmt: skip
+ODD_VALUES = [
+    None, True, False, 0, 1, -1, 0.5, 1e308, -1e308, 5e-324, math.inf, -math.inf, math.nan, 2**31,
+    2**62, 2**63, 10**400, [], {}, [[1]], {"a": {"b": 1}}, *ODD_TEXTS,
+]  # fmt: skip
+odd_texts = st.sampled_from(ODD_TEXTS) | st.text(st.characters(exclude_categories=[]), max_size=8)
+single_values = st.sampled_from(ODD_VALUES) | st.integers() | st.floats() | odd_texts
+odd_values = st.one_of(
+    single_values,
+    st.lists(single_values, max_size=3),
+    st.dictionaries(odd_texts, single_values | st.lists(single_values, max_size=3), max_size=3),
+)
+FILES = ("study.json", "metadata.json", "measurements.csv")
+Tree = dict[str, bytes | str]
+"""Path -> what is in the file, or "fifo", "link" or "folder"."""
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Published studies and ours, of which every part means something."""
+    top = tmp_path_factory.mktemp("valid")
+    chance = random.Random(0)
+    goals = ["val/error < 0.5", "val/error < 0.1"]
+    space = {
+        "learning_rate": Range(low=1e-3, high=10, scale="log"),
+        "momentum": Range(low=0, high=0.99, scale="reverse_log", limits=(None, 0.999)),
+        "decay": Choice(options=("linear", "none"), when={"momentum": (0.9,)}),
+        "fixed": 3,
+    }
+    study = replace(make_trial(goals=goals, budget_steps=40).study, workload="a/b", space=space)
+    studies = [replace(study, batch_size=size) for size in (1, 2)]
+    run = Run(top / "run")
+    run.create({"name": "ours"}, studies, {})
+    for one in studies:
+        for index in range(5):
+            write_random_trial(run, one, index, chance)
+    archive = top / "archive"
+    export_archive(run, archive)
+    for size in (8, 16):
+        folder = write_study(archive / f"mnist/fc/sgd/{size}", train_steps=100)
+        for number in range(4):
+            value = chance.random()
+            write_trial(folder, number, f"step,val/error,val/loss\n0,1,2\n{size},{value},{value}\n")
+    return {
+        str(path.relative_to(archive)): path.read_bytes()
+        for path in sorted(archive.rglob("*"))
+        if path.is_file()
+    }
+
+
+def mutated(tree: Tree, draw: Draw) -> Tree:
+    """One thing in it changed."""
+    path = draw(st.sampled_from(sorted(tree)))
+    content = tree[path]
+    how = draw(st.sampled_from(("inside",) * 6 + ("name", "bytes", "kind")))
+    if how == "kind":
+        return tree | {path: draw(st.sampled_from(("fifo", "link", "folder")))}
+    if how == "name":
+        parts = path.split("/")
+        depth = draw(st.integers(1, len(parts)))
+        old, new = "/".join(parts[:depth]), "/".join([*parts[: depth - 1], draw(odd_texts)])
+        return {new + p.removeprefix(old) if p.startswith(old) else p: c for p, c in tree.items()}
+    if isinstance(content, str) or how == "bytes":
+        return tree | {path: draw(st.binary(max_size=60))}
+    if path.endswith(".csv"):
+        lines = [line.split(",") for line in content.decode(errors="replace").split("\n")]
+        line = draw(st.sampled_from(lines))
+        line[draw(st.integers(0, len(line) - 1))] = draw(odd_texts)
+        text = "\n".join(map(",".join, lines))
+        return tree | {path: text.encode(errors="surrogatepass")}
+    return tree | {path: changed(content, draw)}
+
+
+def changed(content: bytes, draw: Draw) -> bytes:
+    """JSON with a value exchanged, or a key gone or new."""
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    place = document
+    while isinstance(place, dict) and place:
+        key = draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or draw(st.integers(0, 3)) == 0:
+            match draw(st.sampled_from(("exchange", "exchange", "remove", "add"))):
+                case "exchange":
+                    place[key] = draw(odd_values)
+                case "remove":
+                    del place[key]
+                case "add":
+                    place[draw(odd_texts)] = draw(odd_values)
+            break
+        place = place[key]
+    return json.dumps(document).encode()
+
+
+def put(tree: Tree, archive: Path) -> None:
+    """As far as there can be such files."""
+    archive.mkdir()
+    for name, content in tree.items():
+        path = archive / name
+        try:
+            if not path.resolve().is_relative_to(archive.resolve()):
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            match content:
+                case bytes():
+                    path.write_bytes(content)
+                case "fifo":
+                    os.mkfifo(path)
+                case "link":
+                    path.symlink_to("/dev/zero")
+                case _:
+                    path.mkdir(exist_ok=True)
+        except (OSError, ValueError):  # a name too long, with a zero, or of a file already
+            continue
+
+
+def check_answers(tree: Tree, *, page: bool) -> None:
+    questions = [["status"], ["frontier"], ["frontier", "--csv", GOAL], ["best", "val/error"]]
+    with bounded(), tempfile.TemporaryDirectory() as folder:
+        archive, run = Path(folder) / "archive", Path(folder) / "run"
+        put(tree, archive)
+        code, said = answer("import", archive, "--out", run)
+        assert code in (0, 2), said
+        if code == 2:
+            assert "holds no study" in said
+            return
+        (run / "problems.txt").read_text(encoding="utf-8")
+        for command, *options in [*questions, *[["report", GOAL], ["report"]] * page]:
+            code, said = answer(command, run, *options)
+            assert code in (0, 2), said
+        assert answer("export", run, Path(folder) / "out")[0] == 0
+        assert {path.name for path in Path(folder).iterdir()} <= {"archive", "run", "out"}
+
+
+PART = st.sampled_from(["mnist", "fc", "sgd", "8", "0"]) | odd_texts
+FREE_TREES = st.dictionaries(
+    st.lists(PART, max_size=6).flatmap(
+        lambda parts: st.sampled_from(FILES).map(lambda name: "/".join([*parts, name]))
+    ),
+    st.binary(max_size=40) | odd_values.map(lambda value: json.dumps(value).encode()),
+    max_size=6,
+)
+
+
+def check_mutations(valid: Tree, data: st.DataObject, *, page: bool) -> None:
+    tree = valid
+    for _ in range(data.draw(st.integers(1, 6))):
+        tree = mutated(tree, data.draw)
+    check_answers(tree, page=page)
+
+
+REPEATABLE = settings(
+    derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck]
+)
+
+
+@pytest.mark.dear
+@settings(REPEATABLE, max_examples=8)
+@given(st.data())
+def test_an_archive_with_mistakes_is_answered(valid: Tree, data: st.DataObject) -> None:
+    check_mutations(valid, data, page=False)
+
+
+@pytest.mark.slow
+@settings(REPEATABLE, max_examples=15)
+@given(st.data())
+def test_an_archive_with_mistakes_makes_a_page(valid: Tree, data: st.DataObject) -> None:
+    check_mutations(valid, data, page=True)
+
+
+@settings(REPEATABLE, max_examples=15)
+@given(FREE_TREES)
+def test_any_folder_may_be_given_for_an_archive(tree: Tree) -> None:
+    check_answers(tree, page=True)
+
+
+@pytest.mark.slow
+@settings(REPEATABLE, max_examples=3)
+@given(st.data())
+def test_an_archive_with_mistakes_by_command(valid: Tree, data: st.DataObject) -> None:
+    tree = valid
+    for _ in range(8):
+        tree = mutated(tree, data.draw)
+    with tempfile.TemporaryDirectory() as folder:
+        archive, run = Path(folder) / "archive", Path(folder) / "run"
+        put(tree, archive)
+        imported = orchestrate("import", archive, "--out", run)
+        answers = [imported, orchestrate("frontier", run, GOAL), orchestrate("report", run, GOAL)]
+        for each in answers:
+            assert each.returncode in (0, 2), each.stderr
+            assert "Traceback" not in each.stderr

@@ -1,0 +1,178 @@
+"""Where other users may put things, the lock of a run leads nowhere and signals nobody."""
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import orchestrate
+
+from orchestrator.files.places import Place
+from orchestrator.records import BadInput
+from orchestrator.results import Run
+
+NOBODY = 65534
+HOST = socket.gethostname()
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody can write to, as /tmp is."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def in_bucket(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Its lock is below the temporary folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    return Run(Place("gs://lab/run"))
+
+
+def by_nobody(work: Callable[[], object]) -> str:
+    """What it returns, or why it was refused."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        try:
+            said = str(work())
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading) as pipe:
+        return pipe.read()
+
+
+def lock(run: Run) -> str:
+    with run.locked():
+        return "locked"
+
+
+def plant_link(at: Path, to: Path) -> None:
+    at.symlink_to(to)
+
+
+def plant_second_name(at: Path, to: Path) -> None:
+    at.hardlink_to(to)
+
+
+def plant_pipe(at: Path, to: Path) -> None:
+    os.mkfifo(at)
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_second_name, plant_pipe])
+def test_a_planted_lock_file_is_refused_and_left_alone(
+    plant: Callable[[Path, Path], None], shared: Path
+) -> None:
+    victim = shared / "victim"
+    victim.write_text("precious")
+    plant(shared / ".lock", victim)
+    for use in (lock, Run.writer):
+        with pytest.raises(BadInput, match=r"The lock file of .* is a link"):
+            use(Run(shared))
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("planted", ["link", "open to others", "file"])
+def test_the_lock_of_a_bucket_lies_in_a_private_folder(
+    planted: str, in_bucket: Run, shared: Path
+) -> None:
+    folder = shared / f"orchestrate-{os.getuid()}"
+    if planted == "link":
+        (shared / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(shared / "elsewhere")
+    elif planted == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        folder.chmod(0o777)
+    with pytest.raises(BadInput, match=f"{folder}, which must be a folder of yours with mode 0700"):
+        lock(in_bucket)
+    assert sorted(path.name for path in shared.rglob("*") if path != folder) in ([], ["elsewhere"])
+
+
+def test_the_lock_of_a_bucket_holds(in_bucket: Run, shared: Path) -> None:
+    assert in_bucket.writer() is None
+    with in_bucket.locked():
+        assert in_bucket.writer() == os.getpid()
+        with pytest.raises(BadInput, match=f"another sweep .process {os.getpid()} on"):
+            lock(in_bucket)
+    assert in_bucket.writer() is None
+    assert (shared / f"orchestrate-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+
+
+@as_root
+def test_the_folder_of_another_user_is_refused(in_bucket: Run, shared: Path) -> None:
+    folder = shared / f"orchestrate-{os.getuid()}"
+    by_nobody(lambda: folder.mkdir(mode=0o700))
+    with pytest.raises(BadInput, match="must be a folder of yours"):
+        lock(in_bucket)
+    assert [*folder.iterdir()] == []
+
+
+@as_root
+def test_where_nothing_can_be_written_the_lock_is_refused(shared: Path) -> None:
+    assert by_nobody(lambda: lock(Run(shared))) == "locked"
+    (shared / ".lock").unlink()
+    shared.chmod(0o755)
+    said = by_nobody(lambda: lock(Run(shared)))
+    assert said.startswith(f"BadInput: The lock file of {shared} can't be used: Permission denied")
+    (shared / ".lock").touch(mode=0o600)
+    assert by_nobody(Run(shared).writer).startswith("BadInput: The lock file")
+
+
+NONSENSE = ["0", "1", "-1", "x", "99999999999999999999", "\x1b[31m", str(os.getppid())]
+
+
+@pytest.mark.parametrize("process", NONSENSE)
+def test_nobody_is_signalled_for_what_a_lock_file_says(process: str, shared: Path) -> None:
+    """The process of the tests holds the lock, and is not what it names."""
+    (shared / "sweep.yaml").write_text("name: x")
+    (shared / ".lock").write_text(f"process {process} on {HOST}\n")
+    with (shared / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BadInput, match="is being written to, but") as refusal:
+            Run(shared).writer()
+    assert "\x1b" not in str(refusal.value)
+
+
+@as_root
+def test_another_user_names_no_process_to_stop(shared: Path) -> None:
+    (shared / ".lock").write_text(f"process {os.getpid()} on {HOST}\n")
+    with (shared / ".lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert Run(shared).writer() == os.getpid()
+        os.chown(shared / ".lock", NOBODY, NOBODY)
+        with pytest.raises(BadInput, match="by which process of yours"):
+            Run(shared).writer()
+        os.chown(shared / ".lock", 0, 0)
+        os.chown(shared / ".lock", 0, 0)
+        with subprocess.Popen(["sleep", "60"], user=NOBODY, pass_fds=[file.fileno()]) as other:
+            (shared / ".lock").write_text(f"process {other.pid} on {HOST}\n")
+            with pytest.raises(BadInput, match=f"not by process {other.pid}"):
+                Run(shared).writer()
+            other.kill()
+    assert Run(shared).writer() is None
+
+
+@pytest.mark.slow
+def test_a_command_says_it_in_one_line(shared: Path) -> None:
+    (shared / "sweep.yaml").write_text("name: x")
+    (shared / ".lock").symlink_to("/etc/hostname")
+    result = orchestrate("stop", shared)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "is a link" in result.stderr

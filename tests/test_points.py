@@ -1,0 +1,139 @@
+"""What is headlined is the median of the winner's repeats, free of the luck that made it win."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_trial, train_all
+from test_growth import SweepFile, made
+from test_report import ROW, ROWS, UNREACHED
+
+from orchestrator.analysis import advice, costs, points_of, scalings, sentence
+from orchestrator.records import (
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    Status,
+)
+from orchestrator.report.figures import steps_to_goal
+from orchestrator.report.tables import table_of_ratios
+from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results.repeats import Repeats
+
+
+def repeated(row: FrontierRow, median: float | None, **changes: Any) -> FrontierRow:
+    settings: dict[str, Any] = {
+        "count": 5, "reached": 5, "low": 492, "high": 574, "confidence": 0.94, "resolution": 16,
+    }  # fmt: skip
+    return replace(row, repeats=Repeats(median=median, **{**settings, **changes}))
+
+
+LUCKY = repeated(replace(ROW, recipe="lucky", batch_size=64, steps=328), 530)
+SOLID = repeated(replace(ROW, recipe="solid", batch_size=64, steps=410), 420, low=410, high=433)
+
+
+def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
+    rows = [LUCKY, SOLID]
+    assert {point.recipe: point.steps for point in points_of(rows)} == {"lucky": 530, "solid": 420}
+    found = advice(costs(rows))
+    assert found is not None
+    assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
+    assert ">1.26<" in table_of_ratios(rows)
+    lines = {line.name: line for line in steps_to_goal(rows).data}
+    assert list(lines["lucky"].y) == [530]
+    assert lines["lucky"].error_y.array[0] == 574 - 530
+    assert "328 steps" in lines["lucky"].hovertext[0]
+    assert "530 steps, the median of 5 repeats (492 to 574, 94%)" in lines["lucky"].hovertext[0]
+
+
+def test_a_curve_has_medians_or_minima_and_says_which() -> None:
+    curve = [repeated(row, 2 * (row.steps or 0)) for row in ROWS]
+    (of_medians,) = scalings(curve)
+    (of_minima,) = scalings([*curve[:-1], ROWS[-1]])
+    assert of_medians.steps_min is not None
+    assert of_minima.steps_min is not None
+    assert [point.steps for point in points_of([*curve[:-1], ROWS[-1]])] == [r.steps for r in ROWS]
+    assert sentence(of_medians).endswith("(medians of repeats); still scaling at the largest batch "
+                                         "size tested.")  # fmt: skip
+    assert "(minima over trials)" in sentence(of_minima)
+    assert scalings([*curve, UNREACHED])[0].of_medians, "what no trial reached has none to repeat"
+    beside = table_of_ratios([*curve, *(replace(row, recipe="b") for row in ROWS)])
+    assert "beside minima over trials, which are lucky: those of b." in beside
+
+
+def test_half_of_the_repeats_must_reach_it() -> None:
+    never = [repeated(row, None, reached=2, high=None) for row in ROWS]
+    assert points_of(never) == []
+    assert costs(never) == []
+    (scaling,) = scalings(never)
+    assert scaling.verdict == "the goal was never reached, in the median of repeats"
+
+
+def test_a_recipe_without_a_search_is_trained_with_other_seeds_and_no_more(
+    sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    """Its best seed would win against the best of as many points of a search."""
+    rate = {"rule": "linear", "base": 0.05, "at_batch_size": 64}
+    rule = {"name": "rule", "optimizer": "sgd", "space": {"learning_rate": rate}}
+    file = sweep_file(recipes=["sgd", rule], search={"trials": 4})
+    run, planned = made(tmp_path / "run", file, "repeats=2", "batch_sizes=[64]")
+    assert [study.trials for study in planned.studies] == [4, 1]
+    assert train_all(run, planned) == 4 + 2 + 1 + 2
+    searched, ruled = frontier_of(run)
+    assert (searched.repeats.count, ruled.repeats.count) == (2, 3)  # type: ignore[union-attr]
+    goal, steps = Goal.parse(ruled.goal), {}
+    own = [{**row, "repeat": 0} for row in run.curve(ruled.key, 0).to_pylist()]
+    for row in [*run.repeats.measurements(ruled.key).to_pylist(), *own]:
+        if goal.passed(row["val/error"]):
+            steps.setdefault(row["repeat"], row["step"])
+    assert ruled.repeats.median == sorted(steps.values())[1]  # type: ignore[union-attr]
+
+
+def test_where_it_diverges_it_counts_as_never_and_is_not_launched_again(
+    sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    wild = {"name": "wild", "optimizer": "sgd", "space": {"learning_rate": 1e6}}
+    file = sweep_file(recipes=[wild], search={"trials": 8})
+    run, planned = made(tmp_path / "run", file, "repeats=2", "batch_sizes=[64]")
+    assert train_all(run, planned) == 3
+    (row,) = frontier_of(run)
+    assert not row.reached
+    assert (row.repeats.count, row.repeats.reached, row.repeats.median) == (3, 0, None)  # type: ignore[union-attr]
+    assert "launches" not in " ".join(row.warnings)
+
+
+@pytest.mark.parametrize("status", ["reached", "exhausted", "failed"])
+def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> None:
+    """Ended at a looser goal it says nothing of this one, and failed it is none."""
+    strict = Goal.parse("val/error < 0.1")
+    own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
+    study = replace(own.study, repeats=2, space={"learning_rate": Range(low=0.1, high=1)})
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    for repeat, value, how in [(0, 0.05, "reached"), (1, 0.05, "reached"), (2, 0.4, status)]:
+        run.write(
+            FinishedTrial(
+                trial=replace(own, study=study, repeat=repeat),
+                outcome=Outcome(status=how, steps=30, seconds=1.0),  # type: ignore[arg-type]
+                measurements=tuple(
+                    Measurement(step=step, seconds=1.0, metrics={"val/error": at})
+                    for step, at in [(0, 1.0), (30, value)]
+                ),
+            )
+        )
+    (row,) = frontier_of(run, [strict])
+    assert row.steps == 30
+    if status == "reached":
+        assert row.repeats is None
+        return
+    assert row.repeats is not None
+    count = 2 if status == "exhausted" else 1
+    assert (row.repeats.count, row.repeats.reached) == (count, 1)
+    assert row.repeats.median == (None if count == 2 else 30)
+    (loose,) = frontier_of(run)
+    assert loose.repeats is not None
+    assert loose.repeats.reached == count

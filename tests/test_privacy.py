@@ -1,0 +1,137 @@
+"""What another user of the machine can see of a sweep, and do to it, while it runs and after."""
+
+import multiprocessing
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import ray  # noqa: F401 - brings psutil along
+from driving import Driver, describe, driving, files, standing_still
+
+import psutil  # isort: skip
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user"),
+]
+
+NOBODY = 65534
+SECRET = f"a-secret-key-{uuid.uuid4().hex}"  # which this file does not hold
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can look into: not below pytest's own, which is private."""
+    with tempfile.TemporaryDirectory(prefix="shared-") as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "home").mkdir()
+        yield Path(folder)
+
+
+def as_nobody(secrets: list[bytes], tops: list[Path], answer: Connection) -> None:
+    """Looks at all that can be reached below `tops`: which files hold one of `secrets`, what can be
+    read, and what can be written."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    found: dict[str, list[str]] = {"secrets": [], "readable": [], "writable": []}
+    for top in tops:
+        for folder, _, names in os.walk(top):
+            for path in (folder, *(os.path.join(folder, name) for name in names)):
+                if os.access(path, os.W_OK) and not os.path.islink(path):
+                    found["writable"].append(path)
+                if os.path.isfile(path) and os.access(path, os.R_OK):
+                    found["readable"].append(path)
+                    with open(path, "rb") as file:
+                        content = file.read(2**24)
+                    if any(secret in content for secret in secrets):
+                        found["secrets"].append(path)
+    answer.send(found)
+
+
+def seen_by_nobody(secrets: list[bytes], *tops: Path) -> dict[str, list[str]]:
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    process = fork.Process(target=as_nobody, args=(secrets, [*tops], theirs))
+    process.start()
+    theirs.close()
+    found: dict[str, list[str]] = ours.recv()
+    process.join()
+    return found
+
+
+def reachable_from_elsewhere(driver: Driver) -> list[int]:
+    """Ports of its processes that answer at another address of this machine than loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 1))  # sends nothing
+        address = probe.getsockname()[0]
+    ports = {
+        each.laddr.port
+        for each in psutil.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.pid in driver.family()
+    }
+    assert ports
+    found = []
+    for port in ports:
+        with socket.socket() as client:
+            client.settimeout(5)
+            if client.connect_ex((address, port)) == 0:
+                found.append(port)
+    return found
+
+
+def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None:
+    run, home = open_folder / "run", open_folder / "home"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env |= {"HOME": str(home), "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": SECRET}
+    tops = [open_folder, Path(tempfile.gettempdir())]
+    # Metrics, which bear these names, are told all the same.
+    names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
+    sweep = describe(open_folder, **names)
+    with driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver:
+        driver.wait_until(lambda: len(files(run)) >= 2)
+        token = (home / ".ray" / "auth_token").read_bytes().strip()
+        sessions = f"orchestrate-ray-*/r/session_*_{driver.process.pid}"
+        session = next(Path(tempfile.gettempdir()).glob(sessions)).parents[1]
+        with standing_still(driver):  # it must not end while all is looked at
+            meanwhile = seen_by_nobody([SECRET.encode(), token], *tops)
+            elsewhere = reachable_from_elsewhere(driver)
+        logs = [path for path in session.rglob("*") if path.is_file()]
+        assert logs
+        assert not [path for path in logs if SECRET.encode() in path.read_bytes()]
+        driver.process.terminate()
+        code, said = driver.end()
+    assert code == 130, said
+    assert "missed trials" not in said
+    afterwards = seen_by_nobody([SECRET.encode(), token], *tops)
+    for seen in (meanwhile, afterwards):
+        assert seen["secrets"] == []
+        ours = [
+            path for path in seen["writable"] if path.startswith((str(open_folder), str(session)))
+        ]
+        assert ours == []
+        assert not [path for path in seen["readable"] if path.startswith(str(session))]
+        assert [path for path in seen["readable"] if path.startswith(str(run))], "it was looked at"
+    assert elsewhere == []
+    assert not session.exists()
+
+
+def test_a_run_is_as_private_as_its_owner_wants_it(open_folder: Path) -> None:
+    run = open_folder / "run"
+    sweep = describe(open_folder, checkpoint={"every_seconds": 0.01})
+    before = os.umask(0o077)
+    try:
+        with driving(open_folder, "sweep", sweep, "--out", run) as driver:
+            driver.wait_until(lambda: len(files(run)) >= 2 and (run / "checkpoints").exists())
+            meanwhile = seen_by_nobody([], run)
+            driver.process.terminate()
+            code, said = driver.end()
+    finally:
+        os.umask(before)
+    assert code == 130, said
+    assert meanwhile == seen_by_nobody([], run) == {"secrets": [], "readable": [], "writable": []}

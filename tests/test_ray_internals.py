@@ -1,0 +1,66 @@
+"""Each of Ray's private parts that is used here is there, and Ray still goes through it."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray._private import node, services, worker
+from ray.air.execution._internal import actor_manager
+from ray.air.integrations import wandb
+from ray.tune.execution import class_cache, tune_controller
+
+from orchestrator.cluster import ray_internals
+
+CALLED: dict[str, tuple[Any, str]] = {
+    "processes are started with the class that is put in place": (
+        services.start_ray_process, r"ConsolePopen\("),
+    "the address is resolved by the function that is put in place": (
+        services, r"= resolve_ip_for_localhost\("),
+    "handlers of SIGTERM are put in place by the function that is replaced": (
+        worker, r"utils\.set_sigterm_handler\("),
+    "workers' output follows the switch": (worker, r"\b_worker_logs_enabled\b.*:"),
+    "a node has all its processes": (node.Node, r"self\.all_processes\["),
+    "an actor's error goes to the method that is replaced": (
+        actor_manager.RayActorManager, r"self\._actor_task_failed\("),
+    "actors that live are found by their tracked ones": (
+        actor_manager.RayActorManager, r"self\._live_actors_to_ray_actors_resources\["),
+    "a trial's error goes to the method that is replaced": (
+        tune_controller, r"trial\.handle_error\("),
+    "idle actors are kept by the class that is put in place": (
+        tune_controller, r"self\._actor_cache = _ObjectCache\(may_keep_one=True\)"),
+    "the controller asks for actors that are up": (
+        tune_controller, r"self\._actor_manager\.is_actor_started\("),
+    "the controller knows the actors of trials": (tune_controller, r"self\._trial_to_actor\["),
+    "schedulers are given what holds the controller": (
+        tune_controller.TuneController._wrapped, "TrialRunnerWrapper"),
+    "variables are handed on by the set that is replaced": (
+        class_cache, r"for \w+ in ENV_VARS_TO_PROPAGATE"),
+    "trackers are counted by the function that is replaced": (
+        sys.modules["ray.tune.tune"], r"usage\.tag_callbacks\("),
+    "the wandb callback starts the class that is put in place": (
+        wandb.WandbLoggerCallback, r"_logger_actor_cls"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", CALLED)
+def test_ray_goes_through_it(how: str) -> None:
+    where, text = CALLED[how]
+    assert re.search(text, inspect.getsource(where))
+
+
+def test_nothing_else_of_ray_that_is_private_is_used() -> None:
+    package = Path(ray_internals.__file__).parent.parent
+    private = re.compile(r"^\s*(from|import) ray\S*(\._|_pb2| import _| import .*_pb2)", re.M)
+    using = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
+    assert using == {"ray_internals.py"}
+
+
+def test_the_version_is_one_that_was_tried() -> None:
+    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    (low, high) = re.findall(r'"ray\[default,tune\]>=([\d.]+),<([\d.]+)"', text)[0]
+    assert ray.__version__.rpartition(".")[0] == low
+    assert tuple(map(int, high.split("."))) == (2, int(low.split(".")[1]) + 1)
