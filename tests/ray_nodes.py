@@ -1,4 +1,4 @@
-"""Real Ray nodes on this machine, for tests: a head, and workers that join it."""
+"""A real Ray on this machine, for tests, started apart from what joins it."""
 
 import os
 import secrets
@@ -47,7 +47,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_head(*, mode: str = "token", cpus: int = 2) -> Iterator[Head]:
+def running_head(*, mode: str = "token") -> Iterator[Head]:
     token = secrets.token_hex(32)
     env = environment(RAY_AUTH_MODE=mode, RAY_AUTH_TOKEN=token, RAY_USAGE_STATS_ENABLED="0")
     # Ray's sockets lie in this folder, and the path of a socket has 107 characters at most.
@@ -55,7 +55,7 @@ def running_head(*, mode: str = "token", cpus: int = 2) -> Iterator[Head]:
     command = [
         RAY, "start", "--head", "--block", "--port=0", "--include-dashboard=false",
         f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
-        f"--num-cpus={cpus}", "--resources={\"gpus_on_demand\": 3}",
+        "--num-cpus=2", "--resources={\"gpus_on_demand\": 3}",
         "--object-store-memory=100000000", f"--temp-dir={folder}",
     ]  # fmt: skip
     log = folder / "head.log"
@@ -70,19 +70,6 @@ def running_head(*, mode: str = "token", cpus: int = 2) -> Iterator[Head]:
 
 
 @contextmanager
-def running_node(head: Head, log: Path, *, cpus: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Another node of the cluster, for as long as wanted or until it is killed."""
-    env = environment(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=head.token, RAY_USAGE_STATS_ENABLED="0")
-    command = [
-        RAY, "start", "--block", f"--address={head.address}", f"--num-cpus={cpus}",
-        "--object-store-memory=100000000", "--dashboard-agent-listen-port=0",
-    ]  # fmt: skip
-    with running(command, env, log) as process:
-        wait_for(lambda: "Ray runtime started" in log.read_text(), process, log)
-        yield process
-
-
-@contextmanager
 def running(
     command: list[str | Path], env: dict[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
@@ -93,12 +80,8 @@ def running(
     try:
         yield process
     finally:
-        kill_node(process)
-
-
-def kill_node(process: subprocess.Popen[bytes]) -> None:
-    """At once: asked politely, it would take half a minute. Workers end when they miss their
-    raylet."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # At once: asked politely, it would take half a minute. Workers end when they miss their
+        # raylet.
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

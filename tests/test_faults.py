@@ -22,7 +22,6 @@ from driving import (
     trials_of,
     undisturbed,
 )
-from ray_nodes import environment, kill_node, running_head, running_node
 
 pytestmark = pytest.mark.slow
 
@@ -179,21 +178,6 @@ def test_storage_that_fails_for_a_while_loses_nothing(truth: Path, tmp_path: Pat
     assert_same(run, truth)
     (session,) = json.loads((run / "sessions.json").read_text())
     assert session["trials"] == TRIALS, "none was trained twice"
-
-
-def test_a_node_that_is_lost_changes_nothing(truth: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    sweep = describe(tmp_path, resources={"gpus_per_device": 0})
-    with running_head(cpus=0) as head, running_node(head, tmp_path / "lost.txt", cpus=2) as lost:
-        env = environment(RAY_AUTH_TOKEN=head.token, RAY_ADDRESS=head.address)
-        with driving(tmp_path, "sweep", sweep, "--out", run, env=env) as driver:
-            driver.wait_until(lambda: len(files(run)) >= 3)
-            kill_node(lost)
-            with running_node(head, tmp_path / "other.txt", cpus=2):
-                code, said = driver.end()
-    assert code == 0, said
-    assert "is tried again" in (run / "log.txt").read_text()
-    assert_same(run, truth)
 
 
 def test_a_run_goes_on_wherever_it_is_moved_or_copied_to(truth: Path, tmp_path: Path) -> None:

@@ -151,15 +151,18 @@ def test_what_a_sweep_tells_prometheus(cluster: Cluster, tmp_path: Path) -> None
     (node,) = ray.nodes()
     place = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
 
+    best = sum(row.steps or 0 for row in rows)
+
     def told_of_all() -> Counter[tuple[str, str]] | None:
+        """Ray exports one metric after another."""
         with urllib.request.urlopen(place, timeout=10) as answer:
             told = _metrics(answer.read().decode())
-        return told if told[ENDED] == 6 else None
+        all_told = told[ENDED] == 6 and told["ray_orchestrate_best_steps", "told"] == best
+        return told if all_told else None
 
     with subprocess.Popen(["sleep", "300"]) as process:
         told = wait_for(told_of_all, process)
         process.kill()
-    assert told["ray_orchestrate_best_steps", "told"] == sum(row.steps or 0 for row in rows)
     assert told["ray_orchestrate_examples_total", "told"] > 0
     assert told["ray_orchestrate_slots", ""] == cluster.cpus
 

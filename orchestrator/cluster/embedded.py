@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
+from ray.tune import TuneError
 
 from orchestrator.cluster import ray_internals
 from orchestrator.records import BadInput
@@ -39,6 +41,9 @@ LOOK_SECONDS = 1.0
 
 STOPPED_SECONDS = 15.0
 """A process that is stopped (SIGSTOP) for so long counts as lost; not one that a debugger holds."""
+
+ENDING_SECONDS = 5.0
+"""So long a part of Ray may take to end, once its loss has made something fail here."""
 
 NEW_SECONDS = 60
 
@@ -148,17 +153,25 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
     ever, or ends this process without a word."""
     watch, over = _Watch(), threading.Event()
 
+    def act(reason: str) -> None:
+        watch.kill_all()
+        died(reason)
+
     def look() -> None:
         while not over.is_set():
             reason = watch.wait(LOOK_SECONDS) or watch.look()
             if reason is not None and not over.is_set():
-                watch.kill_all()
-                died(reason)
+                act(reason)
                 return
 
     threading.Thread(target=look, daemon=True).start()
     try:
         yield
+    except (RayError, TuneError):
+        # A raylet tells that it is lost before it ends.
+        if (reason := watch.wait(ENDING_SECONDS)) is not None:
+            act(reason)
+        raise
     finally:
         over.set()  # The thread may only see it a second later, which nobody waits for.
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import ray
 import torch
-from ray import tune
+from ray import cloudpickle, tune
 from ray.exceptions import RayActorError
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -125,8 +125,11 @@ class Gang(tune.Trainable):
     """Rank 0, which Tune talks to. It starts the other ranks inside its placement group and opens
     the process group once; `reuse_actors` then hands it one trial after another."""
 
-    def setup(self, config: dict[str, Any], settings: GangSettings | None = None) -> None:
-        assert settings is not None, "comes from tune.with_parameters"
+    packed: bytes
+    """Its settings: see `gang_with`."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        settings = cloudpickle.loads(self.packed)
         _settle_in(settings)
         self._settings = settings
         self._listener = Listener(settings.board)
@@ -263,6 +266,13 @@ def _lost(following: Sequence[Any]) -> RayActorError | None:
         except Exception:  # noqa: S112 - its own error was ours to raise
             continue
     return None
+
+
+def gang_with(settings: GangSettings) -> type[Gang]:
+    """The class carries them, as bytes, since Tune unpickles it for every trial. In Ray's object
+    store (`tune.with_parameters`) they would belong to the process that drives the sweep: Ray ends
+    that one without a word when it tries to write there that such an object is lost."""
+    return type("Gang", (Gang,), {"packed": cloudpickle.dumps(settings)})
 
 
 def _settle_in(settings: GangSettings) -> None:

@@ -20,7 +20,7 @@ from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import open_board
 from orchestrator.cluster.failures import failures_of_trials_only
 from orchestrator.cluster.folder import UserFolder
-from orchestrator.cluster.gang import Gang, GangSettings
+from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.cluster.machines import Cluster, fit_resources, places
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.cluster.progress import Progress
@@ -94,10 +94,9 @@ def _gang_settings(
 def _tuner(
     settings: GangSettings, recorder: Recorder, ended: Callable[[], bool], scratch: str
 ) -> tune.Tuner:
-    # Tune reads the trainable anew for every trial: it holds no more than it must.
     bundles = [settings.bundles({"study": number}) for number in range(len(settings.studies))]
     trainable = tune.with_resources(
-        tune.with_parameters(Gang, settings=settings),
+        gang_with(settings),
         lambda config: tune.PlacementGroupFactory(bundles[config["study"]], strategy="PACK"),
     )
     return tune.Tuner(
