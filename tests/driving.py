@@ -152,7 +152,7 @@ def train_alone() -> None:
     run.create(planned.sweep.resolved(), planned.studies, {})
     train_all(run, planned)
     for study in planned.studies:
-        run.compact(study.key)
+        run.compact(study.key, over=True)
     write_frontier(run, frontier_of(run))
 
 

@@ -91,7 +91,7 @@ def play(
         for proposal in proposals:
             status, steps = fate(proposal.trial)
             if limited and proposal.limit is not None and steps > proposal.limit:
-                status, steps = "dominated", proposal.limit
+                status, steps = "paused", proposal.limit
             director.record(finish(proposal.trial, (status, steps)))
     assert director.done
     return played
@@ -358,21 +358,21 @@ def test_of_paused_trials_the_closest_to_the_goal_goes_on_first() -> None:
     values = {0: 0.9, 1: 0.7, 2: math.nan, 3: 0.8}
     for proposal in all_waiting(director):
         trial = proposal.trial
-        director.record(finish(trial, ("dominated", 400), value=values[trial.index]))
+        director.record(finish(trial, ("paused", 400), value=values[trial.index]))
     assert [proposal.trial.index for proposal in all_waiting(director)] == [1, 3, 0, 2]
 
 
 def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     for proposal in all_waiting(director):
-        director.record(finish(proposal.trial, ("dominated", 400)))
+        director.record(finish(proposal.trial, ("paused", 400)))
     paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
     assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 1600)
     (search,) = director.searches.values()
     assert {key.index for key in search.set_aside()} == set(range(4))
     director.record(finish(paused[1].trial, ("reached", 401)))
     assert not director.done, "trial 0 could tie, and would be first in the order"
-    assert {key.index for key in search.set_aside()} == {0}
+    assert {key.index for key in search.set_aside()} == {0, 2, 3}
     director.record(finish(paused[0].trial, ("dominated", 401)))
     assert director.done
     assert not search.set_aside()
@@ -384,7 +384,7 @@ def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
     trials = {p.trial.index: p.trial for p in all_waiting(begin(study))}
     resumed = Director([study], 0)
     resumed.load(finish(trials[0], ("reached", 790)))
-    resumed.load(finish(trials[1], ("dominated", 400)))
+    resumed.load(finish(trials[1], ("paused", 400)))
     resumed.begin()
     (proposal,) = all_waiting(resumed)
     assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, ((790, 0),))
@@ -523,8 +523,9 @@ def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
                     status = "diverged" if math.isnan(error) else "reached"
                     break
                 known = {"unmet": [FIRST], "upcoming": study.following(at), "index": trial.index}
-                if at < 800 and ending(study, proposal.bounds, proposal.limit, **known):
-                    status, cut = "dominated", cut + 1
+                end = ending(study, proposal.bounds, proposal.limit, **known) if at < 800 else None
+                if end is not None:
+                    status, cut = end, cut + 1
                     break
             outcome = Outcome(status=status, steps=at, seconds=0)
             director.record(

@@ -11,11 +11,11 @@ import torch
 from conftest import make_trial, run_trial
 from torch.nn import functional
 
-from orchestrator.records import BadInput, Divergence, EvaluationGrid, Extras
+from orchestrator.records import BadInput, Divergence, EvaluationGrid, Extras, Measurement
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
-from orchestrator.training.loop import _Verdict
 from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
+from orchestrator.training.standing import Standing
 from orchestrator.workloads import load_workload
 
 PARAMS = {"learning_rate": 0.1, "momentum": 0.9}
@@ -168,10 +168,11 @@ def test_a_frozen_batch_norm_stays_frozen() -> None:
 
 
 def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
-    verdict = _Verdict(make_trial(divergence=Divergence(above=2, evaluations=1)).study)
-    losses = {"val/loss": 0.0, "batch/loss": 1e-9}
-    assert verdict.on(losses, 0) is None
-    assert verdict.on({"val/loss": 1.0, "batch/loss": 1.0}, 1) is None
+    standing = Standing(make_trial(divergence=Divergence(above=2, evaluations=1)).study)
+    for step, losses in enumerate([(0.0, 1e-9), (1.0, 1.0)]):
+        metrics = dict(zip(("val/loss", "batch/loss"), losses, strict=True))
+        standing.add(Measurement(step=step, seconds=0, metrics=metrics))
+        assert standing.status is None
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,9 @@ def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
 )
 def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
     study = make_trial(goals=[goal]).study
-    assert _Verdict(study).on({study.goals[0].metric: value}, 0) == "diverged"
+    standing = Standing(study)
+    standing.add(Measurement(step=0, seconds=0, metrics={study.goals[0].metric: value}))
+    assert standing.status == "diverged"
 
 
 def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:

@@ -115,7 +115,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     here = Run.open(run)
     if code != INTERRUPTED:
         # The files of single trials, from an earlier look, are in those of the studies now.
-        here.in_parallel(lambda study: here.compact(study.key), here.studies())
+        here.in_parallel(lambda study: here.compact(study.key, over=True), here.studies())
     print_frontier(frontier_of(here), as_json)
     say(f"Report: {here.place / 'report.html'}")
     return code

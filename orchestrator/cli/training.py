@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ def run_plan(
     progress = Progress(planned.studies)
     keys = [study.key for study in planned.studies]
     if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
-        _put_together(run, keys)
+        _put_together(run, keys, over=False)
     director = _director(run, planned, progress)
     code, error = DONE, None
     if director.done:
@@ -74,7 +75,7 @@ def run_plan(
         say(f"error: {error}")
         return FAILED
     if code == DONE:
-        _put_together(run, keys)
+        _put_together(run, keys, over=True)
         _remove_checkpoints(run)
     rows, written = _write_up(run, as_json)
     if code == FAILED:
@@ -88,12 +89,12 @@ def run_plan(
     return DONE if all(row.reached for row in rows) else GOAL_UNREACHED
 
 
-def _put_together(run: Run, keys: Sequence[StudyKey]) -> None:
+def _put_together(run: Run, keys: Sequence[StudyKey], *, over: bool) -> None:
     """Makes the run's files faster to read, where its storage allows it."""
     from orchestrator.cli.terminal import say
 
     try:
-        run.in_parallel(run.compact, keys)
+        run.in_parallel(partial(run.compact, over=over), keys)
     except OSError as error:
         say(f"The files of single trials can't be put together, and stay as they are: {error}")
 

@@ -49,6 +49,12 @@ class Metrics:
         if busy_seconds > 0:
             self._busy.inc(busy_seconds, self._sweep)
 
+    def over(self, key: StudyKey) -> None:
+        """What was paused of a study won't go on."""
+        if paused := self._counts.get((key, "paused"), 0):
+            self._count(key, "paused", -paused)
+            self._count(key, "dominated", paused)
+
     def _count(self, key: StudyKey, status: str, change: int) -> None:
         count = self._counts.get((key, status), 0) + change
         self._counts[key, status] = count

@@ -281,6 +281,8 @@ class Recorder(OfThisProcess, tune.Callback):
         try:
             self._metrics.add(finished, examples=examples, busy_seconds=busy)
             self._metrics.best(study.key, search.frontier_step())
+            if search.done:
+                self._metrics.over(study.key)
             if self._trackers is not None:
                 self._trackers.hear(finished)
         # Whatever it is: those who are told are of no consequence to the sweep.

@@ -67,7 +67,7 @@ class _Told:
     """What the callbacks want to know of a trial of Tune's."""
 
     def __init__(self, finished: FinishedTrial) -> None:
-        trial, key = finished.trial, finished.trial.study.key
+        trial, key, status = finished.trial, finished.trial.study.key, finished.outcome.status
         self.trial_id = uuid.uuid4().hex[:12]
         self.experiment_dir_name = f"{key.workload}/{key.recipe}/batch-{key.batch_size}"
         """Groups trials in wandb."""
@@ -83,7 +83,8 @@ class _Told:
             "trial": trial.index,
             "repeat": trial.repeat,
             "seed": trial.seed,
-            "status": finished.outcome.status,
+            # Nobody is told of trials that may go on.
+            "status": "dominated" if status == "paused" else status,
         }
         self.evaluated_params = self.config
 

@@ -96,7 +96,7 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
             (size, len(table) - table["steps_to_goal"].null_count, len(table))
             for size, table in whole
         ],
-        cut=any("dominated" in table["status"].to_pylist() for _, table in whole),
+        cut=any({"dominated", "paused"} & {*table["status"].to_pylist()} for _, table in whole),
     )
 
 

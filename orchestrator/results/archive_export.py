@@ -23,6 +23,7 @@ STATUS_OUT: dict[Status, str] = {
     "exhausted": "COMPLETE",
     "diverged": "INFEASIBLE",
     "dominated": "INCOMPLETE",
+    "paused": "INCOMPLETE",
     "failed": "INCOMPLETE",
 }
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from orchestrator.records import BadInput, Goal, Study
 from orchestrator.results.tables import numbers
 
-STOPPED_EARLY = ("reached", "dominated")
+STOPPED_EARLY = ("reached", "dominated", "paused")
 
 Unit = Literal["steps", "examples", "epochs"]
 

@@ -61,7 +61,7 @@ class Merger:
         while (key := self._next()) is not None:
             count = self._loose[key]
             try:
-                self._run.compact(key)
+                self._run.compact(key, over=key in self._over)
             except Exception as error:
                 # Whatever it is, the sweep goes on. The files stay as they are until more trials of
                 # the study are there, or the sweep is complete.

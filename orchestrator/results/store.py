@@ -211,10 +211,11 @@ class Run:
         """Keeps all trials of a study at once, one file each."""
         self._of(key).write_whole(trials, measurements)
 
-    def compact(self, key: StudyKey) -> None:
+    def compact(self, key: StudyKey, *, over: bool) -> None:
         """Puts the files of a study's trials together, which are faster to read by far. Threads of
-        this process may write to the study meanwhile; who reads it may go on."""
-        self._of(key).put_together()
+        this process may write to the study meanwhile; who reads it may go on. If the study is
+        `over`, what was paused can't win any more."""
+        self._of(key).put_together(over=over)
 
     def loose(self, key: StudyKey) -> int:
         """How many trials of a study have files of their own."""

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
@@ -123,9 +124,9 @@ class StudyFiles:
         """What was measured, in any trial."""
         return self._steadily(self._metrics)
 
-    def put_together(self) -> None:
+    def put_together(self, *, over: bool) -> None:
         """Moves all trials into study.parquet, which is faster to read by far; files that can't be
-        used stay where they are."""
+        used stay where they are. Paused trials of a study that is `over` are dominated."""
         with self._merging:
             with self._writing:
                 self._written.clear()
@@ -133,13 +134,15 @@ class StudyFiles:
                 rowless = set(_own(self._measurements.file_names())) - {*names}
             while True:
                 trials, seen = self._look(None)
+                settled = _without_paused(trials) if over else trials
+                changed = seen.counting or settled is not trials
                 try:
-                    measurements = self._measured(seen, None) if seen.counting else None
+                    measurements = self._measured(seen, None) if changed else None
                     break
                 except (FileNotFoundError, Damaged):
                     continue
             if measurements is not None:
-                self.write_whole(trials, measurements)
+                self.write_whole(settled, measurements)
             for name in [*seen.counting, *seen.outdated, *rowless]:
                 with self._writing:
                     if name not in self._written:
@@ -286,3 +289,12 @@ def _how_far(trials: pa.Table) -> dict[int, tuple[bool, int]]:
         trial: (status != "failed", steps or 0)
         for trial, status, steps in zip(*columns, strict=True)
     }
+
+
+def _without_paused(trials: pa.Table) -> pa.Table:
+    paused = pc.equal(trials["status"], "paused")
+    if not pc.any(paused).as_py():
+        return trials
+    place = trials.column_names.index("status")
+    settled = pc.if_else(paused, "dominated", trials["status"])
+    return trials.set_column(place, trials.schema.field("status"), settled)

@@ -188,8 +188,7 @@ class StudySearch:
 
     def over(self, key: TrialKey) -> bool:
         """Whether a trial that ended is trained no further, whatever others come to."""
-        trial = self._opened.get(key)
-        return self.done or trial is None or self._has_ended(trial, None)
+        return self.done or self._results[key].status != "paused"
 
     def set_aside(self) -> set[TrialKey]:
         """Trials that ended, but may have to go on."""
@@ -197,7 +196,7 @@ class StudySearch:
 
     def _has_ended(self, trial: Trial, limit: int | None) -> bool:
         result = self._results[trial.key]
-        return result.status != "dominated" or None is not ending(
+        return result.status not in ("dominated", "paused") or None is not ending(
             self.study,
             self.bounds_for(trial),
             limit,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,13 +17,13 @@ from orchestrator.records import (
     Measurement,
     Outcome,
     Status,
-    Study,
     Trial,
 )
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import Ranks, launch_ranks
+from orchestrator.training.standing import Standing
 from orchestrator.training.trainer import OutOfMemory, Trainer
 from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
 
@@ -53,49 +52,34 @@ def train(
     Every rank calls this with the same trial and takes the same decisions, since all of them see
     numbers that were summed over ranks.
     """
-    study = trial.study
-    workload, splits = _prepare(study.workload, data_dir, ranks.device)
+    workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
     forget_peak(ranks.device)
-    trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch, pulse)
     evaluator = Evaluator(
-        workload=workload, splits=splits, extras=study.extras, ranks=ranks, pulse=pulse
+        workload=workload, splits=splits, extras=trial.study.extras, ranks=ranks, pulse=pulse
     )
-    measurements = checkpoint.load(trial, trainer, ranks) if checkpoint else []
-    if measurements is None:
+    make_trainer = partial(Trainer, trial, workload, splits["train"], ranks, micro_batch, pulse)
+    trainer, standing = make_trainer(), Standing(trial.study)
+    kept = checkpoint.load(trial, trainer, ranks) if checkpoint else []
+    if kept is None:
         # What was in the file did not fit: the trial begins anew, with nothing of it.
-        trainer = Trainer(trial, workload, splits["train"], ranks, micro_batch, pulse)
-        measurements = []
-    verdict = _Verdict(study)
-    status, upcoming = None, 0
-    for measurement in measurements:
-        status = verdict.on(measurement.metrics, measurement.step)
-        upcoming = study.following(measurement.step)
+        trainer = make_trainer()
+    for measurement in kept or []:
+        standing.add(measurement)
         yield measurement
     saved_at = trainer.seconds
     resumed = (trainer.step, trainer.seconds + trainer.evaluation_seconds)
-    cut: Literal["dominated", "paused"] | None = None
     try:
-        if measurements and status is None:
-            cut = _agree(ranks, ending, verdict.unmet, upcoming)
-        while status is None and cut is None:
-            if trainer.step < upcoming:
-                trainer.advance(_no_longer_than(upcoming, trainer, checkpoint))
-            if trainer.step == upcoming:
-                trainer.settle()
-                metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
-                if verdict.wants_test(metrics, trainer.step):
-                    metrics |= evaluator.measure(trainer, test=True)
-                measurement = Measurement(
-                    step=trainer.step, seconds=trainer.seconds, metrics=metrics
-                )
-                measurements.append(measurement)
-                status = verdict.on(metrics, trainer.step)
-                upcoming = study.following(trainer.step)
+        end = _end(standing, ranks, ending) if kept else None
+        while end is None:
+            if trainer.step < standing.upcoming:
+                trainer.advance(_no_longer_than(standing.upcoming, trainer, checkpoint))
+            if trainer.step == standing.upcoming:
+                measurement = _measure(trainer, evaluator, standing)
+                standing.add(measurement)
                 yield measurement
-                if status is None:
-                    cut = _agree(ranks, ending, verdict.unmet, upcoming)
+                end = _end(standing, ranks, ending)
             if checkpoint and trainer.seconds - saved_at >= checkpoint.every_seconds:
-                checkpoint.save(trial, trainer, measurements, ranks)
+                checkpoint.save(trial, trainer, standing.measurements, ranks)
                 saved_at = trainer.seconds
     except OutOfMemory as error:
         return Outcome(
@@ -108,10 +92,10 @@ def train(
     finally:
         trainer.close()
     if checkpoint:
-        to_go_on = cut == "paused" and trainer.seconds > WORTH_KEEPING_SECONDS
-        checkpoint.finish(trial, trainer, measurements, ranks, to_go_on=to_go_on)
+        to_go_on = end == "paused" and trainer.seconds > WORTH_KEEPING_SECONDS
+        checkpoint.finish(trial, trainer, standing.measurements, ranks, to_go_on=to_go_on)
     return Outcome(
-        status=status or "dominated",
+        status=end,
         steps=trainer.step,
         seconds=trainer.seconds,
         evaluation_seconds=trainer.evaluation_seconds,
@@ -122,16 +106,25 @@ def train(
     )
 
 
-def _agree(
-    ranks: Ranks, ending: Ending | None, unmet: Collection[Goal], upcoming: int
-) -> Literal["dominated", "paused"] | None:
-    """What `ending` says on the first rank, on all."""
-    cut = ending(unmet, upcoming) if ending else None
+def _measure(trainer: Trainer, evaluator: Evaluator, standing: Standing) -> Measurement:
+    trainer.settle()
+    metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
+    if standing.wants_test(metrics, trainer.step):
+        metrics |= evaluator.measure(trainer, test=True)
+    return Measurement(step=trainer.step, seconds=trainer.seconds, metrics=metrics)
+
+
+def _end(standing: Standing, ranks: Ranks, ending: Ending | None) -> Status | None:
+    """How the trial ends here, if it does: by what was measured, or as `ending` says on the first
+    rank, on all."""
+    if standing.status is not None:
+        return standing.status
+    cut = ending(standing.unmet, standing.upcoming) if ending else None
     if ranks.count == 1:
         return cut
-    answers = (None, "dominated", "paused")
+    answers: tuple[Status | None, ...] = (None, "dominated", "paused")
     number = torch.tensor(answers.index(cut), device=ranks.device)
-    return answers[int(ranks.maximum(number))]  # type: ignore[return-value]
+    return answers[int(ranks.maximum(number))]
 
 
 def train_on_ranks(
@@ -188,49 +181,6 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exceptio
         trainer.close()
     by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
     return [*by_training, *trainer.batch_metrics(), *measured]
-
-
-class _Verdict:
-    """When a trial is over: a function of its measurements alone."""
-
-    def __init__(self, study: Study) -> None:
-        self._study = study
-        self.unmet = set(study.goals)
-        self._first: dict[str, float] = {}
-        self._high: dict[str, int] = {}
-
-    def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Test splits are looked at where a goal is passed, for a goal's own sake, and at the end
-        of a trial that is to go there: not where one failed, which is most of them."""
-        goals = self._study.goals
-        to_the_end = not (goals and self._study.stop_at_goal)
-        return (
-            any(goal.metric.startswith("test/") for goal in goals)
-            or any(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
-            or (to_the_end and step >= self._study.budget_steps)
-        )
-
-    def on(self, metrics: Mapping[str, float], step: int) -> Status | None:
-        """How the trial ends with this measurement; None if it doesn't."""
-        self.unmet = {goal for goal in self.unmet if not goal.passed(metrics.get(goal.metric))}
-        reached = bool(self._study.goals) and not self.unmet
-        if reached and self._study.stop_at_goal:
-            return "reached"
-        if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):
-            return "diverged"
-        if step < self._study.budget_steps:
-            return None
-        return "reached" if reached else "exhausted"
-
-    def _far_above(self, metrics: Mapping[str, float]) -> bool:
-        rule = self._study.divergence
-        for name, value in metrics.items():
-            # The loss of a batch is no yardstick: its first value may be that of one example.
-            if name.endswith("loss") and not name.startswith("batch/"):
-                first = abs(self._first.setdefault(name, value))
-                above = value > rule.above * first > 0
-                self._high[name] = self._high.get(name, 0) + 1 if above else 0
-        return max(self._high.values(), default=0) >= rule.evaluations
 
 
 def _no_longer_than(upcoming: int, trainer: Trainer, checkpoint: Checkpoint | None) -> int:

@@ -64,6 +64,7 @@ STATUS_COLOURS = {
     "reached": COLOURS[0],
     "exhausted": COLOURS[4],
     "dominated": GUIDE,
+    "paused": COLOURS[2],
     "diverged": COLOURS[1],
     "failed": COLOURS[3],
 }

@@ -1,0 +1,170 @@
+"""Whether the seconds that are kept of a trial agree with a stopwatch outside of it.
+
+one rank     `orchestrate trial` of digits/mlp at batch size 32, a process of its own, and once more
+             with twice the steps. Starting, loading, both evaluations and ending are in both, so
+two ranks    that what the second takes longer is so many steps and nothing else. Beside that, by
+             the clock on the wall: what the command itself says a step took.
+a sweep      ten thousand trials of 20 steps on two slots. What they trained and evaluated, as
+             `trials` has it, and the busy share of the run's session; beside that, the processor
+             time of the processes that trained, in the same window, as the system counts it.
+
+Ratios are the command's figure over the stopwatch's, medians over rounds. Bounds: between 0.85 and
+1.15 for a step; a sweep keeps no more seconds than its slots had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from command_line import parser_with_smoke, print_result
+
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.progress import Progress
+from orchestrator.cluster.run import run_trials
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.results import Run
+from orchestrator.search import Director
+
+# Ray brings it along, on a path that `import ray` adds.
+import psutil  # isort: skip
+
+WORKLOAD, BATCH_SIZE = "digits/mlp", 32
+STEPS, ROUNDS, TRIALS = 10_000, 5, 10_000
+SMOKE_STEPS, SMOKE_ROUNDS, SMOKE_TRIALS = 50, 1, 4
+STEPS_IN_SWEEP = 20
+
+LEAST_RATIO, MOST_RATIO = 0.85, 1.15
+
+TRAINING = ("ray::Gang", "ray::ResourceTrainable")
+"""Titles of the processes that train."""
+
+
+def run_trial(ranks: int, steps: int) -> tuple[float, float]:
+    """Seconds by the clock on the wall, and those of training as the command says."""
+    orchestrate = Path(sys.executable).parent / "orchestrate"
+    command = [
+        str(orchestrate), "trial", WORKLOAD, "--optimizer", "sgd", "--set", "learning_rate=0.01",
+        "--batch-size", str(BATCH_SIZE), "--steps", str(steps), "--ranks", str(ranks),
+        "--evaluate", "spacing=0", "--evaluate", f"min_examples={BATCH_SIZE * steps}", "--json",
+    ]  # fmt: skip
+    began = time.perf_counter()
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    took = time.perf_counter() - began
+    # Without a goal in reach, the exit code says that.
+    told = json.loads(result.stdout)
+    assert told["steps"] == steps, result.stderr
+    return took, told["seconds"]
+
+
+def time_steps(ranks: int, steps: int, rounds: int) -> dict[str, Any]:
+    ratios, outside, told = [], [], []
+    for _ in range(rounds):
+        short, long = run_trial(ranks, steps), run_trial(ranks, 2 * steps)
+        outside.append((long[0] - short[0]) / steps)
+        told.append((long[1] - short[1]) / steps)
+        ratios.append(told[-1] / outside[-1])
+    return {
+        "ranks": ranks,
+        "outside_us": 1e6 * statistics.median(outside),
+        "told_us": 1e6 * statistics.median(told),
+        "ratio": statistics.median(ratios),
+        "ratios": ratios,
+    }
+
+
+@contextlib.contextmanager
+def counting_processor_time() -> Iterator[dict[int, float]]:
+    """Within, what each process that trains has used so far, by its id."""
+    used: dict[int, float] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.5):
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    if process.cmdline()[0].startswith(TRAINING):
+                        times = process.cpu_times()
+                        used[process.pid] = times.user + times.system
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield used
+    finally:
+        over.set()
+        thread.join()
+
+
+def time_sweep(trials: int) -> dict[str, Any]:
+    document = {
+        "name": "stopwatch",
+        "workloads": [WORKLOAD],
+        "goals": ["val/loss < 0"],
+        "recipes": ["sgd"],
+        "batch_sizes": [BATCH_SIZE],
+        "search": {"trials": trials},
+        "budget": {"steps": STEPS_IN_SWEEP},
+        "evaluate": {"spacing": 0, "min_examples": BATCH_SIZE * STEPS_IN_SWEEP},
+    }
+    planned = plan(Sweep.model_validate(document))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        connect(None, Path(folder) / "log.txt") as cluster,
+    ):
+        run = Run(Path(folder) / "run")
+        run.create(planned.sweep.resolved(), planned.studies, {})
+        director = Director(planned.studies, planned.sweep.seed)
+        director.begin()
+        progress = Progress(planned.studies)
+        with counting_processor_time() as used:
+            assert run_trials(run, director, planned.sweep, cluster=cluster, progress=progress)
+        (session,) = run.sessions()
+        rows = run.trials(planned.studies[0].key).to_pylist()
+    return {
+        "trials": len(rows),
+        "slot_seconds": session["slots"] * session["seconds"],
+        "trained_seconds": sum(row["seconds"] for row in rows),
+        "evaluated_seconds": sum(row["evaluation_seconds"] for row in rows),
+        "busy_share": session["busy_share"] or 0.0,
+        "processor_seconds": sum(used.values()),
+    }
+
+
+def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    steps, rounds = (SMOKE_STEPS, SMOKE_ROUNDS) if smoke else (STEPS, ROUNDS)
+    print(f"{'':<12}{'stopwatch, us':>14}{'told, us':>10}{'ratio':>8}  per step")
+    single = []
+    for ranks in (1, 2):
+        found = time_steps(ranks, steps, rounds)
+        single.append(found)
+        print(f"{ranks} rank{'s' * (ranks > 1):<6}{found['outside_us']:>14.1f}", end="")
+        print(f"{found['told_us']:>10.1f}{found['ratio']:>8.3f}", end="")
+        print(f"  ({min(found['ratios']):.3f} to {max(found['ratios']):.3f})")
+    # Ray and Tune have things to print: not where the figures go.
+    with contextlib.redirect_stdout(sys.stderr):
+        sweep = time_sweep(SMOKE_TRIALS if smoke else TRIALS)
+    print(f"{sweep['trials']:,} trials of {STEPS_IN_SWEEP} steps, seconds:", end=" ")
+    print(f"of slots {sweep['slot_seconds']:.1f}, trained {sweep['trained_seconds']:.1f},", end=" ")
+    print(f"evaluated {sweep['evaluated_seconds']:.1f}: busy {sweep['busy_share']:.1%};", end=" ")
+    print(f"processor time of gangs {sweep['processor_seconds']:.1f}")
+    ok = 0 <= sweep["busy_share"] <= 1 and all(
+        LEAST_RATIO <= found["ratio"] <= MOST_RATIO for found in single
+    )
+    figures = {"least_ratio": LEAST_RATIO, "most_ratio": MOST_RATIO, "trial": single, **sweep}
+    return print_result("stopwatch", figures, smoke=smoke, ok=ok)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
