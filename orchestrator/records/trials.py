@@ -11,8 +11,8 @@ from orchestrator.records.ranges import Value
 from orchestrator.records.studies import Study, StudyKey
 
 Status = Literal["reached", "exhausted", "dominated", "paused", "diverged", "failed"]
-"""How a trial ended: passed every goal; spent its budget; could no longer win; came to the limit up to
-which all are trained first, and may go on from there; its loss or a metric stopped being finite;
+"""How a trial ended: passed every goal; spent its budget; could no longer win; came to the limit up
+to which all are trained first, and may go on from there; its loss or a metric stopped being finite;
 its worker kept dying or its code raised."""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
