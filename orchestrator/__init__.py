@@ -1,1 +1,72 @@
-"""How far can the batch size of a training scale? Plan, run and read that experiment."""
+"""How far can the batch size of a training scale? Plan, run and read that experiment.
+
+    import orchestrator
+
+    run = orchestrator.sweep("quickstart")       # or a file, or what is in one; None: the quickstart
+    run.frontier().to_pandas()                   # steps to goal, by batch size
+    run.scaling()                                # where the curves bend
+    run.figure("steps").show()
+    run = orchestrator.open_run("runs/quickstart")
+
+Nothing is loaded before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.api.calls import Trained, open_run, plan, sweep, train
+    from orchestrator.api.run import Run
+    from orchestrator.api.tables import Table
+    from orchestrator.records import BadInput, SweepFailed
+    from orchestrator.workloads import (
+        Classification,
+        Loaded,
+        Subset,
+        Tensors,
+        Workload,
+        examples_of,
+        with_ghosts,
+    )
+
+__all__ = [
+    "BadInput",
+    "Classification",
+    "Loaded",
+    "Run",
+    "Subset",
+    "SweepFailed",
+    "Table",
+    "Tensors",
+    "Trained",
+    "Workload",
+    "examples_of",
+    "open_run",
+    "plan",
+    "sweep",
+    "train",
+    "with_ghosts",
+]
+
+_WHERE = {
+    "orchestrator.api.calls": ("Trained", "open_run", "plan", "sweep", "train"),
+    "orchestrator.api.run": ("Run",),
+    "orchestrator.api.tables": ("Table",),
+    "orchestrator.records": ("BadInput", "SweepFailed"),
+    "orchestrator.workloads": (
+        "Classification", "Loaded", "Subset", "Tensors", "Workload", "examples_of", "with_ghosts",
+    ),
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _WHERE.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "orchestrator"
 
 FLOORS = {
+    "api": 7,
     "cli": 6,
     "cluster": 5,
     "report": 5,

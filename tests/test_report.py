@@ -18,7 +18,6 @@ from test_frontier import write_run
 
 from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
 from orchestrator.cli.live import rewritten
-from orchestrator.cli.report import write_report_of
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
@@ -33,7 +32,9 @@ from orchestrator.records import (
     Status,
     Trial,
 )
-from orchestrator.report import Panel, Settings, Source, course_of, panels_of, write_report
+from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
+from orchestrator.report.page import write_report
+from orchestrator.report.trials import course_of
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
 from orchestrator.report.figures.course import MOST_BARS
 from orchestrator.report.gathering import MOST_OF_STUDY

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cluster.folder import UserFolder
+from orchestrator.files.own_code import import_own
 
 
 def test_code_travels_to_machines_that_have_it_not(
@@ -22,7 +23,9 @@ def test_code_travels_to_machines_that_have_it_not(
         "os:D",
     ]
     folder = UserFolder.here(names)
-    assert sorted(folder.code) == ["mine.py", "package/__init__.py", "package/deep/models.py"]
+    assert sorted(folder.code) == [
+        "mine.py", "other.py", "package/__init__.py", "package/deep/models.py",
+    ]  # fmt: skip
 
     folder.enter()
     assert Path.cwd() == here
@@ -37,3 +40,23 @@ def test_code_travels_to_machines_that_have_it_not(
     from package.deep import models  # type: ignore[import-not-found]
 
     assert models.NAME == "package/deep/models.py"
+
+
+def test_a_file_finds_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each its own, here and where a copy of the code is; what lies in the current folder, too."""
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared_by_all.py").write_text("NAME = 'shared'")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "my_model.py").write_text(f"NAME = {name!r}")
+        (tmp_path / name / "w.py").write_text(
+            "import my_model, shared_by_all\nclass W:\n    names = my_model, shared_by_all\n"
+        )
+    places = ["one/w.py:W", "two/w.py:W"]
+    found = [import_own("workload", place) for place in places]
+    assert [[m.NAME for m in each.names] for each in found] == [  # type: ignore[attr-defined]
+        ["one", "shared"], ["two", "shared"],
+    ]  # fmt: skip
+    folder = UserFolder.here(places)
+    assert {"one/my_model.py", "two/my_model.py", "shared_by_all.py"} <= {*folder.code}

@@ -39,6 +39,7 @@ class NoisyQuadratic(Workload):
     goal: ClassVar[str] = "val/loss < 0.01"
     budget: ClassVar[Mapping[str, float]] = {"steps": 20_000}
     evaluation_spacing: ClassVar[float] = 0.01
+    evaluation_min_examples: ClassVar[int | None] = 1
 
     def __post_init__(self) -> None:
         if self.d < 1 or self.replicas < 1 or not math.isfinite(self.precondition):

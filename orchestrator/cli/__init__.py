@@ -6,12 +6,15 @@ Whatever is slow to import is imported by the command that needs it.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
+import click
 import typer
 
 from orchestrator.cli import archives, planning, reading, registries, report, runs, trial
 from orchestrator.cli.ending import heed_termination
-from orchestrator.cli.options import BAD_INPUT, INTERRUPTED
+from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
 
 
@@ -21,12 +24,36 @@ def _exit_with(code: int) -> None:
 
 app = typer.Typer(
     result_callback=_exit_with,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="How far can your batch size scale? Plan, run and read the experiment that tells.",
 )
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(version("orchestrate-batch-size"))
+        raise typer.Exit
+
+
+@app.callback()
+def _for_all(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Answers and errors only, no progress.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Where code raises, show how it was called in full.")
+    ] = False,
+) -> None:
+    from orchestrator.cli import terminal
+
+    terminal.console.quiet = quiet
+    terminal.debugging = debug
+
 
 for command in (
     runs.sweep,
@@ -47,15 +74,24 @@ app.command("import")(archives.import_)
 app.add_typer(registries.data_app, name="data")
 
 
+def call(arguments: list[str]) -> int:
+    """A command in this process, and its exit code. Raises `BadInput`."""
+    try:
+        code: int = app(arguments, standalone_mode=False, prog_name="orchestrate")
+    except click.UsageError as error:
+        raise BadInput(error.format_message()) from None
+    return code
+
+
 def main() -> None:
     """The console script."""
     heed_termination()
     try:
         app()
     except BadInput as error:
-        from orchestrator.cli.terminal import say
+        from orchestrator.cli.terminal import complain
 
-        say(f"error: {error}")
+        complain(error)
         sys.exit(BAD_INPUT)
     except (KeyboardInterrupt, SystemExit) as end:
         # Typer makes the one of the other, without a word.
@@ -64,3 +100,10 @@ def main() -> None:
             raise
         print("Interrupted.", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except Exception as error:
+        from orchestrator.cli import terminal
+
+        if terminal.debugging or not (frames := terminal.frames_of_user(error)):
+            raise
+        terminal.complain(f"{frames}\n--debug (orchestrate --debug ...) shows how it was called.")
+        sys.exit(FAILED)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,6 +14,9 @@ from functools import cache
 
 VARIABLE = "ORCHESTRATE_RAY_DIED"
 """By which a process tells the one that takes its place."""
+
+ERROR_FILE = "ORCHESTRATE_ERROR_FILE"
+"""The variable with the file in which another process wants to find the error of this one."""
 
 MOST_DEATHS = 3
 """So often Ray is started anew."""
@@ -28,6 +32,9 @@ def heeding_interrupts(told: Callable[[], None]) -> Iterator[Callable[[], bool]]
     """Within, the first interrupt is a wish: `told` is called, and what is given here says that
     somebody has asked for the end. A second one is a KeyboardInterrupt, as it is elsewhere."""
     asked = False
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: asked  # interrupts are the main thread's
+        return
 
     def ask(*_: object) -> None:
         nonlocal asked

@@ -40,7 +40,7 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 
 def main() -> None:
-    from orchestrator.cli.report import write_report_of
+    from orchestrator.report import write_report_of
     from orchestrator.results import Run, frontier_of
 
     place, seconds = sys.argv[1:]

@@ -56,6 +56,14 @@ TrackOption = Annotated[
         help="Tell mlflow, tensorboard or wandb of each trial too; may be given again.",
     ),
 ]
+RayOption = Annotated[
+    bool,
+    typer.Option(
+        "--ray/--no-ray",
+        help="Without Ray, train one trial after another in this process: same files, same "
+        "answers, errors as they are raised.",
+    ),
+]
 
 
 def print_json(document: Any) -> None:

@@ -75,6 +75,8 @@ def plan(
         slots, price = _of_file(cluster, sweep, slots, price)
     planned = plan_of(sweep, data_dir)
     studies = planned.studies
+    if slots and not calibrate and pilot is None:
+        say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
     for doubt in planned.doubts:
         say(doubt)
     speeds = pilots = None

@@ -81,7 +81,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
     """Follows the job that trains `run`, after it has begun one if there is none."""
     from orchestrator.cli.answers import print_frontier
-    from orchestrator.cli.terminal import say
+    from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
 
@@ -109,7 +109,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
         return INTERRUPTED
     code = FAILED if ended.driver_exit_code is None else ended.driver_exit_code
     if code not in {DONE, GOAL_UNREACHED, INTERRUPTED}:
-        say(f"error: the job {ended.submission_id} failed: {ended.message}")
+        complain(f"the job {ended.submission_id} failed: {ended.message}")
         return code
     _fetch(file, run)
     here = Run.open(run)

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from orchestrator.cli.options import DONE, GoalOption, JsonOption, print_json
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.files.places import Place
-    from orchestrator.report import Course, Settings
     from orchestrator.results import FrontierRow, GoalOf, Run
 
 
@@ -49,7 +47,6 @@ def report(
 ) -> int:
     """Write the report of runs as one HTML page, or print its answers as JSON."""
     from orchestrator.cli.terminal import answer
-    from orchestrator.files.places import Place
     from orchestrator.results import Run, parse_goals
 
     names = _names(paths)
@@ -91,10 +88,10 @@ def _answers(
     runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
 ) -> list[dict[str, object]]:
     """Per run, workload, goal and recipe: where its curve bends, and what to take of it."""
-    from orchestrator.report import Source
+    from orchestrator.report import Source, settings_of
 
     found = []
-    settings = _settings([run for run, _ in runs.values()], asked)
+    settings = settings_of([run for run, _ in runs.values()], asked)
     for name, (run, rows) in runs.items():
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = panel.advice_by_recipe
@@ -108,20 +105,6 @@ def _answers(
     return found
 
 
-def _settings(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
-    """What was asked for, and else what the first run's sweep file asks for."""
-    from orchestrator.report import Settings
-
-    own = runs[0].sweep().get("report") or {}
-    given = {key: value for key, value in asked.items() if value is not None}
-    settings = Settings.of({**own, **given})
-    if "baseline" in given:
-        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
-        if str(settings.baseline) not in known:
-            raise unknown("baseline", str(settings.baseline), known)
-    return settings
-
-
 def _names(paths: Sequence[str]) -> list[str]:
     """The last parts of the paths, or all of them where that would not tell them apart."""
     last = [path.rstrip("/").rpartition("/")[2] for path in paths]
@@ -129,71 +112,3 @@ def _names(paths: Sequence[str]) -> list[str]:
     if len(set(names)) < len(names):
         raise BadInput("The same run is given twice.")
     return names
-
-
-def write_report_of(
-    runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]],
-    place: Place,
-    *,
-    reload_seconds: int | None = None,
-    asked: Mapping[str, object] | None = None,
-    images: tuple[Path, str] | None = None,
-) -> None:
-    """The page of a run; of several by their names, on one page."""
-    from orchestrator.files.yaml_files import write_yaml
-    from orchestrator.report import Source, course_of, panels_of, write_report
-
-    many = len(runs) > 1
-    provenance: dict[str, object] = {}
-    courses = {name: course_of(run) for name, (run, _) in runs.items()}
-    for name, (run, _) in runs.items():
-        told = {**_versions(run.provenance()), **_how_it_ran(run, courses[name])}
-        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
-    write_report(
-        place,
-        reload_seconds=reload_seconds,
-        images=images,
-        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
-        panels=panels_of(
-            [
-                Source(run=run, rows=rows, label=name if many else "")
-                for name, (run, rows) in runs.items()
-            ],
-            _settings([run for run, _ in runs.values()], asked or {}),
-        ),
-        spans=[] if many else [span for course in courses.values() for span in course.spans],
-        provenance=provenance,
-        sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
-    )
-
-
-def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
-    packages = provenance.get("packages")
-    if not isinstance(packages, dict):
-        return {**provenance}
-    return {
-        **provenance,
-        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
-    }
-
-
-def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
-    from orchestrator.analysis import in_time
-
-    ended = ", ".join(f"{count:,} {status}" for status, count in course.statuses.items())
-    told = {"trials": ended}
-    if course.seconds is not None:
-        told["from the first trial to the last"] = in_time(course.seconds)
-    if run.imported:
-        return told
-    stop = run.sweep()["stop"]
-    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
-    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
-    return {
-        "seed": str(run.sweep()["seed"]),
-        **told,
-        "exact stopping": "on: trials that could no longer change the frontier were ended"
-        if on
-        else "off: every trial went on to its goals or its budget",
-        "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
-    }

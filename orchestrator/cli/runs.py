@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import remote
-from orchestrator.cli.ending import (
-    death_before,
-)
+from orchestrator.cli.ending import death_before
 from orchestrator.cli.options import (
     DONE,
     AddressOption,
     ClusterOption,
     DataOption,
     JsonOption,
+    RayOption,
     RunArgument,
     SetOption,
     TrackOption,
     YesOption,
 )
 from orchestrator.cli.planning import agree
-from orchestrator.cli.training import run_plan
+from orchestrator.cli.training import How, run_plan
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def sweep(
     data_dir: DataOption = None,
     yes: YesOption = False,
     track: TrackOption = None,
+    ray: RayOption = True,
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
@@ -55,6 +55,7 @@ def sweep(
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.results import Run, provenance
 
+    how = How(address=address, data_dir=data_dir, track=track, ray=ray)
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
         _refuse_both(address)
@@ -73,7 +74,7 @@ def sweep(
             run.write_sweep_file()
         else:
             run.create(described.resolved(), planned.studies, provenance())
-        return run_plan(run, planned, address, data_dir, track, as_json)
+        return run_plan(run, planned, how, as_json=as_json)
 
 
 def resume(
@@ -82,6 +83,7 @@ def resume(
     cluster: ClusterOption = None,
     data_dir: DataOption = None,
     track: TrackOption = None,
+    ray: RayOption = True,
     as_json: JsonOption = False,
 ) -> int:
     """Go on with a run: train what its files do not hold yet."""
@@ -90,6 +92,7 @@ def resume(
     from orchestrator.planning.sweep_file import validated
     from orchestrator.results import Run
 
+    how = How(address=address, data_dir=data_dir, track=track, ray=ray)
     if cluster is not None:
         _refuse_both(address)
         return remote.resume(cluster, path, data_dir, track, as_json=as_json)
@@ -104,7 +107,7 @@ def resume(
         if run.studies() != [*planned.studies]:
             raise BadInput(f"{run.place} has grown this moment, by another process. Try again.")
         run.write_sweep_file()
-        return run_plan(run, planned, address, data_dir, track, as_json)
+        return run_plan(run, planned, how, as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> int:

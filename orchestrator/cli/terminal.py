@@ -7,11 +7,15 @@ it is: without control characters, which terminals obey, and without the markup 
 from __future__ import annotations
 
 import math
+import os
 import sys
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -22,6 +26,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.cli.ending import ERROR_FILE
 from orchestrator.cluster.progress import Progress, StudyProgress
 from orchestrator.records import escaped
 
@@ -53,6 +58,43 @@ def say(message: str) -> None:
     console.print(message, soft_wrap=True)
 
 
+def complain(error: object) -> None:
+    """Why a command did not do what it was to do."""
+    errors.append(str(error))
+    if file := os.environ.get(ERROR_FILE):
+        Path(file).write_text(str(error))
+    quiet, console.quiet = console.quiet, False
+    say(f"error: {error}")
+    console.quiet = quiet
+
+
+errors: list[str] = []
+"""What was complained of."""
+
+debugging = False
+"""Whether somebody wants to see how code that raises was called, in full."""
+
+
+def frames_of_user(error: BaseException) -> str:
+    """The exception as Python shows it, with the frames of the user's own code alone; nothing where
+    there are none, so that it is our mistake."""
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
+    known = [Path(place).resolve() for place in [*libraries, *ours]]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(Path(frame.filename).resolve().is_relative_to(place) for place in known)
+        and Path(frame.filename).is_file()
+        and Path(frame.filename).stem != "orchestrate"
+    ]
+    if not frames:
+        return ""
+    return "".join(
+        [*traceback.format_list(frames), *traceback.format_exception_only(error)]
+    ).rstrip()
+
+
 def answer(text: object) -> None:
     """Lines of an answer, on standard output."""
     print(printable(str(text)), flush=True)
@@ -70,6 +112,9 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def showing(progress: Progress) -> Iterator[None]:
     """Shows `progress` until the end: a live table on a terminal, else a line now and then."""
+    if console.quiet:
+        yield
+        return
     if console.is_terminal:
         live = Live(
             get_renderable=lambda: _table(progress),

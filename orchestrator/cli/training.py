@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,7 @@ from orchestrator.cli.options import (
     GOAL_UNREACHED,
     INTERRUPTED,
 )
-from orchestrator.cli.report import write_report_of
-from orchestrator.records import SweepFailed
+from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,16 +36,24 @@ if TYPE_CHECKING:
 ENDING = "Ending: what was measured is kept, and written up. Once more ends it at once."
 
 
-def run_plan(
-    run: Run,
-    planned: Plan,
-    address: str | None,
-    data_dir: Path | None,
-    track: list[str] | None,
-    as_json: bool,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How trials are trained: on the cluster at `address`, on one that is started here, or without
+    Ray in this process."""
+
+    address: str | None = None
+    data_dir: Path | None = None
+    track: Sequence[str] | None = None
+    ray: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.ray and (self.address or self.track):
+            raise BadInput("--no-ray trains in this process alone: leave out --address and --track.")
+
+
+def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     """Trains what is missing from the run, then writes and prints what it says."""
-    from orchestrator.cli.terminal import say
+    from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.progress import Progress
     from orchestrator.results.merger import MOST_LOOSE
 
@@ -65,21 +73,22 @@ def run_plan(
             f"({progress.done} are there already), into {run.place}"
         )
         try:
-            if not _train(run, planned, director, progress, address, data_dir, track):
+            train = _train if how.ray else _train_alone
+            if not train(run, planned, director, progress, how):
                 code = INTERRUPTED
         except KeyboardInterrupt:
             code = INTERRUPTED
         except SweepFailed as failed:
             code, error = FAILED, failed
     if code == FAILED and not progress.done:
-        say(f"error: {error}")
+        complain(error)
         return FAILED
     if code == DONE:
         _put_together(run, keys, over=True)
         _remove_checkpoints(run)
     rows, written = _write_up(run, as_json)
     if code == FAILED:
-        say(f"error: {error}\nGo on with: orchestrate resume {run.place}")
+        complain(f"{error}\nGo on with: orchestrate resume {run.place}")
         return FAILED
     if code == INTERRUPTED:
         say(f"Interrupted. Go on with: orchestrate resume {run.place}")
@@ -127,15 +136,30 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Director:
     return director
 
 
-def _train(
-    run: Run,
-    planned: Plan,
-    director: Director,
-    progress: Progress,
-    address: str | None,
-    data_dir: Path | None,
-    track: list[str] | None,
+def _train_alone(
+    run: Run, planned: Plan, director: Director, progress: Progress, how: How
 ) -> bool:
+    """Trains in this process, in sight of the user; False after an interrupt."""
+    from orchestrator.cli.live import rewritten
+    from orchestrator.cli.terminal import showing
+    from orchestrator.cluster.alone import train_alone
+
+    with (
+        heeding_interrupts(lambda: progress.notes.append(ENDING)) as asked_to_end,
+        showing(progress),
+        rewritten(run),
+    ):
+        return train_alone(
+            run,
+            director,
+            planned.sweep,
+            progress=progress,
+            data_dir=how.data_dir,
+            asked_to_end=asked_to_end,
+        )
+
+
+def _train(run: Run, planned: Plan, director: Director, progress: Progress, how: How) -> bool:
     """Trains on a cluster, in sight of the user; False after an interrupt. Raises `SweepFailed`."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import say, showing
@@ -154,11 +178,11 @@ def _train(
     def died(reason: str) -> None:
         begin_anew(reason, asked_to_end=asked_to_end())
 
-    with run.log() as log, connect(address, log, died) as cluster:
+    with run.log() as log, connect(how.address, log, died) as cluster:
         heed_termination()  # once more: Ray has put a handler of its own in place, which aborts
         if cluster.dashboard:
             say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
-        told = Trackers(track, run, director, planned.sweep.name, say) if track else None
+        told = Trackers(how.track, run, director, planned.sweep.name, say) if how.track else None
         with (
             heeding_interrupts(lambda: progress.notes.append(ENDING)) as asked_to_end,
             closing(told) if told else nullcontext(),
@@ -171,7 +195,7 @@ def _train(
                 planned.sweep,
                 cluster=cluster,
                 progress=progress,
-                data_dir=data_dir,
+                data_dir=how.data_dir,
                 trackers=told,
                 asked_to_end=asked_to_end,
             )
@@ -197,7 +221,8 @@ def _what_is_lost(director: Director) -> str:
 def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
     from orchestrator.cli.answers import print_frontier
-    from orchestrator.cli.terminal import say
+    from orchestrator.cli.terminal import complain, say
+    from orchestrator.report import write_report_of
     from orchestrator.results import frontier_of, write_frontier
 
     rows = frontier_of(run)
@@ -207,7 +232,7 @@ def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
         write_frontier(run, rows)
         write_report_of({"": (run, rows)}, page)
     except OSError as error:
-        say(f"error: The answer can't be written to {run.place}: {error}")
+        complain(f"The answer can't be written to {run.place}: {error}")
         return rows, False
     say(f"Report: {page}")
     return rows, True

@@ -70,7 +70,7 @@ def trial(
     """Train once by hand, without Ray."""
     import torch
 
-    from orchestrator.cli.terminal import say
+    from orchestrator.cli.terminal import complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.training import train_on_ranks
 
@@ -111,7 +111,7 @@ def trial(
         return INTERRUPTED
     _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":
-        say(f"error: {outcome.error}")
+        complain(outcome.error)
         return FAILED
     return DONE
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.files.own_code import BY_VALUE, MAIN, files_with, handed
+
 
 @dataclass(frozen=True, kw_only=True)
 class UserFolder:
@@ -15,6 +17,8 @@ class UserFolder:
     """What relative paths in a sweep file start from."""
     code: Mapping[str, bytes]
     """The workloads of the user's own: paths below the folder, and what is in those files."""
+    by_value: bytes | None = None
+    """Those of a notebook or a script."""
 
     @classmethod
     def here(cls, workloads: Iterable[str]) -> UserFolder:
@@ -22,7 +26,7 @@ class UserFolder:
         places = [name.partition("?")[0].rpartition(":")[0] for name in workloads]
         files = {file for place in places if place for file in _files(path, place)}
         code = {str(file.relative_to(path)): file.read_bytes() for file in sorted(files)}
-        return cls(path=path, code=code)
+        return cls(path=path, code=code, by_value=handed())
 
     def enter(self) -> None:
         """Makes it the current folder, or on a machine that has it not, or not as it is here, one
@@ -35,17 +39,30 @@ class UserFolder:
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 (copy / name).write_bytes(content)
             os.chdir(copy)
+        if self.by_value is not None and BY_VALUE not in os.environ:
+            file = Path(tempfile.mkdtemp(prefix="orchestrate-code-")) / "workloads.pickle"
+            file.write_bytes(self.by_value)
+            os.environ[BY_VALUE] = str(file)
 
 
 def _files(folder: Path, place: str) -> list[Path]:
     """The Python files below `folder` that belong to FILE.py or to the package of a module; none
-    for what is installed or lies elsewhere, which each machine must have."""
+    for what is installed or lies elsewhere, which each machine must have. An environment may lie
+    in the folder."""
+    if place == MAIN:
+        return []
     if place.endswith(".py"):
-        found = [(folder / place).resolve()]
+        found = files_with((folder / place).resolve())
     else:
         top = folder / place.partition(".")[0]
         found = [*top.rglob("*.py")] if top.is_dir() else [top.with_suffix(".py")]
-    return [file for file in found if file.is_file() and file.is_relative_to(folder)]
+    return [
+        file
+        for file in dict.fromkeys(found)
+        if file.is_file()
+        and file.is_relative_to(folder)
+        and "site-packages" not in file.relative_to(folder).parts
+    ]
 
 
 def _same(file: Path, content: bytes) -> bool:

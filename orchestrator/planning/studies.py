@@ -51,6 +51,13 @@ from orchestrator.workloads import Workload, load_workload, splits_of
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
 """Of a sweep. The largest published experiment has 1,700 studies and 168,000 trials."""
 
+TRAINED_PER_EVALUATED = 2
+"""Examples between two evaluations where a workload says nothing, for each one that is looked at.
+Training on one takes some three times as long."""
+
+SELDOM = ("train", "test")
+"""Splits that evaluations don't look at each time."""
+
 MOST_EVALUATIONS = 1_000_000
 """Of a trial. All are kept until it ends."""
 
@@ -138,11 +145,15 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
 def _studies_of(
     sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
 ) -> Iterator[Study]:
-    train_size = splits_of(workload, data_dir)["train"].size
+    splits = splits_of(workload, data_dir)
+    train_size = splits["train"].size
     goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
     evaluate = sweep.evaluate
     spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
     min_examples = evaluate.min_examples or workload.evaluation_min_examples
+    if min_examples is None:
+        evaluated = [data.size or 0 for name, data in splits.items() if name not in SELDOM]
+        min_examples = max(1, TRAINED_PER_EVALUATED * sum(evaluated))
     try:
         own = Budget.model_validate(dict(workload.budget))
     except ValidationError as error:

@@ -2,15 +2,14 @@
 
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
-from orchestrator.report.page import write_report
-from orchestrator.report.trials import Course, course_of
+from orchestrator.report.runs import figures_of, settings_of, write_report_of
 
 __all__ = [
-    "Course",
     "Panel",
     "Settings",
     "Source",
-    "course_of",
+    "figures_of",
     "panels_of",
-    "write_report",
+    "settings_of",
+    "write_report_of",
 ]

@@ -98,11 +98,11 @@ class _Figures:
     """The figures of a page, each drawn where it stands: the page can be read while it loads."""
 
     def __init__(self) -> None:
-        self._named: list[tuple[str, go.Figure]] = []
+        self.named: list[tuple[str, go.Figure]] = []
 
     def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
-        number = len(self._named)
-        self._named.append((title, figure))
+        number = len(self.named)
+        self.named.append((title, figure))
         # Nothing in there can end the script.
         data = figure.to_json().replace("<", "\\u003c")
         height = figure.layout.height
@@ -115,17 +115,38 @@ aria-label="{escape(f"{title}. {finding}")}"></div>
 
     def save(self, folder: Path, kind: str) -> None:
         """Each figure as a file, in the order of the page, named by its title."""
-        for _, figure in self._named:
+        for _, figure in self.named:
             figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff", width=1000)
-        titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self._named]
+        titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self.named]
         files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
         try:
-            write_images([figure for _, figure in self._named], files, scale=2)
+            write_images([figure for _, figure in self.named], files, scale=2)
         except RuntimeError as error:
             raise BadInput(
                 f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
                 f"it, or set BROWSER_PATH to it. It said: {str(error).strip().splitlines()[0]}"
             ) from None
+
+
+def all_figures(
+    panels: Sequence[Panel], spans: Sequence[Span]
+) -> dict[tuple[str, str], go.Figure]:
+    """What the page would show, by workload ("" where it is about all of them) and title. Where
+    there are several goals, the first one's."""
+    found: dict[tuple[str, str], go.Figure] = {}
+    drawn = [panel.drawn for panel in panels]
+    shown = _Figures()
+    sections.overview(drawn, shown.show)
+    comparisons(drawn, shown.show)
+    sections.course(spans, shown.show)
+    several = [("", shown)]
+    for number, panel in enumerate(panels):
+        several.append((panel.workload, _Figures()))
+        panel_section(number, panel, several[-1][1].show)
+    for workload, shown in several:
+        for title, figure in shown.named:
+            found.setdefault((workload, title), figure)
+    return found
 
 
 def _check_images(folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS
 from orchestrator.training.modifiers import MODIFIERS, Modifiers, modifiers_from
-from orchestrator.training.optimizers import LAYERWISE, accepted_by
+from orchestrator.training.optimizers import LAYERWISE, OPTIMIZERS, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of
 
 GENERAL: dict[str, str] = {
@@ -78,7 +79,11 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)
     for name in sorted(given - known):
-        raise unknown(f"metaparameter of {optimizer!r}:", name, known)
+        error = unknown(f"metaparameter of {optimizer!r}:", name, known)
+        others = [other for other in OPTIMIZERS if name in itertools.chain(*accepted_by(other))]
+        if not others:
+            raise error
+        raise BadInput(f"{error} Optimizers that have it: {', '.join(others)}.")
     missing = [name for name in required if name not in given]
     if missing:
         raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")

@@ -1,0 +1,147 @@
+"""What can be called: the commands, with the same options, and their answers as objects."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.api.command import pairs, run_command
+from orchestrator.api.run import Run
+from orchestrator.api.tables import Table
+from orchestrator.files.own_code import name_of
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.planning.forecast import StudyForecast, forecast
+from orchestrator.planning.studies import plan as plan_of
+from orchestrator.planning.studies import single_trial
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated
+from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
+from orchestrator.training import one_thread, train_on_ranks
+
+Described = str | Path | Mapping[str, Any] | None
+"""A sweep file, the name of a sweep that comes with the project, what such a file says, or None
+for the quickstart. Among `workloads`, classes may stand for their names."""
+
+
+def sweep(
+    what: Described = None, *, out: str | Path | None = None, ray: bool = True, **options: Any
+) -> Run:
+    """Trains all of a sweep, or what a run of it is missing, as `orchestrate sweep` does with the
+    same `options` (data_dir=..., set={"search.trials": 8}, address=..., yes=True, ...). Without
+    `ray`, one trial after another in this process. The run is in runs/NAME unless told otherwise.
+    """
+    with _as_file(what) as file:
+        described = _load(what, file, options.get("set"))
+        place = str(out or f"runs/{described.name}")
+        try:
+            run_command(
+                "sweep", [file], {"out": place, **options, "ray": ray},
+                workloads=described.workloads,
+            )  # fmt: skip
+        except BadInput as error:
+            raise BadInput(str(error).replace(file, _called(what, file))) from error.__cause__
+    return Run(place)
+
+
+def plan(
+    what: Described = None,
+    *,
+    set: Sequence[str] | Mapping[str, Any] = (),  # noqa: A002 - as on the command line
+    data_dir: str | Path | None = None,
+) -> Table[StudyForecast]:
+    """How many trials of how many steps a sweep comes to, study by study."""
+    from orchestrator.cli.answers import forecast_in_words
+
+    with _as_file(what) as file:
+        described = _load(what, file, set)
+        planned = plan_of(described, _folder(data_dir))
+    found = forecast(planned.studies, described.resources.ranks)
+    return Table(found.studies, asdict, "\n".join([*planned.doubts, forecast_in_words(found)]))
+
+
+def open_run(path: str | Path) -> Run:
+    """A run that is there, whoever made it."""
+    return Run(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """One trial, and how it went."""
+
+    trial: Trial
+    outcome: Outcome
+    measurements: Table[Measurement]
+
+
+def train(
+    workload: str | type,
+    *,
+    optimizer: str,
+    batch_size: int,
+    params: Mapping[str, Value] | None = None,
+    steps: int | None = None,
+    ranks: int = 1,
+    seed: int = 0,
+    evaluate: Mapping[str, Any] | None = None,
+    data_dir: str | Path | None = None,
+) -> Trained:
+    """One trial by hand, in this process, as `orchestrate trial` trains it: until the workload's
+    goal or budget, or exactly so many `steps`. A metaparameter that isn't given takes the middle
+    of its range."""
+    folder = _folder(data_dir)
+    trial = single_trial(
+        name_of(workload), optimizer, batch_size,
+        params=params or {}, evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
+    )  # fmt: skip
+    training = train_on_ranks(trial, ranks, data_dir=folder)
+    measurements = []
+    with one_thread():
+        while True:
+            try:
+                measurements.append(next(training))
+            except StopIteration as end:
+                outcome, _ = end.value
+                break
+    if outcome.status == "failed":
+        raise SweepFailed(str(outcome.error))
+    return Trained(trial=trial, outcome=outcome, measurements=Table(measurements, _columns))
+
+
+def _columns(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "step": measurement.step,
+        "seconds": measurement.seconds,
+        **measurement.metrics,
+    }
+
+
+@contextmanager
+def _as_file(what: Described) -> Iterator[str]:
+    if not isinstance(what, Mapping):
+        yield str(find_sweep_file(None if what is None else str(what)))
+        return
+    workloads = what.get("workloads")
+    names = [name_of(one) for one in workloads] if isinstance(workloads, list) else workloads
+    document = {**what, "workloads": names} if "workloads" in what else what
+    with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
+        file = Path(folder) / "sweep.yaml"
+        file.write_text(write_yaml(validated(document, "the sweep").resolved()))
+        yield str(file)
+
+
+def _load(what: Described, file: str, overrides: Sequence[str] | Mapping[str, Any] | None) -> Sweep:
+    if isinstance(overrides, Mapping):
+        overrides = pairs(overrides)
+    return load_sweep(Path(file), overrides or ())
+
+
+def _called(what: Described, file: str) -> str:
+    return "the sweep" if isinstance(what, Mapping) else file
+
+
+def _folder(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)

@@ -1,0 +1,165 @@
+"""A run, as a program asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from orchestrator.analysis import Scaling, scalings
+from orchestrator.api.command import run_command
+from orchestrator.api.tables import ArrowTable, Table
+from orchestrator.files.places import Place
+from orchestrator.records import Study, unknown
+from orchestrator.results import (
+    BestRow,
+    FrontierRow,
+    Within,
+    best_of,
+    frontier_of,
+    parse_goals,
+)
+from orchestrator.results import Run as Files
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+class Run:
+    """What a sweep has written so far. Every answer is read from its files when it is asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._files = Files.open(path)
+
+    @property
+    def path(self) -> str:
+        return str(self._files.place)
+
+    @property
+    def name(self) -> str:
+        return str(self._files.sweep()["name"])
+
+    def __repr__(self) -> str:
+        return f"Run({self.path!r})"
+
+    def _repr_html_(self) -> str:
+        return self.frontier()._repr_html_()
+
+    def studies(self) -> Table[Study]:
+        return Table(self._files.studies(), asdict)
+
+    def frontier(
+        self,
+        goal: str | Iterable[str] | None = None,
+        *,
+        within: str | None = None,
+        trials: int | None = None,
+    ) -> Table[FrontierRow]:
+        """The fewest steps to `goal` of every study, as `orchestrate frontier` has them."""
+        rows = self._frontier(goal, within=within, trials=trials)
+        return Table(rows, FrontierRow.to_json)
+
+    def best(
+        self,
+        metric: str,
+        *,
+        within: str | Iterable[str] | None = None,
+        maximise: bool = False,
+        trials: int | None = None,
+    ) -> Table[BestRow]:
+        """The best value of `metric` in every study, as `orchestrate best` has it."""
+        budgets = [Within.parse(text) for text in _several(within)]
+        rows = best_of(
+            self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
+        )
+        return Table(rows, BestRow.to_json)
+
+    def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
+        """Where each curve of steps against batch size bends."""
+        return Table(scalings(self._frontier(goal)), Scaling.to_json)
+
+    def trials(self) -> ArrowTable:
+        """All finished trials of the searches, with their studies."""
+        return self._of_all_studies(lambda study: self._files.trials(study.key))
+
+    def repeats(self) -> ArrowTable:
+        """The winners' repeats with other seeds."""
+        return self._of_all_studies(lambda study: self._files.repeats.trials(study.key))
+
+    def measurements(self, *metrics: str) -> ArrowTable:
+        """All that was measured in these trials, or only the `metrics` named."""
+        wanted = metrics or None
+        return self._of_all_studies(lambda study: self._files.measurements(study.key, wanted))
+
+    def figure(
+        self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
+    ) -> go.Figure:
+        """A figure of the report by its title, or the beginning of it: "steps"."""
+        figures = {
+            title: figure
+            for (of, title), figure in self._figures(goal).items()
+            if workload in (None, of)
+        }
+        wanted = name.lower().replace("_", " ")
+        found = [title for title in figures if title.lower().startswith(wanted)]
+        if not found:
+            found = [title for title in figures if wanted in title.lower()]
+        if not found:
+            raise unknown("figure", name, figures)
+        return figures[found[0]]
+
+    def figures(self, goal: str | Iterable[str] | None = None) -> list[str]:
+        """The titles of all figures that there are of this run."""
+        return [title for _, title in self._figures(goal)]
+
+    def report(self, path: str | Path | None = None, goal: str | Iterable[str] | None = None) -> str:
+        """Writes the page, to RUN/report.html unless told otherwise, and returns where it is."""
+        from orchestrator.report import write_report_of
+
+        page = self._files.place / "report.html" if path is None else Place.at(path)
+        write_report_of({"": (self._files, self._frontier(goal))}, page)
+        return str(page)
+
+    def resume(self, *, ray: bool = True, **options: Any) -> Run:
+        """Trains what is missing. `options` are those of `orchestrate resume`."""
+        workloads = [study.workload for study in self._files.studies()]
+        run_command("resume", [self.path], {**options, "ray": ray}, workloads=workloads)
+        return Run(self.path)
+
+    def _frontier(
+        self,
+        goal: str | Iterable[str] | None,
+        *,
+        within: str | None = None,
+        trials: int | None = None,
+    ) -> Sequence[FrontierRow]:
+        budget = None if within is None else Within.parse(within)
+        goals = parse_goals([*_several(goal)])
+        return frontier_of(self._files, goals, first=trials, within=budget)
+
+    def _of_all_studies(self, table_of: Any) -> ArrowTable:
+        studies = self._files.studies()
+        tables = self._files.in_parallel(partial(_with_study, table_of), studies)
+        return ArrowTable(pa.concat_tables(tables, promote_options="default"))
+
+    def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], go.Figure]:
+        from orchestrator.report import figures_of
+
+        return figures_of({"": (self._files, self._frontier(goal))})
+
+
+def _with_study(table_of: Any, study: Study) -> pa.Table:
+    table = table_of(study)
+    for place, name in enumerate(("workload", "recipe", "batch_size")):
+        table = table.add_column(place, name, pa.array([getattr(study, name)] * len(table)))
+    return table
+
+
+def _several(value: str | Iterable[str] | None) -> Iterable[str]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value

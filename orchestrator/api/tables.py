@@ -1,0 +1,108 @@
+"""Tables that a program goes through row by row, and a notebook shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = TypeVar("Row")
+
+
+class Table(Sequence[Row], Generic[Row]):
+    """Rows of one kind, in order; `to_pandas()` and `to_arrow()` have their fields as columns."""
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        to_columns: Callable[[Row], Mapping[str, Any]],
+        caption: str = "",
+    ) -> None:
+        self._rows, self._to_columns = rows, to_columns
+        self.caption = caption
+        """What the table comes to, in words."""
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+    @overload
+    def __getitem__(self, place: slice) -> Table[Row]: ...
+    def __getitem__(self, place: int | slice) -> Row | Table[Row]:
+        if isinstance(place, slice):
+            return Table(self._rows[place], self._to_columns, self.caption)
+        return self._rows[place]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def to_arrow(self) -> pa.Table:
+        """What is within a field has a column of its own: `params.learning_rate`."""
+        flat = [dict(_flat(self._to_columns(row))) for row in self._rows]
+        names = dict.fromkeys(name for row in flat for name in row)
+        return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.to_arrow().to_pandas()
+
+    def __repr__(self) -> str:
+        said = f"{self.caption}\n" if self.caption else ""
+        return f"{said}{self.to_pandas()!r}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        said = f"<p>{escape(self.caption)}</p>" if self.caption else ""
+        shown: str = self.to_pandas().to_html(index=False, na_rep="", max_rows=60)
+        return said + shown
+
+
+class ArrowTable(Table[dict[str, Any]]):
+    """A table that is in columns already; its rows are dictionaries, made as they are asked for."""
+
+    def __init__(self, columns: pa.Table) -> None:
+        super().__init__((), dict)
+        self._columns = columns
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> ArrowTable: ...
+    def __getitem__(self, place: int | slice) -> dict[str, Any] | ArrowTable:
+        if isinstance(place, slice):
+            return ArrowTable(self._columns.take(range(*place.indices(len(self)))))
+        (row,) = self._columns.slice(range(len(self))[place], 1).to_pylist()
+        found: dict[str, Any] = row
+        return found
+
+    def __len__(self) -> int:
+        rows: int = self._columns.num_rows
+        return rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._columns.to_batches():
+            yield from batch.to_pylist()
+
+    def to_arrow(self) -> pa.Table:
+        return self._columns
+
+
+def _flat(fields: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """As text where they are of different kinds."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values])

@@ -1,0 +1,105 @@
+"""The page and the figures of whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from orchestrator.analysis import in_time
+from orchestrator.files.places import Place
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.records import unknown
+from orchestrator.report.content import Panel, Settings
+from orchestrator.report.gathering import Source, panels_of
+from orchestrator.report.page import all_figures, write_report
+from orchestrator.report.trials import Course, course_of
+from orchestrator.results import FrontierRow, Run
+
+Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
+"""Runs by their names, and the frontier asked of each."""
+
+
+def write_report_of(
+    runs: Asked,
+    place: Place,
+    *,
+    reload_seconds: int | None = None,
+    asked: Mapping[str, object] | None = None,
+    images: tuple[Path, str] | None = None,
+) -> None:
+    """The page of a run; of several by their names, on one page."""
+    many = len(runs) > 1
+    provenance: dict[str, object] = {}
+    courses = {name: course_of(run) for name, (run, _) in runs.items()}
+    for name, (run, _) in runs.items():
+        told = {**_versions(run.provenance()), **_how_it_ran(run, courses[name])}
+        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
+    write_report(
+        place,
+        reload_seconds=reload_seconds,
+        images=images,
+        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
+        panels=_panels(runs, asked or {}),
+        spans=[] if many else [span for course in courses.values() for span in course.spans],
+        provenance=provenance,
+        sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
+    )
+
+
+def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
+    packages = provenance.get("packages")
+    if not isinstance(packages, dict):
+        return {**provenance}
+    return {
+        **provenance,
+        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
+    }
+
+
+def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
+    ended = ", ".join(f"{count:,} {status}" for status, count in course.statuses.items())
+    told = {"trials": ended}
+    if course.seconds is not None:
+        told["from the first trial to the last"] = in_time(course.seconds)
+    if run.imported:
+        return told
+    stop = run.sweep()["stop"]
+    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
+    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
+    return {
+        "seed": str(run.sweep()["seed"]),
+        **told,
+        "exact stopping": "on: trials that could no longer change the frontier were ended"
+        if on
+        else "off: every trial went on to its goals or its budget",
+        "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
+    }
+
+
+def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
+    """All figures of the page, by workload and title."""
+    courses = [course_of(run) for run, _ in runs.values()]
+    spans = [span for course in courses for span in course.spans] if len(runs) == 1 else []
+    return all_figures(_panels(runs, {}), spans)
+
+
+def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
+    many = len(runs) > 1
+    sources = [
+        Source(run=run, rows=rows, label=name if many else "") for name, (run, rows) in runs.items()
+    ]
+    return panels_of(sources, settings_of([run for run, _ in runs.values()], asked))
+
+
+def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
+    """What was asked for, and else what the first run's sweep file asks for."""
+    own = runs[0].sweep().get("report") or {}
+    given = {key: value for key, value in asked.items() if value is not None}
+    settings = Settings.of({**own, **given})
+    if "baseline" in given:
+        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
+        if str(settings.baseline) not in known:
+            raise unknown("baseline", str(settings.baseline), known)
+    return settings

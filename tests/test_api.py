@@ -1,0 +1,210 @@
+"""From Python: the same runs, files and answers as from the command line."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import orchestrate
+
+import orchestrator
+from orchestrator import BadInput, Run
+from orchestrator.results import FrontierRow
+
+SWEEP: dict[str, Any] = {
+    "name": "small",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.1"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64],
+    "search": {"trials": 3},
+    "budget": {"steps": 400},
+    "repeats": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return orchestrator.sweep(SWEEP, out=tmp_path_factory.mktemp("run") / "run", ray=False)
+
+
+def frontier_csv(run: Run) -> bytes:
+    return (Path(run.path) / "frontier.csv").read_bytes()
+
+
+def test_importing_it_loads_next_to_nothing() -> None:
+    code = "import sys, orchestrator; dir(orchestrator); print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"torch", "ray", "plotly", "pandas", "numpy", "pydantic"} & {*found}
+
+
+@pytest.mark.parametrize("name", orchestrator.__all__)
+def test_all_that_is_promised_is_there(name: str) -> None:
+    assert getattr(orchestrator, name).__module__.startswith("orchestrator.")
+
+
+def test_nothing_else_is() -> None:
+    with pytest.raises(AttributeError, match="swepe"):
+        _ = orchestrator.swepe
+
+
+def test_answers_are_rows_and_tables(run: Run) -> None:
+    frontier = run.frontier()
+    assert [row.batch_size for row in frontier] == [32, 64]
+    assert isinstance(frontier[0], FrontierRow)
+    assert len(frontier[1:]) == 1
+    table = frontier.to_pandas()
+    assert isinstance(table, pd.DataFrame)
+    assert table["steps"].tolist() == [row.steps for row in frontier]
+    assert "params.learning_rate" in table
+    assert frontier.to_arrow()["repeats.count"].to_pylist() == [2, 2]
+    assert "<table" in frontier._repr_html_()
+    assert "batch_size" in repr(frontier)
+
+
+def test_other_goals_budgets_and_metrics(run: Run) -> None:
+    (easy, _) = run.frontier("val/error < 0.5", trials=2)
+    (asked, _) = run.frontier()
+    assert (easy.goal, easy.trials_used) == ("val/error < 0.5", 2)
+    assert easy.steps is not None
+    assert asked.steps is not None
+    assert easy.steps < asked.steps
+    assert {row.within for row in run.best("val/error", within=["steps=10", "steps=20"])} == {
+        "steps=10", "steps=20",
+    }  # fmt: skip
+    (scaling,) = run.scaling()
+    assert (scaling.recipe, scaling.largest) == ("sgd", 64)
+
+
+def test_all_trials_and_measurements(run: Run) -> None:
+    trials = run.trials()
+    assert [(row["batch_size"], row["trial"]) for row in trials] == [
+        (size, index) for size in (32, 64) for index in range(3)
+    ]
+    assert trials[-1] == [*trials][-1]
+    assert len(trials[1:3]) == 2
+    assert len(run.repeats()) == 4
+    assert len(run.measurements()) > len(trials)
+    assert run.measurements("val/error").to_arrow().column_names[3:] == [
+        "trial", "step", "val/error",
+    ]  # fmt: skip
+
+
+def test_figures_go_by_the_beginning_of_their_titles(run: Run) -> None:
+    titles = run.figures()
+    assert "Steps to goal against batch size" in titles
+    assert run.figure("steps").data
+    assert run.figure(titles[-1]).data
+    with pytest.raises(BadInput, match=r"Unknown figure 'stepps'.*Steps to goal"):
+        run.figure("stepps")
+
+
+def test_the_page_may_be_written_anywhere(run: Run, tmp_path: Path) -> None:
+    page = run.report(tmp_path / "page.html", "val/error < 0.5")
+    assert "0.5" in Path(page).read_text()
+
+
+def test_what_a_sweep_comes_to() -> None:
+    found = orchestrator.plan(SWEEP, set={"search.trials": 5})
+    assert [(study.batch_size, study.trials) for study in found] == [(32, 5), (64, 5)]
+    assert "2 studies" in found.caption
+
+
+def test_one_trial_by_hand() -> None:
+    trained = orchestrator.train(
+        "digits/mlp", optimizer="sgd", batch_size=32, params={"learning_rate": 0.1}, steps=5
+    )
+    assert trained.outcome.steps == 5
+    assert trained.measurements[-1].step == 5
+    assert "val/error" in trained.measurements.to_pandas()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "the sweep: Unknown key 'gaols'"),
+        (lambda: orchestrator.sweep("quikstart"), "Did you mean 'quickstart'"),
+        (lambda: orchestrator.sweep(SWEEP, ray=False, track=["mlflow"]), "--no-ray trains"),
+        (lambda: orchestrator.sweep(SWEEP, ray=False, trakc=["mlflow"]), "No such option"),
+        (lambda: orchestrator.open_run("nowhere"), "nowhere is not a run"),
+    ],
+)
+def test_bad_input_is_refused_as_everywhere(call: Any, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        call()
+
+
+@pytest.mark.slow
+def test_the_command_line_comes_to_the_same(run: Run, tmp_path: Path) -> None:
+    """The sweep on Ray, from a thread, with Ray imported before."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import ray, threading, orchestrator
+def work():
+    run = orchestrator.sweep({SWEEP!r}, out="from-thread")
+    print(len(run.frontier().to_pandas()))
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "2", done.stderr
+    orchestrator.sweep(SWEEP, out=tmp_path / "sweep", ray=False, set={"name": "other"})
+    (tmp_path / "sweep.yaml").write_text((Path(run.path) / "sweep.yaml").read_text())
+    by_hand = orchestrate("sweep", "sweep.yaml", "--out", "by-hand", "--no-ray", cwd=tmp_path)
+    assert by_hand.returncode == 0, by_hand.stderr
+    for name in ("from-thread", "sweep", "by-hand"):
+        assert (tmp_path / name / "frontier.csv").read_bytes() == frontier_csv(run)
+
+
+OWN = """
+import sys
+import orchestrator
+from orchestrator.workloads.digits import DigitsMLP
+
+def half(losses):
+    return losses / 2
+
+class Mine(DigitsMLP):
+    def loss(self, model, batch):
+        return half(super().loss(model, batch))
+
+if __name__ == "__main__":
+    sweep = {**SWEEP, "workloads": [Mine]}
+    for ray in (True, False):
+        run = orchestrator.sweep(sweep, out=f"ray-{ray}", ray=ray)
+        run = run.resume(ray=ray)
+        print(run.frontier()[0].workload)
+"""
+
+
+@pytest.mark.slow
+def test_a_class_of_the_script_itself_goes_by_value(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(OWN.replace("**SWEEP", f"**{SWEEP!r}"))
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["__main__:Mine"] * 2, done.stderr
+    one, other = (tmp_path / f"ray-{ray}/frontier.csv" for ray in (True, False))
+    assert one.read_bytes() == other.read_bytes()
+    (tmp_path / "ray-True" / "repeats").rename(tmp_path / "gone")
+    resumed = orchestrate("resume", "ray-True", cwd=tmp_path)
+    assert resumed.returncode == 2
+    assert "__main__:Mine was defined in a notebook or a script" in resumed.stderr
+
+
+def test_it_works_off_the_main_thread(tmp_path: Path) -> None:
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(orchestrator.sweep(SWEEP, out=tmp_path / "run", ray=False))
+    )
+    thread.start()
+    thread.join()
+    assert len(found[0].frontier()) == 2
