@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,13 +96,16 @@ class Driver:
 
 @contextmanager
 def driving(
-    folder: Path, *arguments: object, env: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> Iterator[Driver]:
     printed, said = folder / "printed.txt", folder / "said.txt"
     # Files, since Ray's processes would keep a pipe open.
     with printed.open("wb") as output, said.open("wb") as errors:
         process = subprocess.Popen(
-            command(*arguments), cwd=folder, env=env,
+            [*before, *command(*arguments)], cwd=folder, env=env,
             stdout=output, stderr=errors, start_new_session=True,
         )  # fmt: skip
     driver = Driver(process=process, printed=printed, said=said)

@@ -206,8 +206,10 @@ def catches(process: int, number: signal.Signals) -> bool:
 
 @pytest.mark.parametrize("moment", ["planning", "starting Ray"])
 def test_a_signal_at_the_start_ends_it_as_well(moment: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run) as driver:
+    """Also of a sweep that a script has started in the background, for which Ctrl-C is ignored."""
+    run, sweep = tmp_path / "run", describe(tmp_path, **SMALL)
+    ignoring = ["env", "--ignore-signal=INT"]
+    with driving(tmp_path, "sweep", sweep, "--out", run, before=ignoring) as driver:
         if moment == "planning":
             driver.wait_until(lambda: catches(driver.process.pid, signal.SIGTERM))
         else:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any
 
 VARIABLE = "ORCHESTRATE_RAY_DIED"
 """By which a process tells the one that takes its place."""
@@ -23,8 +24,14 @@ MOST_DEATHS = 3
 
 
 def heed_termination() -> None:
-    """From here on SIGTERM is what Ctrl-C is. Left alone, it would end this process at once."""
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    """From here on SIGTERM is what Ctrl-C is, also where shells have the latter ignored: by what
+    scripts start in the background. Left alone, it would end this process at once."""
+
+    def interrupt(*told: Any) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(*told)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 @contextmanager
