@@ -2,7 +2,7 @@
 
     import orchestrator
 
-    run = orchestrator.sweep("quickstart")       # or a file, or what is in one; None: the quickstart
+    run = orchestrator.sweep("quickstart")       # or a file, or what is in one
     run.frontier().to_pandas()                   # steps to goal, by batch size
     run.scaling()                                # where the curves bend
     run.figure("steps").show()

@@ -111,7 +111,7 @@ def test_the_page_may_be_written_anywhere(run: Run, tmp_path: Path) -> None:
 
 def test_what_a_sweep_comes_to() -> None:
     found = orchestrator.plan(SWEEP, set={"search.trials": 5})
-    assert [(study.batch_size, study.trials) for study in found] == [(32, 5), (64, 5)]
+    assert [(study.batch_size, study.trials) for study in found] == [(32, 7), (64, 7)]
     assert "2 studies" in found.caption
 
 

@@ -33,14 +33,13 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
-from orchestrator.report.page import write_report
-from orchestrator.report.trials import course_of
 from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
 from orchestrator.report.figures.course import MOST_BARS
 from orchestrator.report.gathering import MOST_OF_STUDY
+from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.tables import table_of_ratios
-from orchestrator.report.trials import Grid, Options, Tried, grid_of, outcomes
+from orchestrator.report.trials import Grid, Options, Tried, course_of, grid_of, outcomes
 from orchestrator.results import (
     BestRow,
     FrontierRow,

@@ -50,7 +50,7 @@ def sweep(
 def plan(
     what: Described = None,
     *,
-    set: Sequence[str] | Mapping[str, Any] = (),  # noqa: A002 - as on the command line
+    set: Sequence[str] | Mapping[str, Any] = (),
     data_dir: str | Path | None = None,
 ) -> Table[StudyForecast]:
     """How many trials of how many steps a sweep comes to, study by study."""

@@ -49,10 +49,9 @@ def run_command(
 def _flags(options: Mapping[str, Any]) -> list[str]:
     """As they are written on the command line."""
     flags = []
-    for name, value in options.items():
+    for name, given in options.items():
         flag = f"--{name.rstrip('_').replace('_', '-')}"
-        if isinstance(value, Mapping):
-            value = pairs(value)
+        value = pairs(given) if isinstance(given, Mapping) else given
         if isinstance(value, bool):
             flags += [flag] if value else [f"--no-{flag[2:]}"] if name == "ray" else []
         elif isinstance(value, list | tuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orchestrator.analysis import Scaling, scalings
+from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
@@ -27,6 +27,16 @@ from orchestrator.results import Run as Files
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+
+STUDY = ("workload", "recipe", "batch_size")
+FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
+BEST = (*STUDY, "metric", "within", "value", "step", "trial", "params")
+SCALING = (
+    "workload", "recipe", "goal",
+    "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
+)  # fmt: skip
+"""Columns that a person looks for first."""
 
 
 class Run:
@@ -61,7 +71,7 @@ class Run:
     ) -> Table[FrontierRow]:
         """The fewest steps to `goal` of every study, as `orchestrate frontier` has them."""
         rows = self._frontier(goal, within=within, trials=trials)
-        return Table(rows, FrontierRow.to_json)
+        return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
     def best(
         self,
@@ -76,11 +86,12 @@ class Run:
         rows = best_of(
             self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
         )
-        return Table(rows, BestRow.to_json)
+        return Table(rows, BestRow.to_json, shown=BEST)
 
     def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
         """Where each curve of steps against batch size bends."""
-        return Table(scalings(self._frontier(goal)), Scaling.to_json)
+        found = scalings(self._frontier(goal))
+        return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
 
     def trials(self) -> ArrowTable:
         """All finished trials of the searches, with their studies."""
@@ -116,7 +127,9 @@ class Run:
         """The titles of all figures that there are of this run."""
         return [title for _, title in self._figures(goal)]
 
-    def report(self, path: str | Path | None = None, goal: str | Iterable[str] | None = None) -> str:
+    def report(
+        self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
+    ) -> str:
         """Writes the page, to RUN/report.html unless told otherwise, and returns where it is."""
         from orchestrator.report import write_report_of
 
@@ -154,7 +167,7 @@ class Run:
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:
     table = table_of(study)
-    for place, name in enumerate(("workload", "recipe", "batch_size")):
+    for place, name in enumerate(STUDY):
         table = table.add_column(place, name, pa.array([getattr(study, name)] * len(table)))
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = TypeVar("Row")
+
+MOST_ROWS = 60
+"""That are shown."""
 
 
 class Table(Sequence[Row], Generic[Row]):
@@ -21,8 +25,9 @@ class Table(Sequence[Row], Generic[Row]):
         rows: Sequence[Row],
         to_columns: Callable[[Row], Mapping[str, Any]],
         caption: str = "",
+        shown: Sequence[str] = (),
     ) -> None:
-        self._rows, self._to_columns = rows, to_columns
+        self._rows, self._to_columns, self._shown = rows, to_columns, shown
         self.caption = caption
         """What the table comes to, in words."""
 
@@ -32,7 +37,7 @@ class Table(Sequence[Row], Generic[Row]):
     def __getitem__(self, place: slice) -> Table[Row]: ...
     def __getitem__(self, place: int | slice) -> Row | Table[Row]:
         if isinstance(place, slice):
-            return Table(self._rows[place], self._to_columns, self.caption)
+            return Table(self._rows[place], self._to_columns, self.caption, self._shown)
         return self._rows[place]
 
     def __len__(self) -> int:
@@ -52,14 +57,23 @@ class Table(Sequence[Row], Generic[Row]):
 
     def __repr__(self) -> str:
         said = f"{self.caption}\n" if self.caption else ""
-        return f"{said}{self.to_pandas()!r}"
+        return said + str(self._to_be_shown().to_string(index=False, na_rep="", max_rows=MOST_ROWS))
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         said = f"<p>{escape(self.caption)}</p>" if self.caption else ""
-        shown: str = self.to_pandas().to_html(index=False, na_rep="", max_rows=60)
-        return said + shown
+        table = self._to_be_shown().to_html(index=False, na_rep="", max_rows=MOST_ROWS)
+        return said + str(table)
+
+    def _to_be_shown(self) -> pd.DataFrame:
+        """The columns that a person looks for first, and those within them; or else all."""
+        table = self.to_pandas()
+        names = [
+            name
+            for wanted in self._shown
+            for name in table
+            if name == wanted or name.startswith(f"{wanted}.")
+        ]
+        return table[names] if names else table
 
 
 class ArrowTable(Table[dict[str, Any]]):
@@ -75,7 +89,7 @@ class ArrowTable(Table[dict[str, Any]]):
     def __getitem__(self, place: slice) -> ArrowTable: ...
     def __getitem__(self, place: int | slice) -> dict[str, Any] | ArrowTable:
         if isinstance(place, slice):
-            return ArrowTable(self._columns.take(range(*place.indices(len(self)))))
+            return ArrowTable(self._columns.take(pa.array(range(*place.indices(len(self))))))
         (row,) = self._columns.slice(range(len(self))[place], 1).to_pylist()
         found: dict[str, Any] = row
         return found

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from orchestrator.cli import archives, planning, reading, registries, report, runs, trial
@@ -17,8 +16,11 @@ from orchestrator.cli.ending import heed_termination
 from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
 
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Typer shows only what derives from it."""
 
-def _exit_with(code: int) -> None:
+
+def _exit_with(code: int, **options: object) -> None:
     raise typer.Exit(code)
 
 
@@ -29,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="How far can your batch size scale? Plan, run and read the experiment that tells.",
 )
+
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -78,7 +81,7 @@ def call(arguments: list[str]) -> int:
     """A command in this process, and its exit code. Raises `BadInput`."""
     try:
         code: int = app(arguments, standalone_mode=False, prog_name="orchestrate")
-    except click.UsageError as error:
+    except UsageError as error:
         raise BadInput(error.format_message()) from None
     return code
 

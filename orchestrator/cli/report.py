@@ -47,6 +47,8 @@ def report(
 ) -> int:
     """Write the report of runs as one HTML page, or print its answers as JSON."""
     from orchestrator.cli.terminal import answer
+    from orchestrator.files.places import Place
+    from orchestrator.report import write_report_of
     from orchestrator.results import Run, parse_goals
 
     names = _names(paths)

@@ -80,7 +80,7 @@ def frames_of_user(error: BaseException) -> str:
     there are none, so that it is our mistake."""
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
-    known = [Path(place).resolve() for place in [*libraries, *ours]]
+    known = [place.resolve() for place in [*map(Path, libraries), *ours]]
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -48,7 +48,9 @@ class How:
 
     def __post_init__(self) -> None:
         if not self.ray and (self.address or self.track):
-            raise BadInput("--no-ray trains in this process alone: leave out --address and --track.")
+            raise BadInput(
+                "--no-ray trains in this process alone: leave out --address and --track."
+            )
 
 
 def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
@@ -136,9 +138,7 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Director:
     return director
 
 
-def _train_alone(
-    run: Run, planned: Plan, director: Director, progress: Progress, how: How
-) -> bool:
+def _train_alone(run: Run, planned: Plan, director: Director, progress: Progress, how: How) -> bool:
     """Trains in this process, in sight of the user; False after an interrupt."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import showing

@@ -18,7 +18,6 @@ from typing import Any
 
 from orchestrator.records import BadInput, shown, unknown
 
-
 BY_VALUE = "ORCHESTRATE_BY_VALUE"
 """The variable with the file in which `__main__:Class` and so on are handed to a process."""
 

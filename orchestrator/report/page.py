@@ -128,9 +128,7 @@ aria-label="{escape(f"{title}. {finding}")}"></div>
             ) from None
 
 
-def all_figures(
-    panels: Sequence[Panel], spans: Sequence[Span]
-) -> dict[tuple[str, str], go.Figure]:
+def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
     """What the page would show, by workload ("" where it is about all of them) and title. Where
     there are several goals, the first one's."""
     found: dict[tuple[str, str], go.Figure] = {}
