@@ -1,5 +1,6 @@
 """From Python: the same runs, files and answers as from the command line."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -208,3 +209,40 @@ def test_it_works_off_the_main_thread(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert len(found[0].frontier()) == 2
+
+
+@pytest.mark.dear
+def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    (tmp_path / "page.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 studies, 21 trials" in done.stdout
+    assert float(done.stdout.splitlines()[-1]) < 0.1
+
+
+def test_evaluations_are_cheap_unless_asked_for(tmp_path: Path) -> None:
+    """Between two, twice as many examples are trained as are looked at."""
+    (tmp_path / "mine.py").write_text("""
+import torch
+from orchestrator import Classification, Tensors
+
+class Mine(Classification):
+    goal = "val/error < 0.1"
+
+    def data(self, data_dir):
+        x, y = torch.zeros(90, 2), torch.zeros(90, dtype=torch.int64)
+        return {"train": Tensors(x, y), "val": Tensors(x[:30], y[:30]), "test": Tensors(x, y)}
+
+    def model(self):
+        return torch.nn.Linear(2, 2)
+""")
+    sweep = {**SWEEP, "workloads": [f"{tmp_path}/mine.py:Mine"], "goals": [], "batch_sizes": [8]}
+    for asked, gap in (({}, 8), ({"min_examples": 16}, 2)):
+        made = orchestrator.sweep(
+            {**sweep, "evaluate": asked}, out=tmp_path / f"every-{gap}", ray=False
+        )
+        assert made.studies()[0].grid.min_gap == gap

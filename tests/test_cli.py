@@ -2,7 +2,9 @@ import io
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +147,52 @@ def test_what_an_optimizer_cannot_take_is_refused(
 ) -> None:
     with pytest.raises(BadInput, match=message):
         train_by_hand(optimizer, setting)
+
+
+def test_it_tells_its_version() -> None:
+    result = orchestrate("--version")
+    assert (result.returncode, result.stdout.strip()) == (0, version("orchestrate-batch-size"))
+
+
+def test_the_optimizer_that_has_a_metaparameter_is_named() -> None:
+    result = orchestrate(
+        "trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", 8, "--set", "momentum=0.9"
+    )
+    assert result.returncode == 2
+    assert "Optimizers that have it: momentum, nesterov" in result.stderr
+
+
+RAISING = """
+from orchestrator.workloads.digits import DigitsMLP
+def deep(batch):
+    raise RuntimeError("no loss today")
+class Raising(DigitsMLP):
+    def loss(self, model, batch):
+        return deep(batch)
+"""
+
+
+def test_what_ones_own_code_raises_shows_its_own_frames(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(RAISING)
+    trial = ("trial", "mine.py:Raising", "--optimizer", "sgd", "--batch-size", 8)
+    short, full = (orchestrate(*extra, *trial, cwd=tmp_path) for extra in ([], ["--debug"]))
+    assert (short.returncode, full.returncode) == (1, 1)
+    for line in ("return deep(batch)", "RuntimeError: no loss today"):
+        assert line in short.stderr
+        assert line in full.stderr
+    assert "loop.py" not in short.stderr
+    assert "loop.py" in full.stderr
+
+
+def test_quietly_there_are_answers_and_errors_only(tmp_path: Path) -> None:
+    sweep = ("sweep", "--no-ray", "--out", tmp_path / "run", "--json", "--set", "batch_sizes=[64]")
+    few = ("--set", "recipes=[sgd]", "--set", "search.trials=1", "--set", "budget={steps: 20}")
+    result = orchestrate("--quiet", *sweep, *few)
+    assert result.returncode == 3
+    assert result.stderr == ""
+    assert json.loads(result.stdout)[0]["batch_size"] == 64
+    assert "Unknown sweep" in orchestrate("--quiet", "sweep", "quikstart").stderr
+
+
+def test_slots_need_step_times() -> None:
+    assert "--calibrate" in orchestrate("plan", "--slots", 8).stderr
