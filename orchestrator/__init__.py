@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.workloads import (
         Classification,
         Loaded,
+        NextToken,
         Subset,
         Tensors,
         Workload,
@@ -35,6 +36,7 @@ __all__ = [
     "BadInput",
     "Classification",
     "Loaded",
+    "NextToken",
     "Run",
     "Subset",
     "SweepFailed",
@@ -56,7 +58,8 @@ _WHERE = {
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),
     "orchestrator.workloads": (
-        "Classification", "Loaded", "Subset", "Tensors", "Workload", "examples_of", "with_ghosts",
+        "Classification", "Loaded", "NextToken", "Subset", "Tensors", "Workload", "examples_of",
+        "with_ghosts",
     ),
 }  # fmt: skip
 

@@ -223,3 +223,25 @@ def test_norms_must_see_every_example_once() -> None:
         norms[1](torch.randn(8, 3))
     with pytest.raises(BadInput, match=r"saw \[4\]"):
         commit(norms[1:])
+
+
+class NormAndActivation(nn.BatchNorm2d):
+    """As image libraries have them."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return torch.relu(super().forward(input)) + 1
+
+
+def test_a_norm_that_does_more_keeps_doing_it() -> None:
+    plain, more = (
+        with_ghosts(nn.Sequential(kind(3)), ghost_size=4)
+        for kind in (nn.BatchNorm2d, NormAndActivation)
+    )
+    torch.manual_seed(0)
+    for _ in range(2):
+        inputs = torch.randn(11, 3, 2, 2)
+        assert torch.allclose(more(inputs), torch.relu(plain(inputs)) + 1, atol=1e-6)
+    for one, other in zip(plain.buffers(), more.buffers(), strict=True):
+        assert torch.allclose(one, other)
+    assert len(ghost_norms(more)) == 1
+    assert torch.allclose(more.eval()(inputs), torch.relu(plain.eval()(inputs)) + 1, atol=1e-6)

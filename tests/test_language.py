@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.records import BadInput
-from orchestrator.workloads import language, load_workload, splits_of
+from orchestrator.workloads import load_workload, next_token, splits_of
 from orchestrator.workloads.data import data_set, fetch
 from orchestrator.workloads.data.austen import ALPHABET, extract_austen, read_austen
 from orchestrator.workloads.data.tokens import read_tokens, windows
@@ -278,7 +278,7 @@ def test_evaluating_in_parts_is_evaluating(monkeypatch: pytest.MonkeyPatch) -> N
     batch = (torch.randint(81, (7, 65)),)
     whole = workload.metrics(model, batch)
     assert torch.equal(whole["loss"], workload.loss(model, batch))
-    monkeypatch.setattr(language, "TOKENS_AT_ONCE", 128)
+    monkeypatch.setattr(next_token, "TOKENS_AT_ONCE", 128)
     parts = workload.metrics(model, batch)
     for metric, values in whole.items():
         torch.testing.assert_close(parts[metric], values)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from orchestrator.records import BadInput
 from orchestrator.training.library_optimizers import LibraryOptimizer, find, known
+from orchestrator.training.optimizers import accepted_by, make_optimizer
 
 DIRECTLY: list[tuple[str, type[Optimizer], Mapping[str, Any], Mapping[str, Any]]] = [
     ("nadam", torch.optim.NAdam, {"beta1": 0.8}, {"betas": (0.8, 0.999)}),
@@ -173,3 +175,38 @@ def test_every_known_optimizer_trains(model: Any, shape: tuple[int, ...]) -> Non
         network = model()
         weights = weights_after(found(name).build(network, {}), network, *shape, steps=3)
         assert weights.isfinite().all(), name
+
+
+OWN = """
+import torch
+
+class Own(torch.optim.SGD):
+    def __init__(self, params, lr, pull=0.0):
+        super().__init__(params, lr=lr, weight_decay=pull)
+
+class Greedy(torch.optim.Optimizer):
+    def step(self, closure):
+        raise AssertionError
+
+class Other:
+    pass
+"""
+
+
+def test_a_class_of_ones_own_trains_as_it_does_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    assert accepted_by("mine.py:Own") == (("learning_rate",), ("pull",))
+    ours, theirs = mlp(), mlp()
+    own = make_optimizer("mine.py:Own", ours, {"learning_rate": 0.1, "pull": 0.01})
+    direct = torch.optim.SGD(theirs.parameters(), lr=0.1, weight_decay=0.01)
+    assert torch.equal(weights_after(own, ours, 5), weights_after(direct, theirs, 5))
+    for place, said in (
+        ("mine.py:Greedy", "closure"),
+        ("mine.py:Other", "subclass of torch.optim.Optimizer"),
+        ("mine.py:Missing", "Own"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            accepted_by(place)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 from conftest import make_trial
 from typer.testing import CliRunner
 
-from orchestrator.cli import app, main, terminal
+from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
 from orchestrator.cluster.progress import Progress
-from orchestrator.records import CONTROLS, Study
-from orchestrator.results import Run
+from orchestrator.records import CONTROLS, FinishedTrial, Measurement, Outcome, Range, Study
+from orchestrator.results import FrontierRow, Run
+from orchestrator.search import Director
 
 HOSTILE = "[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
 SHOWN = r"[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
@@ -85,3 +87,81 @@ def test_json_is_exact_and_holds_no_character_that_a_terminal_obeys(
     assert json.loads(printed) == document
     assert set(CONTROLS.findall(printed)) == {"\n"}
     assert "größe 大" in printed
+
+
+@pytest.mark.parametrize("width", [50, 80, 120, 240])
+def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
+    study = replace(make_trial(goals=("val/error < 0.5",)).study, space=space, recipe="nesterov")
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    row = FrontierRow(
+        workload=study.workload, recipe="nesterov", optimizer="nesterov", batch_size=32,
+        goal="val/error < 0.5", reached=True, censored=False, steps=1234, resolution=56, trial=78,
+        params={"learning_rate": 0.123456, "momentum": 0.9}, trials={"reached": 1}, trials_used=1,
+        warnings=("learning_rate 0.1235 is near the upper end, 1, of its range",),
+    )  # fmt: skip
+    shown = io.StringIO()
+    out = terminal.PlainConsole(file=shown, width=width)
+    monkeypatch.setattr(answers, "_out", lambda: out)
+    answers.print_frontier(run, [row], as_json=False)
+    text = shown.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "digits/mlp, until val/error < 0.5" in text
+    assert "1,234" in text
+    assert "momentum" not in text.replace("nesterov", ""), "it was fixed"
+    dropped = text.partition("No room for: ")[2].partition(". --json")[0]
+    words = {
+        "Metaparameters": ["learning_rate", "0.1235"], "Notes": ["upper"], "Trial": ["78"],
+        "Examples": ["39,488"], "±": ["56"],
+    }  # fmt: skip
+    for column, some in words.items():
+        if column not in dropped:
+            assert all(word in text.split() for word in some), column
+    assert ("No room" in text) == (width < 80)
+
+
+def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
+    """A trial that is set aside does not count as done before it is known that it won't go on."""
+    study = replace(
+        make_trial(goals=("val/error < 0.5",)).study,
+        trials=2, budget_steps=3200, stop_dominated=True, space={"learning_rate": Range(low=0.1, high=1)},
+    )  # fmt: skip
+    director = Director([study], 0)
+    director.begin()
+    (search,) = director.searches.values()
+    done = []
+    while (proposal := director.next()) is not None:
+        reached = proposal.trial.index == 1 and proposal.limit is None
+        steps = proposal.limit or 3000
+        outcome = Outcome(status="reached" if reached else "paused", steps=steps, seconds=1)
+        if not reached and proposal.limit is None:
+            outcome = replace(outcome, status="exhausted")
+        value = 0.4 if reached else 0.9
+        measured = Measurement(step=steps, seconds=1, metrics={"val/error": value})
+        director.record(
+            FinishedTrial(trial=proposal.trial, outcome=outcome, measurements=(measured,))
+        )
+        done.append(search.settled)
+    assert director.done
+    assert done == sorted(done)
+    assert done[-1] == 2
+
+
+def test_what_to_do_next_is_said_once() -> None:
+    row = FrontierRow(
+        workload="w", recipe="sgd", optimizer="sgd", batch_size=1024, goal="val/error < 0.5",
+        reached=True, censored=False, trials={"reached": 1}, trials_used=1, warnings=(),
+    )  # fmt: skip
+    narrow = replace(row, warnings=("learning_rate 1 is near the upper end, 1, of its range",))
+    short = replace(row, reached=False)
+    failed = replace(row, trials={"failed": 1})
+    for rows, said in (
+        ([row], "open page.html"),
+        ([row, narrow], "widen the ranges"),
+        ([narrow, short], r"larger budget.*sgd at 1,024"),
+        ([short, failed], "log.txt"),
+    ):
+        assert re.search(said, answers.what_next(rows, "page.html"))

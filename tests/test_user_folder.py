@@ -5,6 +5,7 @@ import pytest
 
 from orchestrator.cluster.folder import UserFolder
 from orchestrator.files.own_code import import_own
+from orchestrator.planning.sweep import Sweep
 
 
 def test_code_travels_to_machines_that_have_it_not(
@@ -60,3 +61,18 @@ def test_a_file_finds_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
     ]  # fmt: skip
     folder = UserFolder.here(places)
     assert {"one/my_model.py", "two/my_model.py", "shared_by_all.py"} <= {*folder.code}
+
+
+def test_all_that_a_sweep_names_may_be_ones_own() -> None:
+    sweep = Sweep.model_validate(
+        {
+            "name": "own",
+            "workloads": ["w.py:W"],
+            "recipes": [
+                "o.py:O", {"name": "r", "optimizer": "sgd", "search": {"algorithm": "s.py:S"}},
+            ],
+            "batch_sizes": [1],
+            "search": {"algorithm": "t.py:T"},
+        }
+    )  # fmt: skip
+    assert sweep.places == {"w.py:W", "o.py:O", "sgd", "s.py:S", "t.py:T"}

@@ -37,6 +37,7 @@ from orchestrator.workloads.ghost_batch_norm import (
     ghosts,
     with_ghosts,
 )
+from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
 from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, examples_of
@@ -50,6 +51,7 @@ __all__ = [
     "GhostBatchNorm1d",
     "GhostBatchNorm2d",
     "Loaded",
+    "NextToken",
     "Split",
     "Subset",
     "Tensors",

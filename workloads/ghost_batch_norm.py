@@ -7,8 +7,9 @@ on how a batch is spread over ranks and micro-batches, as long as these are cut 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,8 @@ class GhostBatchNorm(_BatchNorm):
 
     ghost_size: int
     """Examples per ghost."""
+    folds: ClassVar[bool] = True
+    """Whether equal ghosts may be normalised at once."""
     momentum: float
     total_ghosts: int | None = None
     """Ghosts of a global batch, on all ranks and in all micro-batches; None if not deferred."""
@@ -68,7 +71,7 @@ class GhostBatchNorm(_BatchNorm):
         count = ghosts(len(input), self.ghost_size)
         sizes = [self.ghost_size] * (count - 1)
         sizes.append(len(input) - sum(sizes))
-        if input.device.type in FOLDED_ON:
+        if self.folds and input.device.type in FOLDED_ON:
             runs = [(size, len(list(same))) for size, same in groupby(sizes)]
         else:
             runs = [(size, 1) for size in sizes]
@@ -121,10 +124,39 @@ class GhostBatchNorm2d(GhostBatchNorm, nn.BatchNorm2d):
     """nn.BatchNorm2d over ghosts of `ghost_size` examples: same arguments, same state."""
 
 
+class _AroundOwnForward(GhostBatchNorm):
+    """For a norm that does more than to normalise, such as an activation: each ghost goes through
+    its own `forward`, which leaves the ghost's statistics where the running ones are."""
+
+    folds = False
+
+    def _normalise(self, piece: Tensor, rows: Tensor) -> Tensor:
+        names = ("running_mean", "running_var", "num_batches_tracked", "momentum")
+        kept = {name: getattr(self, name) for name in names}
+        if self.track_running_stats:
+            self.running_mean, self.running_var = rows.view(2, -1)
+            self.num_batches_tracked, self.momentum = None, 1.0
+        try:
+            output: Tensor = super(GhostBatchNorm, self).forward(piece)
+            return output
+        finally:
+            for name, value in kept.items():
+                setattr(self, name, value)
+
+
 COUNTERPARTS: dict[type[nn.Module], type[GhostBatchNorm]] = {
     nn.BatchNorm1d: GhostBatchNorm1d,
     nn.BatchNorm2d: GhostBatchNorm2d,
 }
+
+
+@cache
+def _counterpart(kind: type[_BatchNorm]) -> type[GhostBatchNorm]:
+    if kind in COUNTERPARTS:
+        return COUNTERPARTS[kind]
+    has_own = kind.forward is not _BatchNorm.forward
+    base = _AroundOwnForward if has_own else GhostBatchNorm
+    return type(f"Ghost{kind.__name__}", (base, kind), {})
 
 
 def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
@@ -133,8 +165,8 @@ def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
     This is done in place: whoever holds a norm, its parameters or its hooks goes on holding them.
     """
     for module in model.modules():
-        if type(module) in COUNTERPARTS:
-            module.__class__ = COUNTERPARTS[type(module)]
+        if isinstance(module, _BatchNorm) and not isinstance(module, GhostBatchNorm):
+            module.__class__ = _counterpart(type(module))
             assert isinstance(module, GhostBatchNorm)
             module._cut_by(ghost_size)
     return model
@@ -151,8 +183,7 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
             raise BadInput(
                 "A batch norm's statistics must not depend on how a batch is spread over ranks and "
                 f"micro-batches, but those of {name!r}, a {type(module).__name__}, would. Return "
-                "with_ghosts(model, ghost_size=64) from the workload's `model`; it replaces "
-                "BatchNorm1d and BatchNorm2d."
+                "with_ghosts(model, ghost_size=64) from the workload's `model`."
             )
     if len(sizes := {norm.ghost_size for norm in norms}) > 1:
         raise BadInput(f"A model must have one ghost size, but got {sorted(sizes)}.")

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Batch
@@ -25,14 +24,12 @@ from orchestrator.workloads.data.austen import ALPHABET, read_austen
 from orchestrator.workloads.data.text import VOCABULARY
 from orchestrator.workloads.data.tokens import Tokens, check_tokens, read_tokens, windows
 from orchestrator.workloads.models import LSTM, Transformer
+from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.splits import Loaded, Split, Subset, Tensors
-
-TOKENS_AT_ONCE = 4096
-"""So many are evaluated at once: their logits take half a gigabyte."""
 
 
 @dataclass(frozen=True)
-class LanguageModel(Workload):
+class LanguageModel(NextToken):
     """Predicts each next token of a window. Subclasses say what the tokens are."""
 
     length: int = 64
@@ -66,29 +63,6 @@ class LanguageModel(Workload):
         assert split.size is not None
         count = min(split.size, self.evaluated or split.size)
         return Subset(split, torch.arange(count) * split.size // count)
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        (tokens,) = batch
-        return _cross_entropies(model(tokens[:, :-1]), tokens[:, 1:]).mean(dim=1)
-
-    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        (tokens,) = batch
-        losses, errors = [], []
-        for some in torch.split(tokens, max(1, TOKENS_AT_ONCE // self.length)):
-            logits, targets = model(some[:, :-1]), some[:, 1:]
-            losses.append(_cross_entropies(logits, targets))
-            # The largest of what isn't a number is the first: that would be right now and then.
-            errors.append((logits.argmax(dim=2) != targets) | ~losses[-1].isfinite())
-        return {
-            "error": torch.cat(errors).float().mean(dim=1),
-            "loss": torch.cat(losses).mean(dim=1),
-        }
-
-
-def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of each token, in nats."""
-    losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-    return losses.view_as(targets)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from orchestrator.training import one_thread, train_on_ranks
 
 Described = str | Path | Mapping[str, Any] | None
 """A sweep file, the name of a sweep that comes with the project, what such a file says, or None
-for the quickstart. Among `workloads`, classes may stand for their names."""
+for the quickstart. In a dict, classes may stand for their names."""
 
 
 def sweep(
@@ -39,8 +39,7 @@ def sweep(
         place = str(out or f"runs/{described.name}")
         try:
             run_command(
-                "sweep", [file], {"out": place, **options, "ray": ray},
-                workloads=described.workloads,
+                "sweep", file, {"out": place, **options, "ray": ray}, own=described.places
             )  # fmt: skip
         except BadInput as error:
             raise BadInput(str(error).replace(file, _called(what, file))) from error.__cause__
@@ -124,13 +123,20 @@ def _as_file(what: Described) -> Iterator[str]:
     if not isinstance(what, Mapping):
         yield str(find_sweep_file(None if what is None else str(what)))
         return
-    workloads = what.get("workloads")
-    names = [name_of(one) for one in workloads] if isinstance(workloads, list) else workloads
-    document = {**what, "workloads": names} if "workloads" in what else what
+    document = _with_names(what)
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         file = Path(folder) / "sweep.yaml"
         file.write_text(write_yaml(validated(document, "the sweep").resolved()))
         yield str(file)
+
+
+def _with_names(value: Any) -> Any:
+    """With the names of classes in place of these."""
+    if isinstance(value, Mapping):
+        return {name: _with_names(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_names(one) for one in value]
+    return name_of(value) if isinstance(value, type) else value
 
 
 def _load(what: Described, file: str, overrides: Sequence[str] | Mapping[str, Any] | None) -> Sweep:

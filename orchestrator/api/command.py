@@ -27,18 +27,17 @@ from orchestrator.files.own_code import BY_VALUE, of_main
 from orchestrator.records import BadInput, SweepFailed
 
 
-def run_command(
-    name: str, places: Collection[str], options: Mapping[str, Any], *, workloads: Collection[str]
-) -> None:
-    """Returns once it is done, be the goals reached or not. Raises `BadInput`, `SweepFailed`, or a
+def run_command(name: str, where: str, options: Mapping[str, Any], *, own: Collection[str]) -> None:
+    """Returns once it is done, be the goals reached or not; what is named `own` may be classes of
+    this process's script. Raises `BadInput`, `SweepFailed`, or a
     `KeyboardInterrupt` where somebody has ended it."""
-    arguments = [name, *places, *_flags(options)]
+    arguments = [name, where, *_flags(options)]
     if options.get("ray") is False:
         with redirect_stdout(io.StringIO()):
             code = call(arguments)
         error = errors[-1] if errors else ""
     else:
-        code, error = _in_a_process(arguments, workloads)
+        code, error = _in_a_process(arguments, own)
     if code in (DONE, GOAL_UNREACHED):
         return
     if code == INTERRUPTED:
@@ -66,12 +65,12 @@ def pairs(values: Mapping[str, Any]) -> list[str]:
     return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
 
-def _in_a_process(arguments: list[str], workloads: Collection[str]) -> tuple[int, str]:
+def _in_a_process(arguments: list[str], own: Collection[str]) -> tuple[int, str]:
     """Its exit code, and the error that it ended with."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
         env = {**os.environ, ERROR_FILE: str(error)}
-        if classes := of_main(workloads):
+        if classes := of_main(own):
             import cloudpickle
 
             by_value.write_bytes(cloudpickle.dumps(classes))

@@ -14,6 +14,7 @@ from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
+from orchestrator.planning.sweep_file import validated
 from orchestrator.records import Study, unknown
 from orchestrator.results import (
     BestRow,
@@ -139,8 +140,8 @@ class Run:
 
     def resume(self, *, ray: bool = True, **options: Any) -> Run:
         """Trains what is missing. `options` are those of `orchestrate resume`."""
-        workloads = [study.workload for study in self._files.studies()]
-        run_command("resume", [self.path], {**options, "ray": ray}, workloads=workloads)
+        described = validated(self._files.sweep(), f"{self.path} (studies.json)")
+        run_command("resume", self.path, {**options, "ray": ray}, own=described.places)
         return Run(self.path)
 
     def _frontier(

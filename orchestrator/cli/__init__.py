@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli import archives, planning, reading, registries, report, runs, trial
+from orchestrator.cli import archives, init, planning, reading, registries, report, runs, trial
 from orchestrator.cli.ending import heed_termination
 from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
@@ -59,6 +59,7 @@ def _for_all(
 
 
 for command in (
+    init.init,
     runs.sweep,
     runs.resume,
     runs.stop,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 from rich.console import Group
 from rich.filesize import decimal
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,28 +22,44 @@ from orchestrator.analysis import (
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, printable
 from orchestrator.planning.forecast import Between, Forecast, StudyForecast
-from orchestrator.results import BestRow, FrontierRow
+from orchestrator.records import StudyKey
+from orchestrator.results import BestRow, FrontierRow, Run
+from orchestrator.search import searched
+
+Searched = Mapping[StudyKey, Collection[str]]
+"""The metaparameters that each study searched."""
+
+DROPPED = ("Examples", "Trial", "±", "Notes", "Metaparameters")
+"""Columns of the frontier that a narrow terminal goes without, first to last."""
 
 
-def frontier_table(rows: Sequence[FrontierRow]) -> Table:
-    """The frontier as a person reads it."""
+def frontier_table(
+    rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
+) -> Table:
+    """The frontier as a person reads it, with what was searched of the winners' points. What is
+    the same in all rows is said once, above."""
+    same = len({(row.workload, row.goal) for row in rows}) == 1
     table = _winners(
-        ("Workload", "Goal", "Recipe"), ("Batch size", "Steps", "±", "Examples", "Trial")
+        ("Recipe",) if same else ("Workload", "Goal", "Recipe"),
+        ("Batch size", "Steps", "±", "Examples", "Trial"),
+        title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
+        without=without,
     )
     for row in rows:
         steps = "not reached" if row.steps is None else f"{row.steps:,}"
-        table.add_row(
-            row.workload,
-            row.goal,
-            row.recipe,
-            f"{row.batch_size:,}",
-            "censored" if row.censored else steps,
-            "" if row.resolution is None else f"{row.resolution:,}",
-            "" if row.steps is None else f"{row.steps * row.batch_size:,}",
-            "" if row.trial is None else str(row.trial),
-            _point(row.params),
-            "; ".join(row.remarks()),
-        )
+        cells = {
+            "Workload": row.workload,
+            "Goal": row.goal,
+            "Recipe": row.recipe,
+            "Batch size": f"{row.batch_size:,}",
+            "Steps": "censored" if row.censored else steps,
+            "±": "" if row.resolution is None else f"{row.resolution:,}",
+            "Examples": "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+            "Trial": "" if row.trial is None else str(row.trial),
+            "Metaparameters": _point(row.params, searched[row.key]),
+            "Notes": "; ".join(row.remarks()),
+        }
+        table.add_row(*(cells[str(column.header)] for column in table.columns))
     return table
 
 
@@ -150,39 +167,75 @@ def best_table(rows: Sequence[BestRow]) -> Table:
     return table
 
 
-def _winners(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+def _winners(
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    title: str | None = None,
+    without: Collection[str] = (),
+) -> Table:
     """A table of trials, with their points and notes in the end."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in texts:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    table.add_column("Metaparameters", overflow="fold")
-    table.add_column("Notes", style="yellow", overflow="fold")
+    table = Table(
+        box=None, pad_edge=False, header_style="bold",
+        title=title, title_justify="left", title_style="",
+    )  # fmt: skip
+    for heading in (*texts, *numbers, "Metaparameters", "Notes"):
+        if heading not in without:
+            number, style = heading in numbers, "yellow" if heading == "Notes" else None
+            justify: Literal["left", "right"] = "right" if number else "left"
+            table.add_column(heading, justify=justify, no_wrap=number, style=style)
     return table
 
 
-def _point(params: Mapping[str, object] | None) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in (params or {}).items())
+def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
+    shown = {n: value for n, value in (params or {}).items() if names is None or n in names}
+    return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
 
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def what_next(rows: Sequence[FrontierRow], page: object) -> str:
+    """The one thing to do next: what stands most in the way of an answer comes first."""
+    failed = [row for row in rows if row.trials.get("failed")]
+    short = [row for row in rows if not row.reached]
+    narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
+    for found, todo in (
+        (failed, "see why trials failed (log.txt), then resume"),
+        (short, "give a larger budget, or a wider space, where the goal was not reached"),
+        (narrow, "widen the ranges that the best points lie near the ends of"),
+    ):
+        if found:
+            sizes = ", ".join(f"{row.batch_size:,}" for row in found[:3])
+            more = ", ..." if len(found) > 3 else ""
+            return f"Next: {todo} ({found[0].recipe} at {sizes}{more})."
+    return f"Next: open {page}."
+
+
 def print_table(table: Table | Group) -> None:
     """Prints an answer to standard output, as wide as it needs to be where nobody watches."""
+    _out().print(table)
+
+
+def _out() -> PlainConsole:
     out = PlainConsole()
-    if not out.is_terminal:
-        out = PlainConsole(width=240)
-    out.print(table)
+    return out if out.is_terminal else PlainConsole(width=240)
 
 
-def print_frontier(rows: Sequence[FrontierRow], as_json: bool) -> None:
+def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
-    print_table(frontier_table(rows))
+    out, dropped = _out(), 0
+    found = {study.key: searched(study.space) for study in run.studies()}
+    table = frontier_table(rows, found)
+    # The least that a table can be without breaking words.
+    while Measurement.get(out, out.options, table).minimum > out.width and dropped < len(DROPPED):
+        dropped += 1
+        table = frontier_table(rows, found, without=DROPPED[:dropped])
+    out.print(table)
+    if dropped:
+        out.print(f"No room for: {', '.join(DROPPED[:dropped])}. --json has them.")
     print()
     print_table(answers_table(rows))
 

@@ -84,11 +84,12 @@ def frontier(
 
     _refuse_both(as_json, as_csv)
     budget = None if within is None else Within.parse(within)
-    rows = frontier_of(Run.open(path), parse_goals(goal or []), first=trials, within=budget)
+    run = Run.open(path)
+    rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
     if as_csv:
         print(to_csv(rows), end="")
     else:
-        print_frontier(rows, as_json)
+        print_frontier(run, rows, as_json)
     return DONE
 
 

@@ -116,7 +116,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     if code != INTERRUPTED:
         # The files of single trials, from an earlier look, are in those of the studies now.
         here.in_parallel(lambda study: here.compact(study.key, over=True), here.studies())
-    print_frontier(frontier_of(here), as_json)
+    print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.place / 'report.html'}")
     return code
 
@@ -211,4 +211,4 @@ def _code(described: Sweep) -> dict[str, bytes]:
     """The user's own code that a sweep names, from the current folder."""
     from orchestrator.cluster.folder import UserFolder
 
-    return dict(UserFolder.here({*described.workloads, described.search.algorithm}).code)
+    return dict(UserFolder.here(described.places).code)

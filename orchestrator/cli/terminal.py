@@ -172,7 +172,8 @@ def _line(progress: Progress) -> str:
 
 
 def _table(progress: Progress) -> Group:
-    """The studies in progress first, then those to come, then those done, as many as fit."""
+    """The studies, in their order. Where there isn't room for all, those in progress come before
+    those to come, and these before those done."""
     several = len({study.study.workload for study in progress.studies.values()}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     if several:
@@ -182,7 +183,8 @@ def _table(progress: Progress) -> Group:
         table.add_column(heading, justify="right")
     ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
     room = max(3, console.height - 6)
-    for study in ordered[:room]:
+    shown = {study.study.key for study in ordered[:room]}
+    for study in (study for study in progress.studies.values() if study.study.key in shown):
         table.add_row(*_cells(study, progress, several), style="dim" if not study.left else "")
     bar = Table.grid(padding=(0, 1))
     bar.add_row(

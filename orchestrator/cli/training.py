@@ -220,13 +220,13 @@ def _what_is_lost(director: Director) -> str:
 
 def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
-    from orchestrator.cli.answers import print_frontier
+    from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
     from orchestrator.report import write_report_of
     from orchestrator.results import frontier_of, write_frontier
 
     rows = frontier_of(run)
-    print_frontier(rows, as_json)
+    print_frontier(run, rows, as_json)
     page = run.place / "report.html"
     try:
         write_frontier(run, rows)
@@ -235,4 +235,5 @@ def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
         complain(f"The answer can't be written to {run.place}: {error}")
         return rows, False
     say(f"Report: {page}")
+    say(what_next(rows, page))
     return rows, True

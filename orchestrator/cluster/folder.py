@@ -16,14 +16,14 @@ class UserFolder:
     path: Path
     """What relative paths in a sweep file start from."""
     code: Mapping[str, bytes]
-    """The workloads of the user's own: paths below the folder, and what is in those files."""
+    """The user's own: paths below the folder, and what is in those files."""
     by_value: bytes | None = None
     """Those of a notebook or a script."""
 
     @classmethod
-    def here(cls, workloads: Iterable[str]) -> UserFolder:
+    def here(cls, names: Iterable[str]) -> UserFolder:
         path = Path.cwd()
-        places = [name.partition("?")[0].rpartition(":")[0] for name in workloads]
+        places = [name.partition("?")[0].rpartition(":")[0] for name in names]
         files = {file for place in places if place for file in _files(path, place)}
         code = {str(file.relative_to(path)): file.read_bytes() for file in sorted(files)}
         return cls(path=path, code=code, by_value=handed())

@@ -83,7 +83,7 @@ def _gang_settings(
         studies=studies,
         resources=fit_resources(sweep.resources, cluster),
         data_dir=data_dir and data_dir.resolve(),
-        folder=UserFolder.here({study.workload for study in studies}),
+        folder=UserFolder.here(sweep.places),
         checkpoints=run.place.absolute() / "checkpoints",
         checkpoint_seconds=sweep.checkpoint.every_seconds,
         hang_seconds=sweep.faults.hang_seconds,

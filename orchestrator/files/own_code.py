@@ -32,9 +32,7 @@ def name_of(own: str | type) -> str:
 def of_main(names: Iterable[str]) -> dict[str, Any]:
     """Those of this process's own script or notebook, by name."""
     places = {name.partition("?")[0] for name in names}
-    return {
-        place: import_own("workload", place) for place in places if place.startswith(f"{MAIN}:")
-    }
+    return {place: import_own("class", place) for place in places if place.startswith(f"{MAIN}:")}
 
 
 def handed() -> bytes | None:

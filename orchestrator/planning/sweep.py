@@ -346,6 +346,13 @@ class Sweep(_Part):
             document.pop("resources")
         return document
 
+    @property
+    def places(self) -> set[str]:
+        """All that may name code of one's own."""
+        searches = [self.search, *(recipe.search for recipe in self.recipes if recipe.search)]
+        optimizers = [recipe.optimizer for recipe in self.recipes]
+        return {*self.workloads, *optimizers, *(search.algorithm for search in searches)}
+
     def resolved(self) -> dict[str, Any]:
         """The document that describes this sweep in full: what a run keeps."""
         return self.model_dump(mode="json", by_alias=True)

@@ -71,8 +71,8 @@ class StudySearch:
 
     @property
     def settled(self) -> int:
-        """Trials of which all is known that is needed."""
-        return len(self._opened) - sum(not self._settled(trial) for trial in self._round)
+        """Trials that are trained no further, whatever others come to: it never gets fewer."""
+        return sum(key in self._results and self.over(key) for key in self._opened)
 
     def begin(self, inherited: int | None) -> None:
         """Opens the first round; with an inherited budget of so many steps, if there is one."""

@@ -1,4 +1,5 @@
-"""Any optimizer of torch.optim or pytorch_optimizer, by its name and with its own metaparameters.
+"""Any optimizer of torch.optim or pytorch_optimizer, by its name and with its own metaparameters,
+and classes of one's own, as `FILE.py:Class`.
 
 Their names of metaparameters become ours (`lr` is `learning_rate`), and weight decay starts from 0
 whatever the library's default: what isn't asked for doesn't happen.
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, Value, check_kind, unknown
 
 _OUR_WORDS = {"lr": "learning_rate", "eps": "epsilon"}
@@ -57,6 +59,8 @@ class LibraryOptimizer:
     settings: Mapping[str, Value]
     """Metaparameters that it takes -> their defaults."""
     kind: type[Optimizer]
+    required: tuple[str, ...] = ()
+    """Those that it needs and has no default for."""
 
     def build(self, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
         """The optimizer of all of `model`, with `params` in place of the defaults.
@@ -65,9 +69,9 @@ class LibraryOptimizer:
         orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does.
         """
         for name in params:
-            if name not in self.settings:
+            if name not in (*self.settings, *self.required):
                 raise unknown(f"metaparameter of {self.name!r}:", name, self.settings)
-            check_kind(name, params[name], self.settings[name])
+            check_kind(name, params[name], self.settings.get(name, 0.0))
         values = {**self.settings, **params}
         groups = _groups(model, values)
         try:
@@ -99,6 +103,18 @@ def find(name: str) -> LibraryOptimizer | None:
     return LibraryOptimizer(wanted, dict(_settings(kind)), kind)
 
 
+def own(place: str) -> LibraryOptimizer:
+    """The class of one's own at `place`; its keywords are metaparameters."""
+    kind = import_own("optimizer", place)
+    if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+        raise BadInput(f"{place!r} must be a subclass of torch.optim.Optimizer.")
+    obstacle = _obstacle_in_step(kind)
+    if obstacle is not None:
+        raise BadInput(f"Optimizer {place!r} can't be used here: {obstacle}.")
+    required = tuple(_OUR_WORDS.get(name, name) for name in _without_default(kind))
+    return LibraryOptimizer(place, dict(_settings(kind)), kind, required)
+
+
 def known() -> list[str]:
     """The names of all that `find` finds and doesn't refuse. Imports pytorch_optimizer."""
     return [name for name, kind in _all().items() if _obstacle(kind) is None]
@@ -125,21 +141,26 @@ def _classes(library: ModuleType) -> dict[str, type[Optimizer]]:
 
 def _obstacle(kind: type[Optimizer]) -> str | None:
     """Why the training loop can't use it, if so."""
-    extra = [
-        name
-        for name, argument in inspect.signature(kind).parameters.items()
-        if argument.default is argument.empty
-        and argument.kind is not argument.VAR_KEYWORD
-        and name != "params"
-    ]
-    if extra:
+    if extra := _without_default(kind):
         return f"it needs {', '.join(extra)}"
+    return _obstacle_in_step(kind) or _OBSTACLES.get(kind.__name__.lower())
+
+
+def _without_default(kind: type[Optimizer]) -> list[str]:
+    """The first argument is the parameters."""
+    _, *arguments = inspect.signature(kind).parameters.values()
+    return [
+        argument.name
+        for argument in arguments
+        if argument.default is argument.empty and argument.kind is not argument.VAR_KEYWORD
+    ]
+
+
+def _obstacle_in_step(kind: type[Optimizer]) -> str | None:
     step = inspect.signature(kind.step).parameters
-    if step["closure"].default is inspect.Parameter.empty:
+    if "closure" in step and step["closure"].default is inspect.Parameter.empty:
         return "its step needs a closure that computes the loss again"
-    if "hessian" in step:
-        return "its step needs second derivatives"
-    return _OBSTACLES.get(kind.__name__.lower())
+    return "its step needs second derivatives" if "hessian" in step else None
 
 
 def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value]]:

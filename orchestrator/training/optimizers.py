@@ -13,7 +13,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find
+from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find, own
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
@@ -135,7 +135,8 @@ def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The metaparameters that the optimizer needs, and those it may be given."""
     entry = _entry(name)
     if entry is None:
-        return (), tuple(_from_library(name).settings)
+        found = _from_library(name)
+        return found.required, tuple(found.settings)
     takes_layerwise = name.replace("_", "").lower() in _TAKES_LAYERWISE
     return entry.required, entry.optional + (LAYERWISE if takes_layerwise else ())
 
@@ -166,6 +167,8 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
 
 
 def _from_library(name: str) -> LibraryOptimizer:
+    if ":" in name:
+        return own(name)
     found = find(name)
     if found is None:
         # There are more than a hundred: only those that might have been meant.

@@ -1,0 +1,55 @@
+"""Files to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from orchestrator.cli.options import DONE
+from orchestrator.records import BadInput
+
+STARTERS = Path(__file__).parent.parent / "starters"
+
+KINDS = {
+    "classification": {"OPTIMIZER": "sgd", "PARAMS": '{"learning_rate": 0.5}'},
+    "regression": {"OPTIMIZER": "adam", "PARAMS": '{"learning_rate": 0.01}'},
+    "language": {"OPTIMIZER": "adam", "PARAMS": '{"learning_rate": 0.01}'},
+}
+METRICS = {"regression": "val/square"}
+
+
+def init(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the files.")] = "mine",
+    kind: Annotated[
+        Literal["classification", "regression", "language"],
+        typer.Option(help="What is to be trained."),
+    ] = "classification",
+) -> int:
+    """Write a workload, a sweep file and a test of one's own, which train as written."""
+    from orchestrator.cli.terminal import say
+
+    if not name.isidentifier():
+        raise BadInput(f"A name of letters, digits and underscores is needed, but got {name!r}.")
+    files = {
+        Path(f"{name}.py"): kind,
+        Path(f"{name}.yaml"): "sweep",
+        Path(f"test_{name}.py"): "test",
+    }
+    for file in files:
+        if file.exists():
+            raise BadInput(f"{file} is there already. Give another NAME, or move it away.")
+    words = {"NAME": name, "METRIC": METRICS.get(kind, "val/loss"), **KINDS[kind]}
+    for file, starter in files.items():
+        text = (STARTERS / f"{starter}.txt").read_text()
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
+        file.write_text(text)
+    optimizer = KINDS[kind]["OPTIMIZER"]
+    say(
+        f"Written: {', '.join(map(str, files))}. Next:\n"
+        f"  orchestrate trial {name}.py:Mine --optimizer {optimizer} --batch-size 32\n"
+        f"  orchestrate sweep {name}.yaml"
+    )
+    return DONE

@@ -1,0 +1,41 @@
+"""What `orchestrate init` writes trains as written."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import orchestrate
+
+pytestmark = pytest.mark.dear
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "language"])
+def test_a_start_trains_as_written(kind: str, tmp_path: Path) -> None:
+    made = orchestrate("init", "first", "--kind", kind, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "first.py", "first.yaml", "test_first.py",
+    }  # fmt: skip
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_first.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert tested.returncode == 0, tested.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classification", "regression", "language"])
+def test_its_goal_is_in_reach_of_its_sweep(kind: str, tmp_path: Path) -> None:
+    orchestrate("init", "--kind", kind, cwd=tmp_path)
+    swept = orchestrate("sweep", "mine.yaml", "--no-ray", cwd=tmp_path)
+    assert swept.returncode == 0, swept.stdout
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text("mine")
+    refused = orchestrate("init", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "test_mine.py is there already" in refused.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
+    assert "letters, digits" in orchestrate("init", "../mine", cwd=tmp_path).stderr
