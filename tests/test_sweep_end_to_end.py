@@ -209,7 +209,8 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
 @pytest.mark.slow
 def test_the_readmes_own_workload(tmp_path: Path) -> None:
     text = (Path(__file__).parent.parent / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    own = text.partition("## Your own training code")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", own, flags=re.S)
     (tmp_path / "mine.py").write_text(code)
     document = {**TINY, "workloads": ["mine.py:Blobs"], "goals": []}
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(document))

@@ -127,7 +127,8 @@ def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
     """A trial that is set aside does not count as done before it is known that it won't go on."""
     study = replace(
         make_trial(goals=("val/error < 0.5",)).study,
-        trials=2, budget_steps=3200, stop_dominated=True, space={"learning_rate": Range(low=0.1, high=1)},
+        trials=2, budget_steps=3200, stop_dominated=True,
+        space={"learning_rate": Range(low=0.1, high=1)},
     )  # fmt: skip
     director = Director([study], 0)
     director.begin()

@@ -69,10 +69,10 @@ def test_all_that_a_sweep_names_may_be_ones_own() -> None:
             "name": "own",
             "workloads": ["w.py:W"],
             "recipes": [
-                "o.py:O", {"name": "r", "optimizer": "sgd", "search": {"algorithm": "s.py:S"}},
+                "o.py:O", {"name": "r", "optimizer": "sgd", "search": {"algorithm": "tpe"}},
             ],
             "batch_sizes": [1],
-            "search": {"algorithm": "t.py:T"},
+            "search": {"algorithm": "sobol"},
         }
     )  # fmt: skip
-    assert sweep.places == {"w.py:W", "o.py:O", "sgd", "s.py:S", "t.py:T"}
+    assert sweep.places == {"w.py:W", "o.py:O", "sgd", "tpe", "sobol"}

@@ -151,7 +151,7 @@ COUNTERPARTS: dict[type[nn.Module], type[GhostBatchNorm]] = {
 
 
 @cache
-def _counterpart(kind: type[_BatchNorm]) -> type[GhostBatchNorm]:
+def _counterpart(kind: Any) -> type[GhostBatchNorm]:
     if kind in COUNTERPARTS:
         return COUNTERPARTS[kind]
     has_own = kind.forward is not _BatchNorm.forward
@@ -166,7 +166,8 @@ def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
     """
     for module in model.modules():
         if isinstance(module, _BatchNorm) and not isinstance(module, GhostBatchNorm):
-            module.__class__ = _counterpart(type(module))
+            kind: Any = type(module)
+            module.__class__ = _counterpart(kind)
             assert isinstance(module, GhostBatchNorm)
             module._cut_by(ghost_size)
     return model

@@ -29,7 +29,7 @@ class NextToken(Workload):
         inputs, targets = _pair(batch)
         losses, errors = [], []
         at_once = max(1, TOKENS_AT_ONCE // inputs.shape[1])
-        for some, wanted in zip(inputs.split(at_once), targets.split(at_once), strict=True):
+        for some, wanted in zip(*(torch.split(t, at_once) for t in (inputs, targets)), strict=True):
             logits = _logits(model(some))
             losses.append(_cross_entropies(logits, wanted))
             # The largest of what isn't a number is the first: that would be right now and then.

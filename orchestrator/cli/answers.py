@@ -229,8 +229,9 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
     out, dropped = _out(), 0
     found = {study.key: searched(study.space) for study in run.studies()}
     table = frontier_table(rows, found)
+    wide = out.options.update(max_width=10_000)
     # The least that a table can be without breaking words.
-    while Measurement.get(out, out.options, table).minimum > out.width and dropped < len(DROPPED):
+    while dropped < len(DROPPED) and Measurement.get(out, wide, table).minimum > out.width:
         dropped += 1
         table = frontier_table(rows, found, without=DROPPED[:dropped])
     out.print(table)

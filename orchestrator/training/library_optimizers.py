@@ -147,12 +147,13 @@ def _obstacle(kind: type[Optimizer]) -> str | None:
 
 
 def _without_default(kind: type[Optimizer]) -> list[str]:
-    """The first argument is the parameters."""
-    _, *arguments = inspect.signature(kind).parameters.values()
+    """But for the parameters."""
     return [
-        argument.name
-        for argument in arguments
-        if argument.default is argument.empty and argument.kind is not argument.VAR_KEYWORD
+        name
+        for name, argument in inspect.signature(kind).parameters.items()
+        if argument.default is argument.empty
+        and argument.kind is not argument.VAR_KEYWORD
+        and name != "params"
     ]
 
 
