@@ -24,6 +24,7 @@ from orchestrator.analysis import (
 from orchestrator.analysis.comparisons import groups_of
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.report.tables import devices
 from orchestrator.results import FrontierRow, StepTime, column_of
 
 SIZES = [2**k for k in range(11)]
@@ -120,6 +121,31 @@ def test_advice_by_step_times_against_trying_all() -> None:
         assert one.money == pytest.approx(work * 7.2 / 3600)
 
 
+def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:
+    rows = hyperbola("sgd", 1000, 32)[:4]
+    assert advice(costs(rows)) is not None
+    assert advice(costs(rows[:3])) is None
+    assert advice(costs([*rows[:3], replace(rows[3], steps=9)])) is None
+    assert advice(costs([*rows[:3], replace(rows[3], finished=False)])) is None
+    same_sizes = [replace(row, recipe="other") for row in rows[:3]]
+    assert advice(costs([*rows[:3], *same_sizes])) is None
+
+
+def test_more_devices_than_four_times_those_timed_are_called_extrapolated() -> None:
+    rows = hyperbola("sgd", 1000, 32)
+    for ranks, told in ((1, 1), (4, 4)):
+        found = costs(rows, devices_of(step_times(0.02, 0.001, ranks)))
+        priced = [one for cost in found for one in cost.priced]
+        assert {one.timed_on for one in priced} == {told}
+        assert {one.devices for one in priced if one.extrapolated} == {
+            one.devices for one in priced if one.devices > 4 * told
+        }
+        beyond = next(one for one in priced if one.extrapolated)
+        assert devices(beyond).endswith(f"devices, extrapolated from {told}")
+        assert not priced[0].extrapolated
+        assert devices(priced[0]) == "1 device"
+
+
 def at(batch_size: int, **params: float) -> FrontierRow:
     return replace(ROW, batch_size=batch_size, params=params)
 
@@ -153,8 +179,15 @@ def test_no_power_is_told_of_winners_at_zero() -> None:
 
 def test_too_little_to_tell_a_power_is_said() -> None:
     assert tuned([at(8, learning_rate=0.1)]) == []
-    (two,) = tuned([at(8, learning_rate=0.1), at(16, learning_rate=0.2)])
-    assert (two.exponent, two.exponent_interval) == (pytest.approx(1), None)
+    (three,) = tuned(
+        [at(8, learning_rate=0.1), at(16, learning_rate=0.2), at(32, learning_rate=0.4)]
+    )
+    assert (three.exponent, three.exponent_interval, len(three.points)) == (None, None, 3)
+    short = [replace(at(b, learning_rate=b / 100), steps=9) for b in (8, 16, 32, 64)]
+    (none,) = tuned(short)
+    assert none.exponent is None
+    (one,) = tuned([replace(row, steps=10) for row in short])
+    assert one.exponent == pytest.approx(1)
     assert tuned([at(8, kind="a"), at(16, kind="b"), at(32, rate=-1)]) == []
 
 

@@ -9,7 +9,7 @@ from conftest import make_trial, train_all
 from test_growth import SweepFile, made
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import advice, costs, points_of, scalings, sentence
+from orchestrator.analysis import advice, costs, points_of, scalings, sentence, steps_of
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
@@ -38,8 +38,9 @@ SOLID = repeated(replace(ROW, recipe="solid", batch_size=64, steps=410), 420, lo
 
 def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     rows = [LUCKY, SOLID]
+    every = [replace(row, batch_size=size) for row in rows for size in (8, 16, 32, 64)]
     assert {point.recipe: point.steps for point in points_of(rows)} == {"lucky": 530, "solid": 420}
-    found = advice(costs(rows))
+    found = advice(costs(every))
     assert found is not None
     assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
     assert ">1.26<" in table_of_ratios(rows)
@@ -137,3 +138,66 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     (loose,) = frontier_of(run)
     assert loose.repeats is not None
     assert loose.repeats.reached == count
+
+
+def test_what_is_too_little_is_drawn_and_not_fitted() -> None:
+    short = replace(ROWS[-1], batch_size=2 * ROWS[-1].batch_size, steps=9)
+    (without,), (found,) = scalings(ROWS), scalings([*ROWS, short])
+    assert found.critical_batch_size == without.critical_batch_size
+    assert sentence(found).endswith(f"Left out: {short.batch_size:,} (fewer than 10 steps).")
+    (line,) = (line for line in steps_to_goal([*ROWS, short]).data if line.name == ROWS[0].recipe)
+    assert line.y[-1] == 9
+
+
+def test_a_study_that_has_not_finished_is_not_yet_there() -> None:
+    late = replace(UNREACHED, recipe=ROWS[0].recipe, batch_size=4096, finished=False)
+    assert (steps_of(late), steps_of(replace(late, finished=True))) == ("not yet", "not reached")
+    (found,) = scalings([*ROWS, late])
+    assert sentence(found).endswith("Left out: 4,096 (not finished yet).")
+    (nothing,) = scalings([late])
+    assert sentence(nothing) == (
+        f"{late.recipe}: too few batch sizes to tell where it bends: 0 of 1, and it takes 4. "
+        "Left out: 4,096 (not finished yet)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("statuses", "over", "finished"),
+    [
+        (["exhausted"] * 2, False, False),
+        (["exhausted"] * 3, False, True),
+        (["exhausted", "exhausted", "paused"], False, False),
+        (["exhausted", "exhausted", "paused"], True, True),
+        # Whether another point must take its place can't be told from the rows alone.
+        (["exhausted", "reached", "diverged"], False, False),
+        (["exhausted", "reached", "diverged"], True, True),
+        (["exhausted", "reached", "failed"], False, True),
+        (["diverged"] * 9, False, True),
+    ],
+)
+def test_whether_a_study_has_finished_is_told_by_its_files(
+    statuses: list[Status], over: bool, finished: bool, tmp_path: Path
+) -> None:
+    own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
+    study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    for index, status in enumerate(statuses):
+        value = 0.05 if status == "reached" else 0.5
+        run.write(
+            FinishedTrial(
+                trial=replace(own, study=study, index=index),
+                outcome=Outcome(status=status, steps=30, seconds=1.0),
+                measurements=(Measurement(step=30, seconds=1.0, metrics={"val/error": value}),),
+            )
+        )
+    run.compact(study.key, over=over)
+    (row,) = frontier_of(run)
+    assert row.finished == finished
+    # The same study with more to train, and with one that was written since.
+    more = replace(study, trials=5)
+    run.create({"name": "x"}, [more], {})
+    (grown,) = frontier_of(run)
+    assert not grown.finished
+    (first,) = frontier_of(run, first=1)
+    assert first.finished == ("paused" not in statuses or over)

@@ -53,12 +53,17 @@ def test_a_staircase_is_no_hyperbola() -> None:
 
 @pytest.mark.parametrize(
     ("points", "verdict"),
-    [([], "never reached"), ([(8, 9)], "too few"), ([(1, 9), (2, 5)], "too few")],
+    [
+        ([], "never reached"),
+        ([(8, 90)], "too few batch sizes to tell where it bends: 1 of 5, and it takes 4"),
+        ([(1, 90), (2, 50), (4, 30)], "too few batch sizes to tell"),
+    ],
 )
 def test_too_little_to_go_on_is_said(points: list[tuple[int, int]], verdict: str) -> None:
     found = answer(points, tested=5)
     assert verdict in found.verdict
-    assert found.critical_batch_size is None
+    said = (found.critical_batch_size, found.perfect_scaling_until, found.max_useful_batch_size)
+    assert said == (None, None, None)
 
 
 LAWS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
@@ -118,12 +123,12 @@ def test_intervals_of_medians_cover_the_planted_truth() -> None:
 
 @pytest.mark.parametrize("spacing", [0.025, 0.2])
 def test_intervals_are_no_narrower_than_what_was_measured(spacing: float) -> None:
-    """Whatever scatter three points seem to have."""
-    chance, sizes, covered = np.random.default_rng(0), 4.0 ** np.arange(3), 0
+    """Whatever scatter few points seem to have."""
+    chance, sizes, covered = np.random.default_rng(0), 4.0 ** np.arange(4), 0
     for _ in range(REPETITIONS):
         critical = 4 * 2 ** chance.uniform(-1, 1)
         exact = 10_000 * (1 + critical / sizes) * 2 ** chance.uniform()
-        rungs = np.ceil(np.log(exact) / np.log1p(spacing) + chance.uniform(size=3))
+        rungs = np.ceil(np.log(exact) / np.log1p(spacing) + chance.uniform(size=4))
         steps = np.rint(np.exp((rungs - 1) * np.log1p(spacing))).astype(int)
         points = list(zip(sizes.astype(int).tolist(), steps.tolist(), strict=True))
         estimate = answer(points, resolution=spacing / (1 + spacing)).critical_batch_size

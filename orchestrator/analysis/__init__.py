@@ -1,12 +1,19 @@
 """What the frontier says: pure functions on numbers."""
 
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
-from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs, devices_of
+from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
 from orchestrator.analysis.points import Point, curves_of, points_of, trained_points
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
-from orchestrator.analysis.words import in_count, in_time, in_words, sentence, sparkline
+from orchestrator.analysis.words import (
+    in_count,
+    in_time,
+    in_words,
+    sentence,
+    sparkline,
+    steps_of,
+)
 
 __all__ = [
     "Advice",
@@ -19,6 +26,7 @@ __all__ = [
     "Largeness",
     "OptionPoint",
     "Point",
+    "Priced",
     "Scaling",
     "Tuned",
     "advice",
@@ -39,6 +47,7 @@ __all__ = [
     "sentence",
     "shared_size",
     "sparkline",
+    "steps_of",
     "trained_points",
     "tuned",
     "wander",

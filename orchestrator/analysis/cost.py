@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from orchestrator.analysis.points import Point, points_of
+from orchestrator.analysis.points import ENOUGH_SIZES, Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.results import FrontierRow, StepTime
 
 BUSY = 0.5
 """A device counts as busy from this share of its best rate of examples on: with less, twice the
 devices take less off the time than they add to the work."""
+
+
+EXTRAPOLATED = 4
+"""From more devices on than so many times those that were timed, it is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +35,8 @@ class Device:
     smallest: int
     largest: int
     """Examples per device and step that were measured."""
+    most: int = 1
+    """Devices that these were measured on together."""
 
     @property
     def busy_from(self) -> int:
@@ -61,9 +67,16 @@ class Priced:
     device_seconds: float
     money: float | None
     """At the price that was given."""
+    timed_on: int
+    """The most devices that steps were timed on."""
     pareto: bool
     """Whether no other batch size, recipe and number needs both less time and fewer device-seconds.
     """
+
+    @property
+    def extrapolated(self) -> bool:
+        """Whether nothing like it was timed: what their exchange of gradients takes isn't known."""
+        return self.devices > EXTRAPOLATED * self.timed_on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +89,8 @@ class Cost:
     examples: float
     is_median: bool
     """Of the winner's repeats; else these are the winner's own."""
+    tells: bool
+    """Whether it may be recommended: its study has finished, and its steps are enough to tell."""
     seconds: float | None
     """Of training, as measured of the winner, which may have shared its machine with others."""
     pareto: bool
@@ -109,7 +124,10 @@ def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
     for time in times:
         by_recipe.setdefault(time.recipe, []).append(time)
     return {
-        recipe: fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in mine])
+        recipe: replace(
+            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in mine]),
+            most=max(t.ranks for t in mine),
+        )
         for recipe, mine in by_recipe.items()
         if len({math.ceil(t.batch_size / t.ranks) for t in mine}) > 1
     }
@@ -147,6 +165,7 @@ def costs(
             steps=point.steps,
             examples=point.examples,
             is_median=point.is_median,
+            tells=point.tells,
             seconds=point.row.seconds,
             pareto=pareto,
             priced=one,
@@ -156,8 +175,9 @@ def costs(
 
 
 def advice(costs: Sequence[Cost]) -> Advice | None:
-    """The choice among them; None if there are none."""
-    if not costs:
+    """The choice among those that tell; None if they are too few batch sizes to choose from."""
+    costs = [cost for cost in costs if cost.tells]
+    if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None
     by_times = all(cost.priced for cost in costs)
     time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
@@ -174,12 +194,18 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
 def _priced(
     points: Sequence[Point], devices: Mapping[str, Device], price: float | None
 ) -> list[tuple[Priced, ...]]:
-    amounts: list[list[tuple[int, float]]] = []
+    amounts: list[list[tuple[int, float, int]]] = []
     for point in points:
         device, size = devices.get(point.recipe), point.batch_size
-        counts = [] if device is None else device.devices(size)
-        amounts.append([(n, point.steps * device.step_seconds(size, n)) for n in counts if device])
-    front = iter(_on_front([(time, time * n) for some in amounts for n, time in some]))
+        amounts.append(
+            []
+            if device is None
+            else [
+                (n, point.steps * device.step_seconds(size, n), device.most)
+                for n in device.devices(size)
+            ]
+        )
+    front = iter(_on_front([(time, time * n) for some in amounts for n, time, _ in some]))
     return [
         tuple(
             Priced(
@@ -187,9 +213,10 @@ def _priced(
                 seconds=time,
                 device_seconds=n * time,
                 money=None if price is None else n * time * price / 3600,
+                timed_on=most,
                 pareto=next(front),
             )
-            for n, time in some
+            for n, time, most in some
         )
         for some in amounts
     ]

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 
 from orchestrator.results import FrontierRow
 
+ENOUGH_SIZES = 4
+"""Batch sizes without which nothing is said of a curve, and none of them is recommended."""
+
+ENOUGH_STEPS = 10
+"""A winner of fewer is off by a tenth or more, wherever it passed the goal: it is drawn, and
+no more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -36,6 +43,11 @@ class Point:
     @property
     def examples(self) -> float:
         return self.steps * self.batch_size
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything may be concluded from it."""
+        return self.row.finished and self.steps >= ENOUGH_STEPS
 
 
 def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis.hyperbola import SKEW_OF_MINIMA, Hyperbola, fit_hyperbola
-from orchestrator.analysis.points import curves_of, has_medians, points_of
+from orchestrator.analysis.points import (
+    ENOUGH_SIZES,
+    ENOUGH_STEPS,
+    Point,
+    curves_of,
+    has_medians,
+    points_of,
+)
 from orchestrator.results import FrontierRow
 
 PERFECT_TOLERANCE = 0.3
@@ -56,9 +63,11 @@ class Scaling:
     curve."""
     fit_residual_log2: float | None
     largest: int | None
-    """Batch size that reached the goal: nothing is said to go further."""
+    """Batch size that this is about: nothing is said to go further."""
     of_medians: bool
     """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
+    left_out: tuple[str, ...]
+    """What of the curve says nothing yet, or nothing at all."""
     verdict: str
 
     def to_json(self) -> dict[str, Any]:
@@ -69,15 +78,30 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     """The scaling of each workload, recipe and goal in a frontier."""
     found = []
     for names, curve in curves_of(rows).items():
+        points = points_of(curve)
         scaling = scaling_of(
             *names,
-            [(point.batch_size, point.steps, point.resolution) for point in points_of(curve)],
+            [(point.batch_size, point.steps, point.resolution) for point in points if point.tells],
             tested=len(curve),
-            censored=any(r.censored for r in curve),
+            censored=any(row.censored for row in curve),
             of_medians=has_medians(curve),
+            left_out=_left_out(curve, points),
         )
         found.append(scaling)
     return found
+
+
+def _left_out(curve: Sequence[FrontierRow], points: Sequence[Point]) -> tuple[str, ...]:
+    unfinished = [row.batch_size for row in curve if not row.finished]
+    short = [point.batch_size for point in points if point.row.finished and not point.tells]
+    return tuple(
+        f"{', '.join(f'{size:,}' for size in sizes)} ({why})"
+        for sizes, why in (
+            (unfinished, "not finished yet"),
+            (short, f"fewer than {ENOUGH_STEPS} steps"),
+        )
+        if sizes
+    )
 
 
 def scaling_of(
@@ -89,21 +113,24 @@ def scaling_of(
     tested: int,
     censored: bool = False,
     of_medians: bool = False,
+    left_out: tuple[str, ...] = (),
 ) -> Scaling:
     """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
-    tried; with `censored`, trials of others were ended too early to tell."""
+    tried; with `censored`, trials of others were ended too early to tell. `points` are those that
+    tell, what is `left_out` is said."""
     points = sorted(points)
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
     steps = np.maximum(steps, 1)
     skew = 0.0 if of_medians else SKEW_OF_MINIMA
-    fit = fit_hyperbola(sizes, steps, resolutions, skew) if len(points) >= 3 else None
+    enough = len(points) >= ENOUGH_SIZES
+    fit = fit_hyperbola(sizes, steps, resolutions, skew) if enough else None
     perfect = useful = by_examples = None
     if fit is not None and _fits(fit):
         # Less at the mercy of single lucky trials than the points are.
         perfect = _on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE)
         useful = _on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0)
         by_examples = _on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE)
-    elif len(points) >= 2:
+    elif fit is not None:
         few = _few_examples_until(sizes, steps, PERFECT_TOLERANCE)
         perfect = Estimate(value=float(sizes[few]))
         saturated = np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())
@@ -127,7 +154,8 @@ def scaling_of(
         fit_residual_log2=None if fit is None else fit.residual_log2,
         largest=int(sizes[-1]) if len(sizes) else None,
         of_medians=of_medians,
-        verdict=_verdict(sizes, steps, fit, tested, censored, of_medians),
+        left_out=left_out,
+        verdict=_verdict(sizes, steps, fit, tested, censored, of_medians, left_out),
     )
 
 
@@ -179,17 +207,20 @@ def _verdict(
     tested: int,
     censored: bool,
     of_medians: bool,
+    left_out: Sequence[str],
 ) -> str:
-    if not len(sizes):
+    if not len(sizes) and not left_out:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         return "trials were ended too early to tell" if censored else never
-    if len(sizes) < 3:
-        return f"too few batch sizes reached the goal to tell ({len(sizes)} of {tested})"
-    assert fit is not None
+    if fit is None:
+        return (
+            f"too few batch sizes to tell where it bends: {len(sizes)} of {tested}, and it takes "
+            f"{ENOUGH_SIZES}"
+        )
     if steps.min() > 0.8 * steps.max():
         return "flat: a larger batch buys nothing in the range tested"
     if not _fits(fit):
         return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
     if fit.critical > sizes[-1]:
-        return "still scaling at the largest batch size tested"
+        return "still scaling at the largest batch size" + (" left" if left_out else " tested")
     return FITS

@@ -11,7 +11,7 @@ import pyarrow as pa
 from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
-from orchestrator.analysis.points import curves_of
+from orchestrator.analysis.points import ENOUGH_SIZES, ENOUGH_STEPS, curves_of
 from orchestrator.records import Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of
 from orchestrator.results.counting import stopped_early
@@ -35,7 +35,8 @@ class Tuned:
     zeros: int
     """How many those are."""
     exponent: float | None
-    """Of the power of the batch size that it follows: 1 is the linear rule, 0.5 the square root."""
+    """Of the power of the batch size that it follows: 1 is the linear rule, 0.5 the square root.
+    None where too few points tell."""
     exponent_interval: tuple[float, float] | None
     """90 %, by the scatter about that power."""
 
@@ -58,6 +59,9 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     for (workload, recipe, goal), curve in curves_of(known).items():
         values = [_numbers(row.params or {}) for row in curve]
         names = dict.fromkeys(name for some in values for name in some)
+        sure = {
+            row.batch_size for row in curve if row.finished and (row.steps or 0) >= ENOUGH_STEPS
+        }
         for name in sorted(names, key=lambda name: name != EFFECTIVE):
             points = tuple(
                 (row.batch_size, some[name])
@@ -67,7 +71,8 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             if len({value for _, value in points}) < 2:
                 continue
             zeros = sum((row.params or {}).get(name) == 0 for row in curve)
-            exponent, interval = (None, None) if zeros else _power(points)
+            telling = [] if zeros else [point for point in points if point[0] in sure]
+            exponent, interval = _power(telling)
             found.append(
                 Tuned(
                     workload=workload,
@@ -101,16 +106,14 @@ def _power(
     points: Sequence[tuple[int, float]],
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The slope of log value against log batch size, and its interval."""
+    if len(points) < ENOUGH_SIZES:
+        return None, None
     sizes, values = (
         np.log2(np.array(column, dtype=np.float64)) for column in zip(*points, strict=True)
     )
     spread = ((sizes - sizes.mean()) ** 2).sum()
-    if spread == 0:
-        return None, None
     slope = float(((sizes - sizes.mean()) * (values - values.mean())).sum() / spread)
     freedom = len(points) - 2
-    if freedom < 1:
-        return slope, None
     off = values - values.mean() - slope * (sizes - sizes.mean())
     error = np.sqrt((off**2).sum() / freedom / spread)
     reach = float(error * stdtrit(freedom, (1 + CONFIDENCE) / 2))

@@ -6,27 +6,30 @@ import math
 from collections.abc import Sequence
 
 from orchestrator.analysis.scaling import FITS, Estimate, Scaling
+from orchestrator.results import FrontierRow
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def sentence(scaling: Scaling) -> str:
     """What one curve says."""
+    left_out = f" Left out: {'; '.join(scaling.left_out)}." * bool(scaling.left_out)
     if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
-        return f"{scaling.recipe}: {scaling.verdict}."
+        return f"{scaling.recipe}: {scaling.verdict}.{left_out}"
     said = (
         f"{scaling.recipe}: perfect scaling up to batch size "
         f"{_so_far(scaling.perfect_scaling_until, scaling)}, useful up to "
         f"{_so_far(scaling.max_useful_batch_size, scaling)}"
     )
     said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
-    return f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
+    return (f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}.") + left_out
 
 
 def _so_far(estimate: Estimate, scaling: Scaling) -> str:
     """With a word on where the batch sizes end, if it ends there."""
     ends = scaling.largest is not None and estimate.value >= scaling.largest
-    return in_words(estimate) + ", the largest to reach the goal" * ends
+    last = ", the largest to tell" if scaling.left_out else ", the largest to reach the goal"
+    return in_words(estimate) + last * ends
 
 
 def in_words(estimate: Estimate) -> str:
@@ -52,6 +55,15 @@ def _rounded(value: float) -> str:
 def in_count(steps: float) -> str:
     """Steps or examples; a median may lie between two."""
     return f"{steps:,.0f}" if steps == round(steps) else f"{steps:,.1f}"
+
+
+def steps_of(row: FrontierRow) -> str:
+    """The steps of a row of the frontier, or why it has none."""
+    if row.censored:
+        return "censored"
+    if row.steps is not None:
+        return f"{row.steps:,}"
+    return "not reached" if row.finished else "not yet"
 
 
 def in_time(seconds: float) -> str:

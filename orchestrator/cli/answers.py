@@ -18,6 +18,7 @@ from orchestrator.analysis import (
     scalings,
     sentence,
     sparkline,
+    steps_of,
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, printable
@@ -46,13 +47,12 @@ def frontier_table(
         without=without,
     )
     for row in rows:
-        steps = "not reached" if row.steps is None else f"{row.steps:,}"
         cells = {
             "Workload": row.workload,
             "Goal": row.goal,
             "Recipe": row.recipe,
             "Batch size": f"{row.batch_size:,}",
-            "Steps": "censored" if row.censored else steps,
+            "Steps": steps_of(row),
             "±": "" if row.resolution is None else f"{row.resolution:,}",
             "Examples": "" if row.steps is None else f"{row.steps * row.batch_size:,}",
             "Trial": "" if row.trial is None else str(row.trial),
@@ -198,10 +198,12 @@ def _short(value: object) -> str:
 def what_next(rows: Sequence[FrontierRow], page: object) -> str:
     """The one thing to do next: what stands most in the way of an answer comes first."""
     failed = [row for row in rows if row.trials.get("failed")]
-    short = [row for row in rows if not row.reached]
+    unfinished = [row for row in rows if not row.finished]
+    short = [row for row in rows if not row.reached and row.finished]
     narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
     for found, todo in (
         (failed, "see why trials failed (log.txt), then resume"),
+        (unfinished, "orchestrate resume, which trains what is missing"),
         (short, "give a larger budget, or a wider space, where the goal was not reached"),
         (narrow, "widen the ranges that the best points lie near the ends of"),
     ):

@@ -128,6 +128,8 @@ class Panel:
         if not self.costs:
             if any(row.censored for row in self.rows):
                 return "Not known: trials were ended before they could reach this goal."
+            if not all(row.finished for row in self.rows):
+                return "The goal was not reached yet: studies have not finished."
             return "The goal was never reached."
         steps = min(self.costs, key=lambda cost: cost.steps)
         examples = min(self.costs, key=lambda cost: cost.examples)

@@ -15,6 +15,7 @@ from orchestrator.analysis import (
     in_time,
     sentence,
 )
+from orchestrator.analysis.points import ENOUGH_SIZES, ENOUGH_STEPS
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
@@ -29,6 +30,11 @@ MOST_CARDS = 3
 """Workloads and goals whose recommendation is told large."""
 
 MOST_NOTES = 3
+
+NO_ADVICE = (
+    f"No batch size is recommended: it takes {ENOUGH_SIZES} of them, in studies that have finished "
+    f"and with winners of at least {ENOUGH_STEPS} steps."
+)
 
 
 def section(place: str, title: str, text: str) -> str:
@@ -101,7 +107,7 @@ def _cards(panel: Panel, level: str) -> str:
     """What to take, of all recipes, under a heading of that level."""
     advice = panel.advice
     if advice is None:
-        return ""
+        return f"<p>{NO_ADVICE}</p>" if panel.costs else ""
     named = {"Fastest": advice.fastest, "Balanced": advice.balanced, "Cheapest": advice.cheapest}
     cards = "".join(
         f"<div><dt>{name}</dt><dd><b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
@@ -144,7 +150,7 @@ def _basis(panels: Sequence[Panel]) -> str:
 def _needs(cost: Cost) -> str:
     needs = f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
     for one in cost.priced:
-        needs += f"; {in_time(one.seconds)} on {devices(one.devices)}"
+        needs += f"; {in_time(one.seconds)} on {devices(one)}"
         if one.money is not None:
             needs += f", {one.money:,.3g} in money"
     return needs

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis import Cost, Scaling, in_count, in_time, in_words, trained_points
+from orchestrator.analysis import (
+    Cost,
+    Priced,
+    Scaling,
+    in_count,
+    in_time,
+    in_words,
+    steps_of,
+    trained_points,
+)
 from orchestrator.records import Value
 from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow
@@ -71,12 +80,14 @@ def in_short(cost: Cost) -> str:
     """A batch size, and what it needs."""
     short = f"{cost.batch_size:,} ({in_count(cost.steps)} steps"
     for one in cost.priced:
-        short += f", {in_time(one.seconds)} on {devices(one.devices)}"
+        short += f", {in_time(one.seconds)} on {devices(one)}"
     return f"{short})"
 
 
-def devices(count: int) -> str:
-    return f"{count:,} device{'s' * (count != 1)}"
+def devices(one: Priced) -> str:
+    """How many, and how many were timed where that says little of them."""
+    timed = f", extrapolated from {one.timed_on:,}" if one.extrapolated else ""
+    return f"{one.devices:,} device{'s' * (one.devices != 1)}{timed}"
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
@@ -128,14 +139,10 @@ def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
 
 
 def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> list[str]:
-    if row.censored:
-        steps = "censored"
-    else:
-        steps = "not reached" if row.steps is None else f"{row.steps:,}"
     return [
         row.recipe,
         f"{row.batch_size:,}",
-        steps,
+        steps_of(row),
         "" if row.resolution is None else f"{row.resolution:,}",
         *([_median(row)] if repeated else []),
         "" if row.steps is None else f"{row.steps * row.batch_size:,}",
@@ -149,7 +156,9 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> l
 def _median(row: FrontierRow) -> str:
     if row.repeats is None:
         return ""
-    return "not reached" if row.repeats.median is None else in_count(row.repeats.median)
+    if row.repeats.median is not None:
+        return in_count(row.repeats.median)
+    return "not reached" if row.finished else "not yet"
 
 
 def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -12,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study
+from orchestrator.results.study_files import is_noted_over
 from orchestrator.results.tables import numbers
 
 STOPPED_EARLY = ("reached", "dominated", "paused")
@@ -62,6 +64,21 @@ class Within:
                 f"examples instead: examples={self.amount:g} times that."
             )
         return math.ceil(self.amount * study.train_size / study.batch_size)
+
+
+def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bool:
+    """Whether a study, or a search for the `first` of its trials, has nothing left to train."""
+    if "archive_status" in trials.column_names:
+        return True
+    statuses = Counter(trials["status"].to_pylist())
+    asked = study if first is None else replace(study, trials=min(study.trials, first))
+    if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):
+        return True
+    # Those that diverged may have others in their place, which are yet to come.
+    lasting = statuses.total() - statuses["diverged"]
+    return not statuses["paused"] and (
+        lasting >= asked.trials or statuses.total() >= asked.launches
+    )
 
 
 class Counted:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, StudyKey, Value, unknown
-from orchestrator.results.counting import Counted, Within, columns, first_steps, past
+from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
 from orchestrator.results.remarks import inherited_too_little, near_ends, of_study
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run
@@ -42,6 +42,8 @@ class FrontierRow:
     reached: bool
     censored: bool
     """Trials that stopped early could have changed this answer."""
+    finished: bool = True
+    """Whether all was trained that this answer is to be taken from."""
     steps: int | None = None
     resolution: int | None = None
     """Steps since the winner's previous measurement: it passed the goal somewhere in between."""
@@ -192,6 +194,7 @@ def _row(
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     repeated = best[1] if best else 0 if study.is_one_point else None
+    own = goal in study.goals and question.first is None and last is None
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -200,6 +203,8 @@ def _row(
         goal=str(goal),
         within=None if question.within is None else str(question.within),
         reached=best is not None,
+        finished=has_finished(study, trials, question.first)
+        and (repeated is None or not own or _repeats_are_there(run, study, repeated)),
         censored=any(
             index not in crossed
             and (last is None or upcoming <= last)
@@ -225,6 +230,13 @@ def _row(
         resolution=best[0] - int(earlier.max(initial=0)),
         warnings=row.warnings + near_ends(study, trials, places),
     )
+
+
+def _repeats_are_there(run: Run, study: Study, trial: int) -> bool:
+    if not study.repeats:
+        return True
+    again: list[int] = run.repeats.trials(study.key)["trial"].to_pylist()
+    return again.count(trial) >= study.repeats
 
 
 def _with_winner(

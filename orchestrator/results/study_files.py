@@ -42,6 +42,9 @@ Answer = TypeVar("Answer")
 WHOLE_STUDY = "study.parquet"
 """All trials of a study."""
 
+OVER = b"over"
+"""The note in a study.parquet after which nothing more of the study was to be trained."""
+
 OWN_FILE = re.compile(r"trial-([0-9]{5,9})(?:-repeat-([0-9]{1,9}))?\.parquet")
 
 
@@ -126,7 +129,8 @@ class StudyFiles:
 
     def put_together(self, *, over: bool) -> None:
         """Moves all trials into study.parquet, which is faster to read by far; files that can't be
-        used stay where they are. Paused trials of a study that is `over` are dominated."""
+        used stay where they are. Paused trials of a study that is `over` are dominated; it is noted
+        with them."""
         with self._merging:
             with self._writing:
                 self._written.clear()
@@ -134,15 +138,16 @@ class StudyFiles:
                 rowless = set(_own(self._measurements.file_names())) - {*names}
             while True:
                 trials, seen = self._look(None)
-                settled = _without_paused(trials) if over else trials
-                changed = seen.counting or settled is not trials
+                settled = _settled(trials) if over and len(trials) else trials
                 try:
-                    measurements = self._measured(seen, None) if changed else None
+                    measurements = self._measured(seen, None) if seen.counting else None
                     break
                 except (FileNotFoundError, Damaged):
                     continue
             if measurements is not None:
-                self.write_whole(settled, measurements)
+                write_measurements(self._measurements / WHOLE_STUDY, measurements)
+            if measurements is not None or settled is not trials:
+                write_table(self._trials / WHOLE_STUDY, settled)
             for name in [*seen.counting, *seen.outdated, *rowless]:
                 with self._writing:
                     if name not in self._written:
@@ -291,10 +296,17 @@ def _how_far(trials: pa.Table) -> dict[int, tuple[bool, int]]:
     }
 
 
-def _without_paused(trials: pa.Table) -> pa.Table:
-    paused = pc.equal(trials["status"], "paused")
-    if not pc.any(paused).as_py():
+def _settled(trials: pa.Table) -> pa.Table:
+    """Those of a study that is over."""
+    if is_noted_over(trials):
         return trials
     place = trials.column_names.index("status")
+    paused = pc.equal(trials["status"], "paused")
     settled = pc.if_else(paused, "dominated", trials["status"])
-    return trials.set_column(place, trials.schema.field("status"), settled)
+    table = trials.set_column(place, trials.schema.field("status"), settled)
+    return table.replace_schema_metadata({**(trials.schema.metadata or {}), OVER: b"true"})
+
+
+def is_noted_over(trials: pa.Table) -> bool:
+    """Whether nothing more was to be trained when the rows of a study were put together."""
+    return OVER in (trials.schema.metadata or {})

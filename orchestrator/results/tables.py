@@ -242,6 +242,7 @@ def joined(
         return pa.concat_tables(own, promote_options="default")
     others = np.isin(numbers(whole["trial"]), trials, invert=True)
     table = pa.concat_tables([whole.filter(pa.array(others)), *own], promote_options="default")
+    table = table.replace_schema_metadata()  # notes were about `whole` alone
     return table.take(np.argsort(numbers(table["trial"]), kind="stable"))
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost, in_count
-from orchestrator.analysis.cost import Priced
+from orchestrator.analysis import Cost, Priced, in_count
 from orchestrator.report.figures.style import add_line, log2_axis, log10_axis, mark, safe, styled
 
 
@@ -60,6 +59,7 @@ def _describe(cost: Cost, one: Priced | None = None) -> str:
     if one is not None:
         said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
         said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
+        said += f"<br>extrapolated: timed on {one.timed_on:,}" * one.extrapolated
     elif cost.seconds is not None:
         said += f"<br>{cost.seconds:.3g} s of training as measured of the winner"
     return said
