@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from conftest import make_trial, orchestrate, train_all
+from typer.testing import CliRunner
 
+from orchestrator.cli import app
+from orchestrator.cluster.progress import Progress
 from orchestrator.planning.forecast import (
     CALIBRATION_SECONDS,
     CALIBRATION_STEPS,
@@ -17,6 +20,7 @@ from orchestrator.planning.forecast import (
     TRIAL_SECONDS,
     Speed,
     calibration_of,
+    dear_evaluations,
     evaluations,
     forecast,
     pilots_among,
@@ -25,7 +29,14 @@ from orchestrator.planning.forecast import (
 )
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Study
+from orchestrator.records import (
+    BadInput,
+    EvaluationGrid,
+    FinishedTrial,
+    Measurement,
+    Outcome,
+    Study,
+)
 from orchestrator.results import Run
 
 SMALL = replace(
@@ -89,6 +100,93 @@ def test_what_was_not_measured_is_not_foretold() -> None:
     assert half.device_hours is None
     assert [one.fits for one in half.studies] == [True, False]
     assert half.studies[0].rank_seconds is not None
+
+
+def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
+    taken = {"examples": 3000, "evaluations": 30, "training": 10.0}
+    assert dear_evaluations(**taken, evaluating=5.0) is None
+    said = dear_evaluations(**taken, evaluating=10.0)
+    assert said is not None
+    # 100 examples apart it is half of the time; 570 apart it would be 1 / (1 + 5.7).
+    assert said.startswith("Evaluations take 50% of the time. If at least 570 training examples")
+    assert "`evaluate: {min_examples: 570}`" in said
+    assert "about 15%" in said
+    assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
+    small, large = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
+    assert small.dear is not None
+    assert small.dear.startswith("Evaluations take 38% of the time.")
+    assert large.dear is None
+
+
+def test_they_are_called_so_once_while_a_sweep_runs() -> None:
+    progress = Progress([SMALL])
+    for index, evaluating in enumerate((9.0, 9.0, 9.0)):
+        progress.keep(timed(SMALL, index, [0.0, 5.0, 10.0], 20, evaluation_seconds=evaluating))
+    (note,) = progress.notes
+    assert note.startswith(f"{SMALL.workload}: Evaluations take 47% of the time.")
+
+
+DEAR = """
+import time
+
+from orchestrator.workloads.digits import DigitsMLP
+
+
+class Dear(DigitsMLP):
+    def metrics(self, model, batch):
+        time.sleep(0.2)
+        return super().metrics(model, batch)
+"""
+
+
+def test_they_are_called_so_after_a_trial_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "dear.py").write_text(DEAR)
+    of_it = ["--optimizer", "sgd", "--batch-size", 32, "--steps", 10]
+    trial = ["trial", f"{tmp_path}/dear.py:Dear", *of_it, "--evaluate", "min_examples=1"]
+    said = orchestrate(*trial).stderr
+    assert "% of the time." in said
+    assert "`--evaluate min_examples=" in said
+    assert "of the time" not in orchestrate(*trial[:-1], "min_examples=99999").stderr
+
+
+ONLY_A_RATE = {"learning_rate": {"low": 0.1, "high": 1}}
+
+
+def test_what_a_recipe_searches_besides_what_it_names_is_said(
+    sweep_file: Callable[..., Path],
+) -> None:
+    recipes = [
+        "momentum",
+        {"name": "both", "optimizer": "momentum", "space": ONLY_A_RATE},
+        {"name": "fixed", "optimizer": "momentum", "space": {**ONLY_A_RATE, "momentum": 0.9}},
+        {"name": "one", "optimizer": "adam", "space": {"only": ONLY_A_RATE}},
+    ]
+    file = sweep_file(recipes=recipes)
+    planned = plan(load_sweep(file))
+    assert planned.searched_besides == {"both": ["momentum"]}
+    spaces = {study.recipe: set(study.space) for study in planned.studies}
+    assert spaces["one"] == {"learning_rate"}
+    assert spaces["both"] == {"learning_rate", "momentum"}
+    said = CliRunner().invoke(app, ["plan", str(file)]).stderr
+    assert "Recipe 'both' also searches momentum" in said
+    assert "`space: {only: {...}}`" in said
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"only": ONLY_A_RATE, "momentum": 0.9}, "`only` holds all of it"),
+        ({"only": 0.1}, "`only` holds all of it"),
+        ({"only": ONLY_A_RATE}, "needs a value or range for momentum"),
+        ({"only": {"learning_rates": 1}}, "learning_rates"),
+    ],
+)
+def test_only_must_be_a_space_and_enough(
+    space: dict[str, object], said: str, sweep_file: Callable[..., Path]
+) -> None:
+    file = sweep_file(recipes=[{"name": "momentum", "space": space}])
+    with pytest.raises(BadInput, match=f"recipe 'momentum'.*{said}"):
+        plan(load_sweep(file))
 
 
 def timed(

@@ -138,6 +138,9 @@ def forecast_in_words(forecast: Forecast) -> str:
         said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
     if forecast.device_hours.middle is None:
         said.append("--pilot 3 narrows that down.")
+    if dear := [one for one in forecast.studies if one.dear]:
+        worst = max(dear, key=lambda one: one.rank_seconds.high if one.rank_seconds else 0)
+        said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
     return " ".join(said)
 
 

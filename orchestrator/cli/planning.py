@@ -79,6 +79,11 @@ def plan(
         say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
     for doubt in planned.doubts:
         say(doubt)
+    for recipe, names in planned.searched_besides.items():
+        say(
+            f"Recipe {recipe!r} also searches {', '.join(names)}, as its optimizer's search space "
+            f"has it. To search only what it names, write `space: {{only: {{...}}}}`."
+        )
     speeds = pilots = None
     if calibrate or pilot is not None:
         speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)

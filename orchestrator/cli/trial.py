@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from orchestrator.training import Checkpoint
 
 
+WORTH_SAYING_SECONDS = 1.0
+"""Of evaluation, where they take much of the time: less is nothing to save at."""
+
+
 def trial(
     workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
     optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
@@ -124,13 +128,22 @@ def _print_outcome(
     *,
     as_json: bool,
 ) -> None:
-    from orchestrator.cli.terminal import answer
+    from orchestrator.cli.terminal import answer, say
+    from orchestrator.planning.forecast import dear_evaluations
 
     if not as_json:
         answer(
             f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
             f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
         )
+        dear = dear_evaluations(
+            examples=outcome.steps * trial.study.batch_size,
+            evaluations=len(measurements),
+            training=outcome.seconds,
+            evaluating=outcome.evaluation_seconds,
+        )
+        if dear and outcome.evaluation_seconds > WORTH_SAYING_SECONDS:
+            say(dear)
         return
     print_json(
         {

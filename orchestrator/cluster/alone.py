@@ -42,6 +42,7 @@ def train_alone(
             director.record(finished)
             key = finished.trial.study.key
             progress.follow(key, director.searches[key])
+            progress.keep(finished)
             usage.add(finished)
     run.add_session(usage.summary(ranks=1))
     return director.done

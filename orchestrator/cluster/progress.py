@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.records import Study, StudyKey, Trial, TrialKey
+from orchestrator.planning.forecast import dear_evaluations
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
+
+WORTH_SAYING_SECONDS = 10.0
+"""Of evaluation, until it is said that they take much of the time."""
 
 
 class Standing(Protocol):
@@ -39,6 +44,16 @@ class StudyProgress:
         return max(0, self.planned - self.done)
 
 
+@dataclass(kw_only=True)
+class _Evaluated:
+    """What the trials of a workload have taken so far."""
+
+    examples: int = 0
+    evaluations: int = 0
+    training: float = 0.0
+    evaluating: float = 0.0
+
+
 class Progress:
     """The studies of a sweep; `slots` trials can run at once."""
 
@@ -51,6 +66,8 @@ class Progress:
         """What whoever watches should know besides."""
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
+        self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
+        self._called_dear: set[str] = set()
 
     def follow(self, key: StudyKey, search: Standing) -> None:
         """Takes over how far a study has come."""
@@ -74,6 +91,20 @@ class Progress:
             self.studies[key].running -= 1
             self.studies[key].busy_seconds += time.monotonic() - began
             self.studies[key].timed += 1
+
+    def keep(self, finished: FinishedTrial) -> None:
+        """Takes note of a trial that is on disk."""
+        study, outcome = finished.trial.study, finished.outcome
+        so_far = self._evaluated[study.workload]
+        so_far.examples += outcome.steps * study.batch_size
+        so_far.evaluations += len(finished.measurements)
+        so_far.training += outcome.seconds
+        so_far.evaluating += outcome.evaluation_seconds
+        if so_far.evaluating < WORTH_SAYING_SECONDS or study.workload in self._called_dear:
+            return
+        if said := dear_evaluations(**vars(so_far)):
+            self._called_dear.add(study.workload)
+            self.notes.append(f"{study.workload}: {said}")
 
     @property
     def running(self) -> int:

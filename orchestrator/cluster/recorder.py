@@ -277,6 +277,7 @@ class Recorder(OfThisProcess, tune.Callback):
         if search.done:
             self.merger.over(study.key)
         self._progress.follow(study.key, search)
+        self._progress.keep(finished)
         examples, busy = self.usage.add(finished)
         try:
             self._metrics.add(finished, examples=examples, busy_seconds=busy)

@@ -24,6 +24,10 @@ where trials come and go beside it."""
 TRIAL_SECONDS = (0.01, 0.1)
 """What a trial takes beside its training and evaluation, from quick to slow."""
 
+DEAR_SHARE, FAIR_SHARE = 1 / 3, 0.15
+"""Above the first share of the time, evaluations are said to take much; the second is what is
+proposed instead."""
+
 STARTING_SECONDS = (5.0, 60.0)
 """Until a sweep's first trial begins, and after its last."""
 
@@ -72,6 +76,8 @@ class StudyForecast:
     speed: Speed | None = None
     rank_seconds: Between | None = None
     """For these steps, times the ranks; None where speeds aren't known."""
+    dear: str | None = None
+    """What is to be said of its evaluations, if they take much of that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +164,34 @@ def _of_study(
         fits=speed is not None if study.key in speeds else None,
         speed=speed,
         rank_seconds=seconds,
+        dear=None if speed is None else _dear(study, speed),
+    )
+
+
+def dear_evaluations(
+    *, examples: int, evaluations: int, training: float, evaluating: float
+) -> str | None:
+    """How much of the time went into evaluations, and how to spend less; None unless it is much."""
+    share = evaluating / (training + evaluating or 1)
+    if share <= DEAR_SHARE:
+        return None
+    fewer = share / (1 - share) / FAIR_SHARE * (1 - FAIR_SHARE) if share < 1 else 100
+    apart = float(f"{fewer * examples / evaluations:.1e}")
+    return (
+        f"Evaluations take {share:.0%} of the time. If at least {apart:.0f} training examples lay "
+        f"between two of them, they would take about {FAIR_SHARE:.0%}: "
+        f"`evaluate: {{min_examples: {apart:.0f}}}` in a sweep file, "
+        f"`--evaluate min_examples={apart:.0f}` by hand."
+    )
+
+
+def _dear(study: Study, speed: Speed) -> str | None:
+    looks = evaluations(study, study.budget_steps)
+    return dear_evaluations(
+        examples=study.budget_steps * study.batch_size,
+        evaluations=looks,
+        training=study.budget_steps * speed.step_seconds,
+        evaluating=looks * speed.evaluation_seconds,
     )
 
 

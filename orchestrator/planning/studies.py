@@ -55,6 +55,10 @@ TRAINED_PER_EVALUATED = 2
 """Examples between two evaluations where a workload says nothing, for each one that is looked at.
 Training on one takes some three times as long."""
 
+ONLY = "only"
+"""The key of a recipe's `space` for all that it searches; without, the rest is as the optimizer's
+search space has it."""
+
 SELDOM = ("train", "test")
 """Splits that evaluations don't look at each time."""
 
@@ -70,6 +74,18 @@ class Plan:
     studies: tuple[Study, ...]
     doubts: tuple[str, ...] = ()
     """What speaks against training them, though it need not be so."""
+
+    @property
+    def searched_besides(self) -> dict[str, list[str]]:
+        """Recipe with a space of its own -> what it searches that it does not name."""
+        found = {}
+        for recipe in self.sweep.recipes:
+            spaces = [study.space for study in self.studies if study.recipe == recipe.name]
+            names = dict.fromkeys(name for space in spaces for name in searched(space))
+            rest = [name for name in names if name not in {**recipe.space, **recipe.schedule}]
+            if recipe.space and ONLY not in recipe.space and rest:
+                found[recipe.name] = rest
+        return found
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -242,7 +258,13 @@ def _check_point(value: Value, entry: Range | Choice | Value) -> None:
 
 
 def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
-    if twice := sorted(recipe.space.keys() & recipe.schedule.keys()):
+    where, given = f"recipe {recipe.name!r}: space", recipe.space
+    shared = load_space(recipe.optimizer, name)
+    if ONLY in given:
+        if len(given) > 1 or not isinstance(given[ONLY], dict):
+            raise BadInput(f"{where}: `{ONLY}` holds all of it: {{{ONLY}: {{NAME: RANGE, ...}}}}.")
+        shared, given = {}, given[ONLY]
+    if twice := sorted(given.keys() & recipe.schedule.keys()):
         raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
     for setting in recipe.schedule:
         if setting not in SCHEDULE_SETTINGS:
@@ -250,8 +272,8 @@ def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
                 f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
             )
     space = {
-        **load_space(recipe.optimizer, name),
-        **space_from(recipe.space, f"recipe {recipe.name!r}: space"),
+        **shared,
+        **space_from(given, where),
         **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
     }
     try:

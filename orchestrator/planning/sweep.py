@@ -186,7 +186,8 @@ class Recipe(_Part):
     name: FolderName
     optimizer: Text
     space: dict[Text, Any] = {}
-    """Replaces entries of the optimizer's search space; a plain value fixes a metaparameter."""
+    """Replaces entries of the optimizer's search space, or with `only: {...}` all of it; a plain
+    value fixes a metaparameter."""
     schedule: dict[Text, Any] = {}
     """How the learning rate changes: warmup and decay, which may be searched as well."""
     search: Search | None = None
