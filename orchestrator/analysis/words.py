@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.scaling import FITS, Estimate, Scaling
 from orchestrator.results import FrontierRow
@@ -64,6 +64,29 @@ def steps_of(row: FrontierRow) -> str:
     if row.steps is not None:
         return f"{row.steps:,}"
     return "not reached" if row.finished else "not yet"
+
+
+def median_of(row: FrontierRow) -> str:
+    """The median of a winner's repeats, and its interval."""
+    again = row.repeats
+    if again is None:
+        return ""
+    low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+    if again.median is None:
+        return ("not reached" if row.finished else "not yet") + f" ({low} to {high})"
+    return f"{in_count(again.median)} ({low} to {high})"
+
+
+def on_medians(rows: Iterable[FrontierRow]) -> str:
+    """What the medians of a frontier are of, and how sure their intervals."""
+    found = [row.repeats for row in rows if row.repeats is not None]
+    if not found:
+        return ""
+    counts = sorted({again.count for again in found})
+    shares = sorted({again.confidence for again in found})
+    several = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    sure = " to ".join(f"{share:.0%}" for share in dict.fromkeys((shares[0], shares[-1])))
+    return f"Medians are of {several} repeats, in brackets their {sure} intervals."
 
 
 def in_time(seconds: float) -> str:

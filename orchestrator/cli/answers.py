@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.filesize import decimal
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import (
     curves_of,
     in_time,
+    median_of,
+    on_medians,
     points_of,
     scalings,
     sentence,
@@ -30,8 +32,10 @@ from orchestrator.search import searched
 Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""
 
-DROPPED = ("Examples", "Trial", "±", "Notes", "Metaparameters")
-"""Columns of the frontier that a narrow terminal goes without, first to last."""
+POINT = "Metaparameters"
+DROPPED = ("Notes", "Examples", "±", "Trial", POINT)
+"""The columns that the frontier goes without on a narrow terminal, from the first to the last to be
+dropped. Notes are printed below the table instead."""
 
 
 def frontier_table(
@@ -40,9 +44,10 @@ def frontier_table(
     """The frontier as a person reads it, with what was searched of the winners' points. What is
     the same in all rows is said once, above."""
     same = len({(row.workload, row.goal) for row in rows}) == 1
+    repeated = ("Median",) if any(row.repeats for row in rows) else ()
     table = _winners(
         ("Recipe",) if same else ("Workload", "Goal", "Recipe"),
-        ("Batch size", "Steps", "±", "Examples", "Trial"),
+        ("Batch size", "Steps", "±", *repeated, "Examples", "Trial"),
         title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
         without=without,
     )
@@ -54,9 +59,10 @@ def frontier_table(
             "Batch size": f"{row.batch_size:,}",
             "Steps": steps_of(row),
             "±": "" if row.resolution is None else f"{row.resolution:,}",
+            "Median": median_of(row),
             "Examples": "" if row.steps is None else f"{row.steps * row.batch_size:,}",
             "Trial": "" if row.trial is None else str(row.trial),
-            "Metaparameters": _point(row.params, searched[row.key]),
+            POINT: _point(row.params, searched[row.key]),
             "Notes": "; ".join(row.remarks()),
         }
         table.add_row(*(cells[str(column.header)] for column in table.columns))
@@ -181,12 +187,27 @@ def _winners(
         box=None, pad_edge=False, header_style="bold",
         title=title, title_justify="left", title_style="",
     )  # fmt: skip
-    for heading in (*texts, *numbers, "Metaparameters", "Notes"):
+    for heading in (*texts, *numbers, POINT, "Notes"):
         if heading not in without:
             number, style = heading in numbers, "yellow" if heading == "Notes" else None
             justify: Literal["left", "right"] = "right" if number else "left"
             table.add_column(heading, justify=justify, no_wrap=number, style=style)
     return table
+
+
+def _fitted(table: Table, width: int) -> bool:
+    """Gives each column the width that it needs, and what is left to metaparameters, which are
+    wrapped between words; False if that takes more than `width`."""
+    cells = {str(c.header): [str(c.header), *map(str, c.cells)] for c in table.columns}
+    widths = {name: max(map(cell_len, texts)) for name, texts in cells.items()}
+    room = width - 2 * (len(widths) - 1) - sum(widths.values())
+    if room < 0 and POINT in cells:
+        words = max(cell_len(word) for text in cells[POINT] for word in text.split())
+        shorter = max(widths[POINT] + room, words)
+        room, widths[POINT] = room + widths[POINT] - shorter, shorter
+    for column in table.columns:
+        column.width = widths[str(column.header)]
+    return room >= 0
 
 
 def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
@@ -234,14 +255,18 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
     out, dropped = _out(), 0
     found = {study.key: searched(study.space) for study in run.studies()}
     table = frontier_table(rows, found)
-    wide = out.options.update(max_width=10_000)
-    # The least that a table can be without breaking words.
-    while dropped < len(DROPPED) and Measurement.get(out, wide, table).minimum > out.width:
+    while not _fitted(table, out.width) and dropped < len(DROPPED):
         dropped += 1
         table = frontier_table(rows, found, without=DROPPED[:dropped])
     out.print(table)
-    if dropped:
-        out.print(f"No room for: {', '.join(DROPPED[:dropped])}. --json has them.")
+    if said := on_medians(rows):
+        out.print(said)
+    if without := [name for name in DROPPED[:dropped] if name != "Notes"]:
+        out.print(f"No room for: {', '.join(without)}. --json has them.")
+    if "Notes" in DROPPED[:dropped]:
+        for row in rows:
+            if remarks := row.remarks():
+                out.print(f"{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     print_table(answers_table(rows))
 

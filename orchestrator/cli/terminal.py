@@ -187,9 +187,10 @@ def _table(progress: Progress) -> Group:
     for study in (study for study in progress.studies.values() if study.study.key in shown):
         table.add_row(*_cells(study, progress, several), style="dim" if not study.left else "")
     bar = Table.grid(padding=(0, 1))
+    line = Text(_line(progress))
+    width = min(40, max(10, console.width - len(line) - 2))
     bar.add_row(
-        ProgressBar(total=max(progress.planned, 1), completed=progress.done, width=40),
-        Text(_line(progress)),
+        ProgressBar(total=max(progress.planned, 1), completed=progress.done, width=width), line
     )
     hidden = len(ordered) - room
     more = [Text(f"... and {hidden} more studies", style="dim")] if hidden > 0 else []

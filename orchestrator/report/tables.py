@@ -12,6 +12,8 @@ from orchestrator.analysis import (
     in_count,
     in_time,
     in_words,
+    median_of,
+    on_medians,
     steps_of,
     trained_points,
 )
@@ -133,8 +135,7 @@ def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
     )
     return (
         f'{rendered}<p class="lead">Per study, the trial that reached the goal in the fewest '
-        f"steps. ± is the distance to its previous measurement."
-        + f"{' The median is that of its repeats.' * repeated}</p>"
+        f"steps. ± is the distance to its previous measurement. {on_medians(rows)}</p>"
     )
 
 
@@ -144,21 +145,13 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> l
         f"{row.batch_size:,}",
         steps_of(row),
         "" if row.resolution is None else f"{row.resolution:,}",
-        *([_median(row)] if repeated else []),
+        *([median_of(row)] if repeated else []),
         "" if row.steps is None else f"{row.steps * row.batch_size:,}",
         "" if row.trial is None else str(row.trial),
         *(short((row.params or {}).get(name)) for name in names),
         ", ".join(f"{count} {status}" for status, count in row.trials.items()),
         "; ".join(row.remarks()),
     ]
-
-
-def _median(row: FrontierRow) -> str:
-    if row.repeats is None:
-        return ""
-    if row.repeats.median is not None:
-        return in_count(row.repeats.median)
-    return "not reached" if row.finished else "not yet"
 
 
 def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:

@@ -70,16 +70,10 @@ class FrontierRow:
 
     def remarks(self) -> list[str]:
         """What a reader of its steps should know besides, in words."""
-        if self.repeats is None:
-            return [*self.warnings]
         again = self.repeats
-        low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
-        median = "above" if again.median is None else f"{again.median:,g}"
-        return [
-            f"{again.reached} of {again.count} repeats reached it, median {median} "
-            f"({low} to {high}, {again.confidence:.0%})",
-            *self.warnings,
-        ]
+        if again is None or again.reached == again.count:
+            return [*self.warnings]
+        return [f"{again.reached} of {again.count} repeats reached it", *self.warnings]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it: no NaN."""
