@@ -59,7 +59,7 @@ def plan(
         described = _load(what, file, set)
         planned = plan_of(described, _folder(data_dir))
     found = forecast(planned.studies, described.resources.ranks)
-    return Table(found.studies, asdict, "\n".join([*planned.doubts, forecast_in_words(found)]))
+    return Table(found.studies, asdict, "\n".join([*planned.remarks, forecast_in_words(found)]))
 
 
 def open_run(path: str | Path) -> Run:

@@ -77,13 +77,8 @@ def plan(
     studies = planned.studies
     if slots and not calibrate and pilot is None:
         say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
-    for doubt in planned.doubts:
-        say(doubt)
-    for recipe, names in planned.searched_besides.items():
-        say(
-            f"Recipe {recipe!r} also searches {', '.join(names)}, as its optimizer's search space "
-            f"has it. To search only what it names, write `space: {{only: {{...}}}}`."
-        )
+    for remark in planned.remarks:
+        say(remark)
     speeds = pilots = None
     if calibrate or pilot is not None:
         speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)

@@ -87,6 +87,18 @@ class Plan:
                 found[recipe.name] = rest
         return found
 
+    @property
+    def remarks(self) -> list[str]:
+        """The doubts, and what recipes search that they do not name."""
+        return [
+            *self.doubts,
+            *(
+                f"Recipe {recipe!r} also searches {', '.join(names)}, as its optimizer's search "
+                f"space has it. To search only what it names, write `space: {{only: {{...}}}}`."
+                for recipe, names in self.searched_besides.items()
+            ),
+        ]
+
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     """The studies of `sweep`, in the order in which they are best run."""
