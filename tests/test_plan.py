@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.cluster.progress import Progress
+from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.planning.forecast import (
     CALIBRATION_SECONDS,
     CALIBRATION_STEPS,
@@ -20,7 +21,6 @@ from orchestrator.planning.forecast import (
     TRIAL_SECONDS,
     Speed,
     calibration_of,
-    dear_evaluations,
     evaluations,
     forecast,
     pilots_among,

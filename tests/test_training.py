@@ -33,6 +33,27 @@ BY_TORCH = {
 LIBRARY = ["muon", "soap", "shampoo", "schedule_free_sgd", "nadam"]
 
 
+@pytest.mark.dear
+def test_torchs_compiler_is_not_loaded_for_our_optimizers() -> None:
+    """It would take 1.3 s of processor time in every process that trains."""
+    trials = [
+        make_trial(optimizer=name, params=params_of(name), budget_steps=2) for name in OPTIMIZERS
+    ]
+    train_all = """
+import pickle, sys
+from orchestrator.training import Ranks, train
+for trial in pickle.load(sys.stdin.buffer):
+    print(trial.study.optimizer, len([*train(trial, Ranks())]), "torch._dynamo" in sys.modules)
+"""
+    trained = subprocess.run(
+        [sys.executable, "-c", train_all],
+        input=pickle.dumps(trials),
+        capture_output=True,
+        check=True,
+    )
+    assert trained.stdout.decode().splitlines() == [f"{name} 3 False" for name in OPTIMIZERS]
+
+
 def params_of(optimizer: str) -> dict[str, float]:
     entry = OPTIMIZERS.get(optimizer)
     return {name: PARAMS[name] for name in (entry.required if entry else ("learning_rate",))}

@@ -36,7 +36,15 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.search import Proposal, ending, tighter
-from orchestrator.training import Checkpoint, Ranks, follow, listen_at, open_ranks, train
+from orchestrator.training import (
+    Checkpoint,
+    Ranks,
+    follow,
+    is_built_in,
+    listen_at,
+    open_ranks,
+    train,
+)
 
 PROGRESS_SECONDS = 1.0
 """How long a trial trains before it returns to Tune, whose controller can then stop it."""
@@ -277,8 +285,9 @@ def gang_with(settings: GangSettings) -> type[Gang]:
 
 def _settle_in(settings: GangSettings) -> None:
     """Readies a worker process: its cores, and paths that mean what they mean to the user."""
-    # The first optimizer of a process would load it, in the time of the first trial's training.
-    importlib.import_module("torch._dynamo")
+    if not all(is_built_in(study.optimizer) for study in settings.studies):
+        # The first optimizer of a library would load it, in the time of a trial's training.
+        importlib.import_module("torch._dynamo")
     torch.set_num_threads(settings.resources.cpus_per_rank)
     # Tune would move to a folder of the trial's, now and again before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.planning.forecast import dear_evaluations
+from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
 
 WORTH_SAYING_SECONDS = 10.0

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
+from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched
@@ -23,10 +24,6 @@ where trials come and go beside it."""
 
 TRIAL_SECONDS = (0.01, 0.1)
 """What a trial takes beside its training and evaluation, from quick to slow."""
-
-DEAR_SHARE, FAIR_SHARE = 1 / 3, 0.15
-"""Above the first share of the time, evaluations are said to take much; the second is what is
-proposed instead."""
 
 STARTING_SECONDS = (5.0, 60.0)
 """Until a sweep's first trial begins, and after its last."""
@@ -165,23 +162,6 @@ def _of_study(
         speed=speed,
         rank_seconds=seconds,
         dear=None if speed is None else _dear(study, speed),
-    )
-
-
-def dear_evaluations(
-    *, examples: int, evaluations: int, training: float, evaluating: float
-) -> str | None:
-    """How much of the time went into evaluations, and how to spend less; None unless it is much."""
-    share = evaluating / (training + evaluating or 1)
-    if share <= DEAR_SHARE:
-        return None
-    fewer = share / (1 - share) / FAIR_SHARE * (1 - FAIR_SHARE) if share < 1 else 100
-    apart = float(f"{fewer * examples / evaluations:.1e}")
-    return (
-        f"Evaluations take {share:.0%} of the time. If at least {apart:.0f} training examples lay "
-        f"between two of them, they would take about {FAIR_SHARE:.0%}: "
-        f"`evaluate: {{min_examples: {apart:.0f}}}` in a sweep file, "
-        f"`--evaluate min_examples={apart:.0f}` by hand."
     )
 
 

@@ -2,7 +2,7 @@
 
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
-from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
+from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
 
@@ -14,6 +14,7 @@ __all__ = [
     "accepted_by",
     "check_metaparameters",
     "follow",
+    "is_built_in",
     "listen_at",
     "one_thread",
     "open_ranks",

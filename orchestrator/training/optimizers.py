@@ -14,6 +14,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.training.layerwise import LayerWise
 from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find, own
+from orchestrator.training.uncompiled import spare_compiler
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
@@ -110,6 +111,11 @@ def _entry(name: str) -> OptimizerEntry | None:
     return OPTIMIZERS.get(name.replace("_", "").lower())
 
 
+def is_built_in(name: str) -> bool:
+    """Whether it is one of `OPTIMIZERS`, however it is written."""
+    return _entry(name) is not None
+
+
 _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "learning_rate": ("from 0 up", lambda value: value >= 0),
     "weight_decay": ("from 0 up", lambda value: value >= 0),
@@ -143,6 +149,7 @@ def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
     _check_values(params)
+    spare_compiler()
     entry = _entry(name)
     if entry is None:
         return _from_library(name).build(model, params)

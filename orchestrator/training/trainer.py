@@ -19,6 +19,7 @@ from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
+from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import (
     commit,
@@ -64,6 +65,7 @@ class Trainer:
         for norm in self._norms:
             norm.defer(ghosts(study.batch_size, norm.ghost_size))
         self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
+        self._update = step_of(self.optimizer)
         self._average = (
             None
             if self._modifiers.ema_decay is None
@@ -271,7 +273,7 @@ class Trainer:
             norms = torch.stack(torch._foreach_norm(gradients))
             self._gradient_norm = float(norms.double().norm())
         self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
-        self.optimizer.step()
+        self._update()
         if self._norms:
             commit(self._norms)
         if self._average is not None:
