@@ -1,7 +1,7 @@
 """torch's optimizers without torch's compiler.
 
-The first time that an optimizer is made or stepped, torch loads its compiler, only to tell it to keep
-away. That takes 1.3 s of processor time. Nothing here compiles an optimizer.
+The first time that an optimizer is made or stepped, torch loads its compiler, only to tell it to
+keep away. That takes 1.3 s of processor time. Nothing here compiles an optimizer.
 """
 
 from __future__ import annotations
