@@ -145,9 +145,10 @@ def serve(ranks: Ranks) -> None:
         follow(ranks, *job)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def train_on_pair() -> Iterator[Callable[..., tuple[list[Measurement], Outcome]]]:
-    """`run_trial` on two ranks, which stay up for many trials."""
+    """`run_trial` on two ranks, which stay up for many trials, but not for half an hour without
+    any: then the one that waits for the next gives up."""
     with launch_ranks(2, serve) as (ranks, _):
 
         def run(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_trial
+from scipy.optimize import nnls
 from test_report import ROW, UNREACHED
 
 from orchestrator.analysis import (
@@ -22,6 +23,7 @@ from orchestrator.analysis import (
     tuned,
 )
 from orchestrator.analysis.comparisons import groups_of
+from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.report.tables import devices
@@ -81,6 +83,18 @@ def test_a_planted_device_is_found(ranks: int) -> None:
     assert [device.devices(b)[-1] for b in (1, 39, 40, 1024)] == [1, 1, 2, 51]
     # On fewer than four, each would have to take more than the 256 that were tried.
     assert device.devices(1024)[0] == (1 if ranks == 1 else 4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_device_is_fitted_as_scipy_fits_it(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    examples = chance.integers(1, 1000, size=5)
+    seconds = chance.uniform(0.001, 1, size=5) * (examples if seed % 2 else 1)
+    device = fit_device(list(zip(examples.tolist(), seconds.tolist(), strict=True)))
+    parts = np.stack([1 / seconds, examples / seconds], axis=1)
+    (overhead, per_example), off = nnls(parts, np.ones(5))
+    assert (device.overhead, device.per_example) == pytest.approx((overhead, per_example))
+    assert device.residual == pytest.approx(off / 5**0.5)
 
 
 def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:
