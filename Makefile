@@ -26,7 +26,7 @@ test-fast: setup  ## run the quick tests only, in less than a minute
 	$(PYTEST) --dist worksteal -m "not slow and not cluster and not dear"
 
 test-slow: setup  ## run the slow tests: kills, browsers, storage, installation
-	$(PYTEST) --dist worksteal -m slow
+	$(PYTEST) --dist worksteal --durations=15 -m slow
 
 test-cluster: setup  ## run the tests of real clusters, on this machine
 	$(PYTEST) --dist loadfile -m cluster
