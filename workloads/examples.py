@@ -83,7 +83,7 @@ def _generators_restored() -> Iterator[None]:
 def _batch_of(
     rows_at: Callable[[list[int]], list[Any]], index: Tensor, collate: Collate | None
 ) -> Batch:
-    # An empty batch has the shape of any other: it is one row less that row.
+    # An empty batch has the structure of any other: one row is taken, then dropped.
     numbers = index.tolist() or [0]
     rows = rows_at(numbers)
     if collate is None:
