@@ -134,7 +134,8 @@ def train_ours(trial: Trial) -> tuple[float, float]:
 
 def tensors_of(split: Split) -> tuple[Tensor, ...]:
     assert isinstance(split, Tensors)
-    return split.tensors
+    tensors: tuple[Tensor, ...] = split.tensors
+    return tensors
 
 
 class ByHand:

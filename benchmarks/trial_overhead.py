@@ -127,7 +127,8 @@ def load_data() -> list[Tensor]:
 
 def tensors_of(split: Split) -> tuple[Tensor, ...]:
     assert isinstance(split, Tensors)
-    return split.tensors
+    tensors: tuple[Tensor, ...] = split.tensors
+    return tensors
 
 
 def train_by_hand(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from orchestrator.workloads import (
     Batch,
@@ -106,6 +107,51 @@ def shift_and_flip(batch: Batch, seeds: Tensor) -> Batch:
     images, labels = batch
     random = uniforms(seeds, 3)
     return random_flip(random_shift(images, random[:, :2], 1), random[:, 2]), labels
+
+
+class DictRows:
+    """A data set in the manner of Hugging Face's: rows are dicts, in which lists are arrays."""
+
+    def __init__(self, split: Split) -> None:
+        assert isinstance(split, Tensors)
+        self.inputs, self.labels = split.tensors
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, object]:
+        return {"input": self.inputs[index].tolist(), "label": int(self.labels[index])}
+
+
+class FromDicts(MLP):
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        return {name: Loaded(DictRows(split)) for name, split in super().data(data_dir).items()}
+
+
+class FromDataset(MLP):
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        return {
+            name: Loaded(TensorDataset(*split.tensors))  # type: ignore[attr-defined]
+            for name, split in super().data(data_dir).items()
+        }
+
+
+class Nested(MLP):
+    """Batches are dicts of tuples, with a part that the loss does not look at."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        return {name: self._nested(split) for name, split in super().data(data_dir).items()}
+
+    def _nested(self, split: Split) -> Tensors:
+        assert isinstance(split, Tensors)
+        images, labels = split.tensors
+        return Tensors({"pair": (images, labels), "rest": [torch.arange(len(labels))]})
+
+    def loss(self, model: nn.Module, batch: Batch, *, label_smoothing: float = 0.0) -> Tensor:  # type: ignore[override]
+        return super().loss(model, batch["pair"], label_smoothing=label_smoothing)
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        return super().metrics(model, batch["pair"])
 
 
 class Words(Small):

@@ -75,7 +75,7 @@ def test_going_on_gives_the_same_bits(optimizer: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "a trial that is over leaves no checkpoint"
 
 
-@pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles])
+@pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles, models.FromDicts])
 def test_batch_norm_and_data_go_on_as_well(workload: type, tmp_path: Path) -> None:
     trial = long_trial(workload=workload)
     whole, _ = run_trial(trial)

@@ -84,27 +84,54 @@ def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
 
 
-@pytest.mark.slow
-def test_your_own_workload_from_nothing(tmp_path: Path) -> None:
-    text = (DOCS / "your-own-workload.md").read_text()
-    files = re.findall(r"`([\w.]+)`:\n\n```(?:python|yaml)\n(.*?)```", text, re.DOTALL)
-    commands = [
-        line
-        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-        for line in block.splitlines()
-    ]
-    assert len(files) == 3
-    assert len(commands) == 4
-    for name, content in files:
-        (tmp_path / name).write_text(content)
-        assert len(content.splitlines()) < 60
+def written_on(page: str) -> tuple[dict[str, str], list[str]]:
+    """The files that a page writes, by name, and the commands that it gives."""
+    files = re.findall(r"`([\w.]+)`:\n\n```(?:python|yaml)\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    assert len(dict(files)) == len(files)
+    return dict(files), [line for block in blocks for line in block.splitlines()]
+
+
+def follow(files: dict[str, str], commands: list[str], folder: Path) -> str:
+    """Writes the files, gives the commands, and returns what the last one printed."""
+    for name, content in files.items():
+        (folder / name).write_text(content)
     for line in commands:
         program, *arguments = shlex.split(line)
         assert program == "orchestrate"
-        result = orchestrate(*arguments, cwd=tmp_path)
+        result = orchestrate(*arguments, cwd=folder)
         assert result.returncode == 0, (line, result.stderr)
-    assert "reached" in result.stdout
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_your_own_workload_from_nothing(tmp_path: Path) -> None:
+    files, commands = written_on((DOCS / "your-own-workload.md").read_text())
+    assert (len(files), len(commands)) == (3, 4)
+    assert all(len(content.splitlines()) < 60 for content in files.values())
+    assert "reached" in follow(files, commands, tmp_path)
     assert (tmp_path / "runs" / "tumours" / "report.html").exists()
+
+
+BRING = (DOCS / "bring-your-training.md").read_text()
+EXAMPLES = [text for text in BRING.split("\n## ") if "### What you add" in text]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split()[2])
+def test_training_code_is_brought_with_few_lines(example: str, tmp_path: Path) -> None:
+    """Exit code 0: every study reached its goal."""
+    had, added = (written_on(part)[0] for part in example.split("### What you add"))
+    workload, sweep = (added[name].splitlines() for name in added)
+    assert "orchestrator" not in "".join(had.values())
+    assert len([line for line in workload if line]) <= 15
+    assert len(sweep) <= 8
+    said = follow(had | added, written_on(example)[1], tmp_path)
+    assert "not reached" not in said
+
+
+def test_three_kinds_of_training_are_brought() -> None:
+    assert len(EXAMPLES) == 3
 
 
 @pytest.mark.dear

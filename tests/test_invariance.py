@@ -89,6 +89,26 @@ def test_augmentation_belongs_to_the_example(
     assert reference[-1].metrics != alone(models.MLP, 0, 37)[-1].metrics
 
 
+@pytest.mark.parametrize("workload", [models.FromDicts, models.FromDataset, models.Nested])
+@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, None), (1, 5), (2, 5)])
+def test_trees_of_tensors_give_the_curve_of_tuples(
+    workload: type, ranks: int, micro_batch: int | None, train_on_pair: Callable[..., Any]
+) -> None:
+    run = run_trial if ranks == 1 else train_on_pair
+    measurements, _ = run(long_trial(workload, 0, 37), micro_batch=micro_batch)
+    assert_same_curve(alone(models.MLP, 0, 37), measurements)
+    if micro_batch is None:
+        assert [m.metrics for m in measurements] == [m.metrics for m in alone(models.MLP, 0, 37)]
+
+
+@pytest.mark.parametrize("workload", [models.FromDicts, models.Nested])
+def test_a_rank_without_examples_has_an_empty_tree(
+    workload: type, train_on_pair: Callable[..., Any]
+) -> None:
+    measurements, _ = train_on_pair(long_trial(workload, 0, 1))
+    assert_same_curve(alone(models.MLP, 0, 1), measurements)
+
+
 def test_a_rank_without_examples_fetches_nothing(train_on_pair: Callable[..., Any]) -> None:
     measurements, _ = train_on_pair(long_trial(models.FromFiles, 0, 1))
     assert_same_curve(alone(models.Augmented, 0, 1), measurements)

@@ -166,3 +166,14 @@ def test_what_to_do_next_is_said_once() -> None:
         ([short, failed], "log.txt"),
     ):
         assert re.search(said, answers.what_next(rows, "page.html"))
+
+
+def test_in_jupyter_answers_go_where_they_are_sent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not to outputs of the cell, which rich would make of them."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    console = terminal.PlainConsole(stderr=True)
+    assert not console.is_jupyter
+    console.print("said")
+    assert capsys.readouterr().err == "said\n"

@@ -23,7 +23,6 @@ from orchestrator.records import BadInput, unknown
 from orchestrator.workloads import cifar10, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
-    Batch,
     example_seeds,
     random_flip,
     random_shift,
@@ -31,6 +30,7 @@ from orchestrator.workloads.augmentation import (
 )
 from orchestrator.workloads.base import Classification, Workload
 from orchestrator.workloads.digits import DigitsCNN, DigitsMLP
+from orchestrator.workloads.examples import examples_of
 from orchestrator.workloads.ghost_batch_norm import (
     GhostBatchNorm1d,
     GhostBatchNorm2d,
@@ -40,7 +40,8 @@ from orchestrator.workloads.ghost_batch_norm import (
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
-from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, examples_of
+from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors
+from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [
     "REGISTRY",
@@ -56,10 +57,12 @@ __all__ = [
     "Subset",
     "Tensors",
     "Workload",
+    "divided",
     "example_seeds",
     "examples_of",
     "ghosts",
     "load_workload",
+    "mapped",
     "metaparameters_of",
     "options_of",
     "random_flip",
@@ -81,7 +84,7 @@ REGISTRY: dict[str, type[Workload]] = {
 }
 
 
-def load_workload(name: str) -> Workload:
+def load_workload(name: str, data_dir: Path | None = None) -> Workload:
     """The workload that `name` stands for, with the options written behind it."""
     base, _, query = name.partition("?")
     factory = (
@@ -89,6 +92,11 @@ def load_workload(name: str) -> Workload:
     )
     if factory is None:
         raise unknown("workload", base, REGISTRY)
+    if "data_dir" in options_of(factory):
+        raise BadInput(
+            f"The workload {base!r} must not have an option 'data_dir': that is the folder that "
+            "--data-dir names, and there without an option. Give yours another name."
+        )
     options = _options(base, factory, query)
     train_examples = options.pop("train_examples", 0)
     try:
@@ -99,7 +107,9 @@ def load_workload(name: str) -> Workload:
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
     if not hasattr(workload, "goal"):
         raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
-    object.__setattr__(workload, "train_examples", train_examples)  # it may be frozen
+    # It may be frozen.
+    object.__setattr__(workload, "train_examples", train_examples)
+    object.__setattr__(workload, "data_dir", data_dir)
     for setting, default in metaparameters_of(workload).items():
         if not isinstance(default, (bool, int, float, str)):
             raise BadInput(
@@ -119,7 +129,10 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
             f"Loaded), 'train' among them, but is {kinds}."
         )
     if empty := [split for split, data in splits.items() if data.size == 0]:
-        raise BadInput(f"Split {empty[0]!r} of {type(workload).__name__} has no examples.")
+        raise BadInput(
+            f"Each split must have at least one example, but {empty[0]!r} of "
+            f"{type(workload).__name__} has no examples. Leave it out, or see what `data` reads."
+        )
     if workload.train_examples:
         splits["train"] = _some_of(splits["train"], workload.train_examples)
     return splits

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Batch = tuple[Tensor, ...]
+from orchestrator.workloads.trees import Batch
 
 Augment = Callable[[Batch, Tensor], Batch]
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.records import BadInput, unknown
-from orchestrator.workloads.augmentation import Batch
 from orchestrator.workloads.splits import Split
+from orchestrator.workloads.trees import Batch
+
+LABELS = ("labels", "label")
+"""What Hugging Face's models and data sets call the class of an example."""
 
 
 class Workload(ABC):
@@ -37,13 +40,18 @@ class Workload(ABC):
     """Train on so many examples only, drawn once and for all; 0: on all. Any workload's name takes
     it: `digits/mlp?train_examples=700`."""
 
+    data_dir: Path | None = None
+    """The folder that `--data-dir` names, as `data` is given it: a `model` that starts from weights
+    reads them there."""
+
     @abstractmethod
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         """The splits: `train`, and those to evaluate on (`val`, `test`). Deterministic."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A freshly initialised model; random numbers come from torch's global generator."""
+        """A new model for each trial, initialised at random or from weights that were trained
+        before. Random numbers come from torch's global generator."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -62,7 +70,9 @@ class Workload(ABC):
 
 
 class Classification(Workload):
-    """A workload whose batches are (inputs, class index) and whose model returns logits."""
+    """A workload whose batches are (inputs, class index) or a dict with `labels` (or `label`), and
+    whose model returns logits: as they are, first in a tuple, or as `.logits`. The model takes
+    inputs that are a dict as keywords."""
 
     top: ClassVar[int] = 5
     """`top5_error` is measured where there are more classes than this."""
@@ -76,8 +86,7 @@ class Classification(Workload):
         smoothing_over: Literal["all", "others"] = "all",
         noise_labels: float = 0.0,
     ) -> Tensor:
-        inputs, labels = batch
-        logits = model(inputs)
+        logits, labels = _logits_and_labels(model, batch)
         if label_smoothing:
             label_smoothing = share_of_all(label_smoothing, smoothing_over, logits.shape[1])
         losses = functional.cross_entropy(
@@ -89,8 +98,7 @@ class Classification(Workload):
         return losses
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        inputs, labels = batch
-        logits = model(inputs)
+        logits, labels = _logits_and_labels(model, batch)
         metrics = {
             # The largest of what isn't a number is the first: that would be right now and then.
             "error": (logits.argmax(dim=1) != labels) | ~logits.isfinite().all(dim=1),
@@ -102,6 +110,28 @@ class Classification(Workload):
             among = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
             metrics[f"top{self.top}_error"] = ~among
         return metrics
+
+
+def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    if isinstance(batch, Mapping):
+        name = next((name for name in LABELS if name in batch), None)
+        if name is None:
+            raise BadInput(
+                f"A batch of a Classification that is a dict must have its classes as 'labels', "
+                f"but has {[*batch]}. Rename the column in `data`."
+            )
+        inputs = {other: part for other, part in batch.items() if other != name}
+        labels = batch[name]
+    else:
+        inputs, labels = batch
+    output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    return logits_of(output), labels
+
+
+def logits_of(output: Any) -> Tensor:
+    """What a model returns: its logits, or these first in a tuple, or as `.logits`."""
+    logits: Tensor = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
+    return logits
 
 
 def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:

@@ -10,12 +10,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from orchestrator.workloads.augmentation import Batch, random_flip, random_shift, uniforms
+from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
 from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set, read_cifar10
 from orchestrator.workloads.data.cifar import CLASSES
 from orchestrator.workloads.models import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
+from orchestrator.workloads.trees import Batch
 
 TRAIN = 50_000
 

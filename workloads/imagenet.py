@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.workloads.augmentation import Batch
 from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.image_folders import (
@@ -24,6 +23,7 @@ from orchestrator.workloads.data.image_folders import (
 )
 from orchestrator.workloads.models import resnet_50, vgg_11
 from orchestrator.workloads.splits import Loaded, Split, Subset
+from orchestrator.workloads.trees import Batch
 
 CLASSES = 1000
 TRAIN, HELD_OUT = 1_281_167, 50_045

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.augmentation import Batch
 from orchestrator.workloads.base import Workload
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.austen import ALPHABET, read_austen
@@ -26,6 +25,7 @@ from orchestrator.workloads.data.tokens import Tokens, check_tokens, read_tokens
 from orchestrator.workloads.models import LSTM, Transformer
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.splits import Loaded, Split, Subset, Tensors
+from orchestrator.workloads.trees import Batch
 
 
 @dataclass(frozen=True)

@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.workloads.augmentation import Batch
-from orchestrator.workloads.base import Workload
+from orchestrator.records import BadInput
+from orchestrator.workloads.base import Workload, logits_of
+from orchestrator.workloads.trees import Batch, divided
 
 TOKENS_AT_ONCE = 4096
 """So many are evaluated at once: their logits take half a gigabyte."""
 
 
 class NextToken(Workload):
-    """A batch is (windows,), of which every token but the first is predicted from those before it,
-    or (inputs, targets), both of one length. The model returns logits for each position, as they
-    are, first in a tuple, or as `.logits`. Losses are in nats per token."""
+    """A batch is (windows,) or the tensor of windows itself, of which every token but the first is
+    predicted from those before it; or (inputs, targets), both of one length. The model returns
+    logits for each position, as they are, first in a tuple, or as `.logits`. Losses are in nats
+    per token."""
+
+    def logits(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Calls the model. Replace this for one that is called in another way: nanoGPT's returns
+        the logits of all positions for `model(inputs, targets)[0]` only."""
+        return logits_of(model(inputs))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         inputs, targets = _pair(batch)
-        return _cross_entropies(_logits(model(inputs)), targets).mean(dim=1)
+        return _cross_entropies(self._checked_logits(model, inputs, targets), targets).mean(dim=1)
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        inputs, targets = _pair(batch)
         losses, errors = [], []
-        at_once = max(1, TOKENS_AT_ONCE // inputs.shape[1])
-        for some, wanted in zip(*(torch.split(t, at_once) for t in (inputs, targets)), strict=True):
-            logits = _logits(model(some))
-            losses.append(_cross_entropies(logits, wanted))
+        pair = _pair(batch)
+        for inputs, targets in divided(pair, max(1, TOKENS_AT_ONCE // pair[0].shape[1])):
+            logits = self._checked_logits(model, inputs, targets)
+            losses.append(_cross_entropies(logits, targets))
             # The largest of what isn't a number is the first: that would be right now and then.
-            errors.append((logits.argmax(dim=2) != wanted) | ~losses[-1].isfinite())
+            errors.append((logits.argmax(dim=2) != targets) | ~losses[-1].isfinite())
         return {
             "error": torch.cat(errors).float().mean(dim=1),
             "loss": torch.cat(losses).mean(dim=1),
         }
 
+    def _checked_logits(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = self.logits(model, inputs, targets)
+        if logits.dim() != 3 or logits.shape[:2] != targets.shape:
+            raise BadInput(
+                f"The model of {type(self).__name__} must return logits for each position, of "
+                f"shape {(*targets.shape, 'tokens')}, but returned {tuple(logits.shape)}. "
+                "Replace `NextToken.logits` if it is to be called in another way."
+            )
+        return logits
+
 
 def _pair(batch: Batch) -> tuple[Tensor, Tensor]:
+    if isinstance(batch, Mapping):
+        raise BadInput(
+            f"A batch of a NextToken must be (windows,) or (inputs, targets), but is a dict of "
+            f"{[*batch]}. Have `data` give the windows alone, such as `row['input_ids']`."
+        )
+    if isinstance(batch, Tensor):
+        batch = (batch,)
     if len(batch) == 1:
         return batch[0][:, :-1], batch[0][:, 1:]
     inputs, targets = batch
     return inputs, targets
-
-
-def _logits(output: Any) -> Tensor:
-    logits: Tensor = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
-    return logits
 
 
 def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.augmentation import Batch, example_seeds
+from orchestrator.workloads.augmentation import example_seeds
 from orchestrator.workloads.base import Workload
 from orchestrator.workloads.splits import Split, Tensors
+from orchestrator.workloads.trees import Batch
 
 LARGEST = 10_000_000
 """Weights. Each example is a vector of as many."""

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.augmentation import Batch
 from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.mnist import CLASSES, TRAIN, read_images
 from orchestrator.workloads.models import UNet
 from orchestrator.workloads.splits import Split, Tensors
+from orchestrator.workloads.trees import Batch
 
 Pixels = NDArray[np.uint8]
 

@@ -6,16 +6,18 @@ import ctypes
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.augmentation import Augment, Batch
+from orchestrator.workloads.augmentation import Augment
+from orchestrator.workloads.examples import Collate, MapStyle, examples_of, random_examples_of
+from orchestrator.workloads.trees import Batch, checked, described, divided, leaves, mapped
 
 Draw = tuple[Tensor, ...]
 """Indices of examples (int64) and, for a split that is `seeded`, a seed for each."""
@@ -73,57 +75,88 @@ class Subset(Split):
 
 
 class Tensors(Split):
-    """A split that fits in memory: tensors of equal length, kept on the device."""
+    """A split that fits in memory: tensors of equal length, kept on the device. A batch of
+    `Tensors(inputs, labels)` is a tuple, one of `Tensors({"x": inputs, "labels": labels})` a
+    dict, and so on for any tree of tensors."""
 
-    def __init__(self, *tensors: Tensor, augment: Augment | None = None) -> None:
-        lengths = [len(tensor) for tensor in tensors]
-        if len(set(lengths)) != 1 or not all(isinstance(tensor, Tensor) for tensor in tensors):
-            kinds = sorted({type(tensor).__name__ for tensor in tensors})
-            raise BadInput(
-                f"The parts of a split must be tensors of equal length, but got {lengths} "
-                f"({kinds})."
-            )
-        self.tensors = tensors
-        self.size: int | None = lengths[0]
+    def __init__(self, *parts: Batch, augment: Augment | None = None) -> None:
+        is_tree = len(parts) == 1 and not isinstance(parts[0], Tensor)
+        self.tensors: Batch = parts[0] if is_tree else parts
+        self.size: int | None = _common_length(self.tensors)
         self.augment = augment
         self.seeded = augment is not None
-        self.draws_on = tensors[0].device
+        self.draws_on = next(leaf.device for _, leaf in leaves(self.tensors))
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
-        batch = tuple(tensor.index_select(0, index) for tensor in self.tensors)
+        batch = mapped(lambda tensor: tensor.index_select(0, index), self.tensors)
         return batch if seeds is None or self.augment is None else self.augment(batch, seeds)
 
     def to(self, device: torch.device) -> Split:
         if device.type == "cuda":
-            size = sum(tensor.nbytes for tensor in self.tensors)
+            size = sum(tensor.nbytes for _, tensor in leaves(self.tensors))
             if size > MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]:
                 assert self.size is not None
-                plain = Tensors(*self.tensors)
+                plain = Tensors(self.tensors)
                 return Loaded(plain.batch, self.size, augment=self.augment).to(device)
-        return Tensors(*(tensor.to(device) for tensor in self.tensors), augment=self.augment)
+        return Tensors(mapped(lambda tensor: tensor.to(device), self.tensors), augment=self.augment)
+
+
+def _common_length(tensors: Batch) -> int:
+    found = [*leaves(tensors)]
+    if any(not isinstance(leaf, Tensor) or not leaf.dim() for _, leaf in found) or (
+        len({len(leaf) for _, leaf in found}) != 1
+    ):
+        kinds = ", ".join(f"{place or 'all'}: {described(leaf)}" for place, leaf in found)
+        raise BadInput(
+            f"The parts of a split must be tensors of equal length, but are {kinds or 'none'}. "
+            "A data set that gives its examples one by one goes into Loaded."
+        )
+    return len(found[0][1])
 
 
 class Loaded(Split):
-    """A split too large for the device: worker processes fetch batches ahead of their use."""
+    """A split too large for the device, or whose examples are made one by one: worker processes
+    fetch batches ahead of their use."""
 
     def __init__(
         self,
-        fetch: Callable[[Tensor], Batch],
-        size: int,
+        source: MapStyle | Callable[[Tensor], Batch],
+        size: int | None = None,
         *,
+        collate: Collate | None = None,
+        random_rows: bool = False,
         augment: Augment | None = None,
         fetch_drawn: Callable[[Tensor, Tensor], Batch] | None = None,
         workers: int = 2,
         device: torch.device | None = None,
     ) -> None:
-        """`fetch` gives the examples at some indices, in main memory: from a memory-mapped array
-        for example. A torch data set has `examples_of` for that. What is drawn for training is
-        put through `augment`, or fetched by `fetch_drawn`, which is given seeds as well: for
-        random crops of images whose sizes differ."""
-        assert augment is None or fetch_drawn is None
+        """`source` is a map-style data set, such as torch's and Hugging Face's, whose rows are
+        tuples, dicts or nested trees of tensors, arrays and numbers. They are stacked to a batch
+        of the same structure, or put together by `collate`, which is given a list of rows. If the
+        rows draw random numbers, `random_rows` makes these depend on the trial's seed, the epoch
+        and the example alone.
+
+        Or `source` is a function that gives the batch at some indices, in main memory, from a
+        memory-mapped array for example; then `size` is the number of examples.
+
+        What is drawn for training is put through `augment`, or fetched by `fetch_drawn`, which is
+        given seeds as well: for random crops of images whose sizes differ."""
+        assert fetch_drawn is None or (augment is None and not random_rows)
+        # Padding to the longest row must not depend on batches that are fetched along with it.
+        self._at_once = EXAMPLES_AT_ONCE if collate is None else 1
+        if size is None:
+            dataset: Any = source
+            source, size = examples_of(dataset, collate), len(dataset)
+            if random_rows:
+                source = fetch_drawn = random_examples_of(dataset, collate)
+        elif collate is not None or random_rows or not callable(source):
+            raise BadInput(
+                "Loaded takes a data set, with `collate` and `random_rows` if need be, or a "
+                f"function and the number of examples, but got {described(source)} and {size}."
+            )
         self.size = size
         self.seeded = augment is not None or fetch_drawn is not None
-        self._fetched = _Fetched(fetch, augment, fetch_drawn)
+        self._fetched = _Fetched(source, augment, fetch_drawn)
         self._workers = workers
         self._device = device or torch.device("cpu")
 
@@ -135,7 +168,7 @@ class Loaded(Split):
         loader: DataLoader[tuple[list[int], Batch | BadInput]] = DataLoader(
             self._fetched,
             batch_size=None,
-            sampler=_gathered(draws),
+            sampler=_gathered(draws, self._at_once),
             num_workers=self._workers,
             prefetch_factor=4 if self._workers else None,
             # A process that was spawned would spawn its workers, too: seconds, where forks take
@@ -157,10 +190,10 @@ class Loaded(Split):
     def _cut(self, sizes: list[int], several: Batch | BadInput) -> Iterator[Batch]:
         if isinstance(several, BadInput):
             raise several
-        return zip(*(torch.split(t, sizes) for t in self._delivered(several)), strict=True)
+        return divided(self._delivered(several), sizes)
 
     def _delivered(self, batch: Batch) -> Batch:
-        return tuple(tensor.to(self._device, non_blocking=True) for tensor in batch)
+        return mapped(lambda tensor: tensor.to(self._device, non_blocking=True), batch)
 
 
 def _end_with_parent(worker: int) -> None:
@@ -190,20 +223,24 @@ class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
             return sizes, error
 
     def fetch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        count = len(index)
         if seeds is not None and self._fetch_drawn is not None:
-            return self._fetch_drawn(index, seeds)
-        batch = self._fetch(index)
-        return batch if seeds is None or self._augment is None else self._augment(batch, seeds)
+            batch = checked(self._fetch_drawn(index, seeds), count, "`fetch_drawn`")
+        else:
+            batch = checked(self._fetch(index), count, "`fetch`")
+        if seeds is None or self._augment is None:
+            return batch
+        return checked(self._augment(batch, seeds), count, "`augment`")
 
 
-def _gathered(draws: Iterable[Draw]) -> Iterator[tuple[list[int], Draw]]:
+def _gathered(draws: Iterable[Draw], at_once: int) -> Iterator[tuple[list[int], Draw]]:
     """Small draws, several at once: handing a batch from one process to another takes longer than
     a small step. Their sizes come along."""
     waiting: list[Draw] = []
     for draw in draws:
         waiting.append(draw)
         # Each counts at least once: a rank may have nothing to draw, step after step.
-        if sum(max(1, len(part[0])) for part in waiting) >= EXAMPLES_AT_ONCE:
+        if sum(max(1, len(part[0])) for part in waiting) >= at_once:
             yield _joined(waiting)
             waiting = []
     if waiting:
@@ -212,15 +249,3 @@ def _gathered(draws: Iterable[Draw]) -> Iterator[tuple[list[int], Draw]]:
 
 def _joined(draws: list[Draw]) -> tuple[list[int], Draw]:
     return [len(draw[0]) for draw in draws], tuple(map(torch.cat, zip(*draws, strict=True)))
-
-
-def examples_of(dataset: Sequence[Any]) -> Callable[[Tensor], Batch]:
-    """For `Loaded`: the examples of anything that gives them one by one, as torch data sets do.
-    Random transforms belong into `augment`, whose random numbers are the example's own."""
-
-    def fetch(index: Tensor) -> Batch:
-        # Of nothing there is nothing to collate, but it has a shape.
-        examples = [dataset[i] for i in index.tolist() or [0]]
-        return tuple(part[: len(index)] for part in default_collate(examples))
-
-    return fetch

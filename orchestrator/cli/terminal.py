@@ -43,7 +43,10 @@ class PlainConsole(Console):
     """Shows text as it is. Cells of tables are given as `str`, which come by here."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(highlight=False, markup=False, emoji=False, **settings)
+        # In Jupyter, rich would show each line as an output of its own, past redirect_stdout.
+        super().__init__(
+            highlight=False, markup=False, emoji=False, force_jupyter=False, **settings
+        )
 
     def render_str(self, text: str, **settings: Any) -> Text:
         return super().render_str(printable(text), **settings)

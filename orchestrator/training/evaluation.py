@@ -12,7 +12,7 @@ from orchestrator.records import BadInput, Extras, derive_seed
 from orchestrator.training.batches import cut
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer, out_of_memory
-from orchestrator.workloads import Batch, Split, Workload
+from orchestrator.workloads import Batch, Split, Workload, divided
 
 EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
 """How many are put through the model at once. On a CPU, what fits its caches is twice as fast."""
@@ -94,10 +94,9 @@ class Evaluator:
 
     def _sums(self, trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
         """Each metric's sum over a batch, put through the model in as many parts as it takes."""
-        parts = zip(*(torch.split(tensor, self.at_once) for tensor in batch), strict=True)
         sums: dict[str, Tensor] = {}
         try:
-            for part in parts:
+            for part in divided(batch, self.at_once):
                 for metric, value in self.workload.metrics(trainer.model, part).items():
                     sums[metric] = sums.get(metric, 0) + value.double().sum(dim=0)
             return sums

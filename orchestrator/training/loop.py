@@ -220,6 +220,6 @@ def _prepare(
     name: str, data_dir: Path | None, device: torch.device
 ) -> tuple[Workload, dict[str, Split]]:
     """The workload and its splits on the device; kept, since a warm process trains many trials."""
-    workload = load_workload(name)
+    workload = load_workload(name, data_dir)
     splits = splits_of(workload, data_dir)
     return workload, {split: data.to(device) for split, data in splits.items()}

@@ -21,6 +21,7 @@ from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Batch, Split, Workload, ghosts
+from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import (
     commit,
     discard,
@@ -326,7 +327,7 @@ class Trainer:
         """The batch in the precision of the weights."""
         if self._modifiers.precision != "float64":
             return batch
-        return tuple(t.double() if t.is_floating_point() else t for t in batch)
+        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def _weights_like(self, losses: Tensor) -> Tensor:
         """What each example's loss counts in the gradient: a step needs the sum over the global
@@ -374,7 +375,9 @@ def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modu
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would note the call stack for CUDA, each time anew: 5 ms, never freed.
         torch.default_generator.manual_seed(seed)
-        return workload.model().to(device)
+        model = workload.model().to(device)
+    # Hugging Face's `from_pretrained` returns a model in evaluation mode: that freezes nothing.
+    return model if model.training else model.train()
 
 
 def out_of_memory(error: RuntimeError) -> bool:

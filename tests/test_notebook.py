@@ -1,0 +1,78 @@
+"""docs/notebook.ipynb shows what its cells come to."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
+FIGURE = "application/vnd.plotly.v1+json"
+
+
+def outputs_of(notebook: Path) -> list[list[dict[str, Any]]]:
+    """What each code cell shows; of figures only what does not depend on how they are drawn."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return [
+        [compared(output) for output in cell["outputs"]]
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def compared(output: dict[str, Any]) -> dict[str, Any]:
+    data = output.get("data", {})
+    if FIGURE not in data:
+        return output
+    layout = data[FIGURE]["layout"]
+    axes = [layout[axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
+    points = {line["name"]: count(line["x"]) for line in data[FIGURE]["data"]}
+    return {"axes": axes, "points": points}
+
+
+def count(values: Any) -> int:
+    """plotly writes numbers as a list, or as the bytes of an array."""
+    if isinstance(values, dict):
+        return len(values["bdata"]) * 3 // 4 // np.dtype(values["dtype"]).itemsize
+    return len(values)
+
+
+@pytest.mark.dear
+def test_its_cells_still_come_to_what_it_shows(tmp_path: Path) -> None:
+    again = tmp_path / "again.ipynb"
+    script = Path(__file__).with_name("notebook.py")
+    subprocess.run(
+        [sys.executable, script, NOTEBOOK, again],
+        env={**os.environ, "NOTEBOOK_PICTURES": "0"}, check=True,
+    )  # fmt: skip
+    stored = outputs_of(NOTEBOOK)
+    for number, (shown, now) in enumerate(zip(stored, outputs_of(again), strict=True), start=1):
+        assert now == shown, f"cell {number}: write the notebook anew (CONTRIBUTING.md)"
+    figures = [output for outputs in stored for output in outputs if "points" in output]
+    assert [figure["axes"] for figure in figures] == 2 * [["Batch size", "Steps to goal"]]
+    assert figures[0]["points"]["sgd"] == 5
+
+
+def test_it_can_be_read_where_nothing_is_executed() -> None:
+    text = NOTEBOOK.read_text()
+    assert len(text) < 400_000
+    assert not re.findall(r'(?<![\w.])/(?:home|tmp|root|usr|work)\b|<ipython-input|"error"', text)
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
+    shown = [output["data"] for cell in cells for output in cell["outputs"] if "data" in output]
+    assert [data.keys() for data in shown if FIGURE in data] == 2 * [{FIGURE, "image/png"}]
+    assert any("text/html" in data for data in shown)
+
+
+def test_its_links_lead_somewhere() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    prose = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    links = re.findall(r"\]\(([\w./-]+)\)", prose)
+    assert links
+    assert all((NOTEBOOK.parent / link).exists() for link in links)

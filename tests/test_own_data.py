@@ -1,0 +1,254 @@
+"""Data sets, collations and models as people have them."""
+
+import random
+from collections import UserDict, namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import models
+import numpy as np
+import pytest
+import torch
+from conftest import make_trial, run_trial
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import IterableDataset, default_collate
+
+from orchestrator import Classification, Loaded, NextToken, Tensors, examples_of
+from orchestrator.records import BadInput
+from orchestrator.workloads import example_seeds, load_workload, splits_of
+from orchestrator.workloads.trees import divided, leaves, mapped
+
+Pair = namedtuple("Pair", ["image", "label"])
+
+SEVERAL = torch.arange(3)
+
+
+def batch_of(rows: list[Any], **options: Any) -> Any:
+    return Loaded(rows, workers=0, **options).batch(torch.arange(len(rows)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i: (torch.full((2, 3), i), i),
+        lambda i: {"x": torch.full((4,), i), "more": {"y": np.full(2, i), "z": i > 1}},
+        lambda i: Pair(torch.tensor(i), (i, {"deep": np.float32(i)})),
+        lambda i: torch.full((5,), i),
+    ],
+)
+def test_rows_are_stacked_as_a_data_loader_does(make: Callable[[int], Any]) -> None:
+    rows = [make(i) for i in range(3)]
+    ours, theirs = batch_of(rows), default_collate(rows)
+    for (place, leaf), (there, expected) in zip(leaves(ours), leaves(theirs), strict=True):
+        assert place == there
+        assert torch.equal(leaf, expected), place
+        assert leaf.dtype == expected.dtype, place
+
+
+def test_lists_of_numbers_are_arrays_and_floats_are_single() -> None:
+    rows = [{"ids": [i, 2], "grid": [[0.5, i], [i, i]], "score": 0.5 * i} for i in range(3)]
+    batch = batch_of(rows)
+    assert batch["ids"].tolist() == [[0, 2], [1, 2], [2, 2]]
+    assert batch["grid"].shape == (3, 2, 2)
+    assert batch["score"].dtype == torch.float32
+
+
+def test_a_data_set_that_fetches_many_rows_at_once_is_asked_to() -> None:
+    class Quick(models.DictRows):
+        def __getitems__(self, numbers: list[int]) -> list[Any]:
+            return [{"label": number} for number in numbers]
+
+    rows = Quick(models.MLP().data(None)["val"])
+    assert Loaded(rows, workers=0).batch(SEVERAL)["label"].tolist() == [0, 1, 2]
+
+
+def test_trees_are_divided_and_put_together_again() -> None:
+    tree = {
+        "a": (torch.arange(5), [torch.arange(10).view(5, 2)]),
+        "b": Pair(torch.ones(5), SEVERAL),
+    }
+    tree["b"] = tree["b"]._replace(label=torch.zeros(5))
+    parts = [*divided(tree, [2, 0, 3])]
+    assert [len(part["a"][0]) for part in parts] == [2, 0, 3]
+    assert isinstance(parts[0]["b"], Pair)
+    for (place, whole), *pieces in zip(leaves(tree), *map(leaves, parts), strict=True):
+        assert torch.equal(torch.cat([piece for _, piece in pieces]), whole), place
+    assert mapped(len, UserDict(a=SEVERAL)) == {"a": 3}
+
+
+def padded(rows: list[list[int]]) -> torch.Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_collated_depends_on_nothing_else_in_flight(workers: int) -> None:
+    split = Loaded([[1], [1, 2], [1, 2, 3]], collate=padded, workers=workers)
+    draws = [(torch.tensor(rows, dtype=torch.int64),) for rows in ([0], [1, 0], [], [2])]
+    assert [batch.tolist() for batch in split.batches(draws)] == [
+        [[1]], [[1, 2], [1, 0]], [], [[1, 2, 3]],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [[1, 2], [3]],
+            r"row is a list of shape \(2,\) in row 0 and a list of shape \(1,\) in row 1",
+        ),
+        ([{"x": torch.ones(2)}, {"x": torch.ones(3)}], r"row\['x'\] is .*\(2,\) in row 0.*\(3,\)"),
+        ([{"x": 1}, {"x": 1, "y": 2}], r"a dict of \['x'\] in row 0 and a dict of \['x', 'y'\]"),
+        ([(1, 2), (1, 2, 3)], "a tuple of 2 in row 0 and a tuple of 3 in row 1"),
+        ([{"x": 1}, (1,)], "a dict of .* and a tuple in row 1"),
+        ([{"text": "good"}, {"text": "bad"}], r"row\['text'\] is a str in row 0.*leave it out"),
+        ([(1, 2), (1, None)], r"row\[1\] is a int in row 0 and a NoneType in row 1"),
+    ],
+)
+def test_rows_that_do_not_stack_are_refused(rows: list[Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        batch_of(rows)
+    assert "`collate=`" in str(refused.value)
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Loaded(Stream()), "must have __len__ and __getitem__.*Stream has not"),
+        (lambda: Loaded([1, 2], 2), "a data set.*or a function and the number.*a list and 2"),
+        (lambda: Loaded(len, 2, collate=padded), "or a function and the number"),
+        (lambda: batch_of([[1], [2]], collate=len), "`collate` must return .* batch is a int"),
+        (
+            lambda: batch_of([1, 2], collate=lambda rows: {"x": SEVERAL}),
+            r"`collate` must return .*for 2 examples batch\['x'\] is a Tensor of shape \(3,\)",
+        ),
+        (lambda: Loaded(lambda index: (), 2).batch(SEVERAL), "at least one tensor"),
+        (lambda: Tensors({"x": SEVERAL, "y": [1]}), r"equal length.*\['y'\]\[0\]: a int"),
+        (lambda: Tensors(Stream()), "goes into Loaded"),
+    ],
+)
+def test_what_is_no_data_set_or_batch_is_refused(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        make()
+
+
+class OfNothing(models.MLP):
+    def data(self, data_dir: Path | None) -> dict[str, Any]:
+        return {"train": Loaded([(1, 2)]), "val": Loaded([])}
+
+
+def test_an_empty_data_set_is_refused() -> None:
+    with pytest.raises(BadInput, match="must have at least one example, but 'val' of OfNothing"):
+        splits_of(load_workload(f"{__file__}:OfNothing"), None)
+
+
+class Jittered:
+    """Draws from the generators of torch, numpy and Python."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[float, ...]:
+        return index, float(torch.rand(())), float(np.random.rand()), random.random()
+
+
+def test_random_rows_depend_on_their_seeds_alone() -> None:
+    index, seeds = torch.tensor([4, 2, 7]), example_seeds(1, SEVERAL)
+    split = Loaded(Jittered(), random_rows=True, workers=1)
+    assert split.seeded
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    drawn = split.batch(index, seeds)
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+    backwards = next(split.batches([(index.flip(0), seeds.flip(0))]))
+    assert all(torch.equal(a, b.flip(0)) for a, b in zip(drawn, backwards, strict=True))
+    assert len({float(part) for part in torch.cat(drawn[1:])}) == 9
+    other = split.batch(index, example_seeds(2, SEVERAL))
+    assert all(not torch.equal(a, b) for a, b in zip(drawn[1:], other[1:], strict=True))
+    # What is measured is the same every time.
+    assert all(map(torch.equal, split.batch(index), split.batch(index)))
+    plus_one = Loaded(Jittered(), random_rows=True, augment=lambda batch, _: (batch[1] + 1,))
+    assert torch.equal(plus_one.batch(index, seeds)[0], drawn[1] + 1)
+
+
+def test_a_small_data_set_may_be_kept_on_the_device() -> None:
+    rows = models.DictRows(models.MLP().data(None)["val"])
+    kept = Tensors(examples_of(rows)(torch.arange(len(rows))))
+    batch, expected = kept.batch(SEVERAL), Loaded(rows).batch(SEVERAL)
+    assert batch.keys() == expected.keys()
+    assert all(torch.equal(batch[name], expected[name]) for name in batch)
+
+
+class Wrapped(nn.Module):
+    """Is called as models of transformers are."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input: torch.Tensor, labels: Any = None) -> Any:
+        assert labels is None
+        return SimpleNamespace(loss=None, logits=self.inner(input))
+
+
+class HuggingFace(models.FromDicts):
+    def model(self) -> nn.Module:
+        return Wrapped(super().model())
+
+
+def test_models_in_the_manner_of_hugging_face_give_the_same_curve() -> None:
+    plain, wrapped = (
+        [m.metrics for m in run_trial(make_trial(models.name(models.MLP)))[0]],
+        [m.metrics for m in run_trial(make_trial(f"{__file__}:HuggingFace"))[0]],
+    )
+    assert wrapped == plain
+
+
+def test_a_dict_without_classes_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"as 'labels', but has \['x', 'y'\]"):
+        Classification.loss(models.MLP(), nn.Identity(), {"x": SEVERAL, "y": SEVERAL})
+
+
+class Tokens(NextToken):
+    goal = "val/loss < 1"
+
+    def data(self, data_dir: Path | None) -> dict[str, Any]:
+        return {}
+
+    def model(self) -> nn.Module:
+        return nn.Embedding(5, 5)
+
+
+class LikeNanoGPT(Tokens):
+    def logits(self, model: Any, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return model(inputs, targets)[0]
+
+
+def test_next_token_models_are_called_as_they_say() -> None:
+    windows = torch.tensor([[0, 1, 2], [3, 4, 0]])
+    table = Tokens().model()
+    plain = Tokens().loss(table, (windows,))
+    assert torch.equal(Tokens().loss(table, windows), plain)
+
+    def gpt(idx: torch.Tensor, targets: Any = None) -> tuple[torch.Tensor, Any]:
+        return (table(idx)[:, [-1]], None) if targets is None else (table(idx), targets)
+
+    assert torch.equal(LikeNanoGPT().loss(gpt, windows), plain)
+    with pytest.raises(BadInput, match=r"\(2, 2, 'tokens'\), but returned \(2, 1, 5\).*logits"):
+        Tokens().loss(gpt, windows)
+    with pytest.raises(BadInput, match=r"is a dict of \['input_ids'\]"):
+        Tokens().loss(table, {"input_ids": windows})
+
+
+def test_what_is_fetched_by_workers_is_checked_there() -> None:
+    split = Loaded([{"x": [1]}, {"x": [1, 2]}], workers=1)
+    with pytest.raises(BadInput, match=r"row\['x'\] is a list of shape \(1,\)"):
+        next(split.batches([(torch.arange(2),)]))

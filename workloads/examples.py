@@ -1,0 +1,177 @@
+"""Rows of map-style data sets, torch's and Hugging Face's among them, put together to batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import UnionType
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orchestrator.records import BadInput
+from orchestrator.workloads.augmentation import example_seeds
+from orchestrator.workloads.trees import Batch, checked, described, like, mapped
+
+Collate = Callable[[list[Any]], Batch]
+"""Makes one batch of a list of rows."""
+
+
+class MapStyle(Protocol):
+    """A data set that gives its rows by number."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def check_map_style(dataset: Any) -> None:
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise BadInput(
+            "A data set must have __len__ and __getitem__, so that any example can be drawn at any "
+            f"time, but {type(dataset).__name__} has not. Read a stream into a list first."
+        )
+
+
+def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[Tensor], Batch]:
+    """A function from indices to the batch of these rows: stacked, or put together by `collate`.
+
+    `Loaded` uses it. To keep a small data set on the device, which is faster, call it once:
+    `Tensors(examples_of(dataset)(torch.arange(len(dataset))))`.
+    """
+    check_map_style(dataset)
+    together: Callable[[list[int]], list[Any]] = getattr(
+        dataset, "__getitems__", lambda numbers: [dataset[number] for number in numbers]
+    )
+    return lambda index: _batch_of(together, index, collate)
+
+
+def random_examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[..., Batch]:
+    """As `examples_of`, for a data set whose rows draw random numbers: those that torch, numpy and
+    Python draw for a row depend on the row's seed alone."""
+    check_map_style(dataset)
+
+    def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
+        of_rows = iter((example_seeds(0, index) if seeds is None else seeds).tolist() or [0])
+
+        def seeded(number: int) -> Any:
+            seed = next(of_rows)
+            torch.default_generator.manual_seed(seed)
+            np.random.seed(seed % 2**32)
+            random.seed(seed)
+            return dataset[number]
+
+        with _generators_restored():
+            return _batch_of(lambda numbers: [*map(seeded, numbers)], index, collate)
+
+    return fetch
+
+
+@contextmanager
+def _generators_restored() -> Iterator[None]:
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+def _batch_of(
+    rows_at: Callable[[list[int]], list[Any]], index: Tensor, collate: Collate | None
+) -> Batch:
+    # An empty batch has the structure of any other: one row is taken, then dropped.
+    numbers = index.tolist() or [0]
+    rows = rows_at(numbers)
+    if collate is None:
+        batch = _stacked(rows, numbers, "")
+    else:
+        batch = checked(collate(rows), len(numbers), "`collate`")
+    return batch if len(index) else mapped(lambda tensor: tensor[:0], batch)
+
+
+def _stacked(values: Sequence[Any], numbers: Sequence[int], place: str) -> Batch:
+    """What all rows have at one place, as a batch."""
+    first = values[0]
+    if isinstance(first, Mapping):
+        if not all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
+            raise _refusal(values, numbers, place, _keys)
+        return {
+            name: _stacked([value[name] for value in values], numbers, f"{place}[{name!r}]")
+            for name in first
+        }
+    if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
+        if not all(isinstance(v, type(first)) and len(v) == len(first) for v in values):
+            raise _refusal(values, numbers, place, _length)
+        columns = enumerate(zip(*values, strict=True))
+        return like(first, [_stacked(c, numbers, f"{place}[{n}]") for n, c in columns])
+    return _tensor(values, numbers, place)
+
+
+def _is_array(value: list[Any]) -> bool:
+    """Whether a list holds numbers only, at some depth: Hugging Face's data sets have lists for
+    arrays. A pair of a feature and a label is a tuple."""
+    if value and all(isinstance(part, list) for part in value):
+        return all(map(_is_array, value))
+    return _are(value, int | float | np.generic)
+
+
+def _are(values: Sequence[Any], kinds: type | UnionType) -> bool:
+    return all(issubclass(kind, kinds) for kind in {*map(type, values)})
+
+
+def _tensor(values: Sequence[Any], numbers: Sequence[int], place: str) -> Tensor:
+    with suppress(TypeError, ValueError, RuntimeError):
+        if _are(values, Tensor):
+            return torch.stack(list(values))
+        if _are(values, np.ndarray | np.generic):
+            return torch.from_numpy(np.stack(values))
+        if _are(values, int | float | list):
+            array = np.asarray(values)
+            tensor = torch.from_numpy(array)
+            return tensor.to(torch.get_default_dtype()) if array.dtype == np.float64 else tensor
+    raise _refusal(values, numbers, place, _shape)
+
+
+def _keys(value: Any) -> str:
+    return (
+        f"a dict of {sorted(map(str, value))}" if isinstance(value, Mapping) else described(value)
+    )
+
+
+def _length(value: Any) -> str:
+    kind = described(value)
+    return f"{kind} of {len(value)}" if isinstance(value, list | tuple) else kind
+
+
+def _shape(value: Any) -> str:
+    return f"a list of shape {_list_shape(value)}" if isinstance(value, list) else described(value)
+
+
+def _list_shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return ()
+    return (len(value), *(_list_shape(value[0]) if value else ()))
+
+
+def _refusal(
+    values: Sequence[Any], numbers: Sequence[int], place: str, look: Callable[[Any], str]
+) -> BadInput:
+    """Says which row differs from the first in what `look` sees of it, or what the first has."""
+    expected = look(values[0])
+    for number, value in zip(numbers, values, strict=True):
+        if (found := look(value)) != expected:
+            return BadInput(
+                "The rows of a data set must be alike to be stacked to a batch, but "
+                f"row{place} is {expected} in row {numbers[0]} and {found} in row {number}. Make "
+                "them alike in the data set (pad them to one length, say), or give Loaded a "
+                "`collate=` that does."
+            )
+    return BadInput(
+        "The rows of a data set must be made of tensors, arrays and numbers, but "
+        f"row{place} is {described(values[0])} in row {numbers[0]}. Convert it in the data set, "
+        "leave it out, or give Loaded a `collate=` that does."
+    )
