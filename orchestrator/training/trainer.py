@@ -20,7 +20,6 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
-from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import (
     commit,
