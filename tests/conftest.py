@@ -16,6 +16,7 @@ import torch
 import yaml
 from pyarrow import fs
 
+from orchestrator.planning.raising import trials_within
 from orchestrator.planning.studies import Plan
 from orchestrator.records import (
     EvaluationGrid,
@@ -113,7 +114,7 @@ def train_all(run: Run, planned: Plan) -> int:
     """A sweep without Ray, in this process; returns how many trials it took."""
     director = Director(planned.studies, planned.sweep.seed)
     for study in planned.studies:
-        for finished in run.finished(study):
+        for finished in trials_within(run, study)[0]:
             director.load(finished)
     director.begin()
     count = 0

@@ -347,3 +347,26 @@ def test_a_goal_may_be_asked_of_some_workloads_only(tmp_path: Path) -> None:
         asked("minst/a: val/error < 0.2")
     with pytest.raises(BadInput, match="twice"):
         asked("val/error < 0.2", "*: val/error<0.2")
+
+
+@pytest.mark.parametrize(("reached_at", "starves"), [(50, True), (12, False)])
+def test_a_budget_below_what_larger_batches_needed_is_told(
+    reached_at: int, starves: bool, tmp_path: Path
+) -> None:
+    """100 steps of 8 examples, where 64 at once took so many steps."""
+    own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=1))
+    small, large = (replace(own.study, batch_size=size) for size in (8, 64))
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [small, large], {})
+    for study, status, step, error in (
+        (small, "exhausted", 100, 0.2),
+        (large, "reached", reached_at, 0.05),
+    ):
+        shown = Measurement(step=step, seconds=0.0, metrics={"val/error": error})
+        outcome = Outcome(status=status, steps=step, seconds=0.0)
+        trial = replace(own, study=study)
+        run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=(shown,)))
+    of_small, of_large = ("; ".join(row.warnings) for row in frontier_of(run))
+    told = "its budget of 800 examples is less than the 3,200 that batch size 64 needed"
+    assert (told in of_small) == starves
+    assert not of_large

@@ -18,7 +18,7 @@ from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import BadInput
-from orchestrator.results import Run, frontier_of, median_interval, to_csv
+from orchestrator.results import Run, frontier_of, median_interval, study_files, to_csv
 
 pytestmark = pytest.mark.dear
 
@@ -91,6 +91,132 @@ def test_what_cannot_be_compared_is_refused(
     train_all(run, planned)
     with pytest.raises(BadInput, match=f"(?s){named}"):
         refuse_incomparable(run, plan(load_sweep(sweep_file(), [change])))
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "named"),
+    [
+        ({}, "budget.steps=59", r"budget\.steps: 60 there, 59 here.* raised, not lowered"),
+        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget.steps=90", "tpe chose points by"),
+        ({"schedule": {"decay": "cosine"}}, "budget.steps=90", "60 steps .* decay cosine"),
+        ({"schedule": {"warmup_fraction": 0.1}}, "budget.steps=90", r"warmup_fraction 0\.1"),
+        (
+            {"schedule": {"warmup_steps": {"low": 0, "high": 61}}},
+            "budget.steps=90",
+            r"warmup_steps 61 ",
+        ),
+        ({}, "budget={steps: 90, inherit: 2}", r"budget\.inherit: None there, 2\.0 here"),
+        ({}, "recipes=[{name: sgd, budget: {steps: 50}}]", r"recipes\.sgd\.budget.* not lowered"),
+    ],
+)
+def test_what_follows_the_budget_keeps_it(
+    sweep_file: SweepFile, tmp_path: Path, there: dict[str, Any], here: str, named: str
+) -> None:
+    file = sweep_file(**of_sgd(there))
+    run, _ = made(tmp_path / "run", file)
+    with pytest.raises(BadInput, match=f"(?s){named}"):
+        refuse_incomparable(run, plan(load_sweep(file, [here])))
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ({"schedule": {"warmup_steps": 60}}, "budget.steps=90"),
+        ({"schedule": {"decay": "cosine", "decay_steps": 500}}, "budget.steps=90"),
+        ({"schedule": {"warmup_epochs": 1}}, "budget={epochs: 9, at_least_steps: 60}"),
+        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget={steps: 60, at_least_steps: 9}"),
+    ],
+)
+def test_budgets_that_trials_do_not_depend_on_may_be_raised(
+    sweep_file: SweepFile, tmp_path: Path, there: dict[str, Any], here: str
+) -> None:
+    file = sweep_file(**of_sgd(there))
+    run, _ = made(tmp_path / "run", file)
+    refuse_incomparable(run, plan(load_sweep(file, [here])))
+
+
+def of_sgd(there: dict[str, Any]) -> dict[str, Any]:
+    """A sweep with that search, or that schedule of its recipe."""
+    return there if "schedule" not in there else {"recipes": [{"name": "sgd", **there}]}
+
+
+class Killed(BaseException):
+    """Nothing is written after it."""
+
+
+def kill_after(patch: pytest.MonkeyPatch, where: Any, name: str, calls: int) -> None:
+    kept, left = getattr(where, name), [calls]
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return kept(*arguments, **options)
+
+    patch.setattr(where, name, call)
+
+
+RAISED = {
+    "workloads": ["noisy_quadratic?d=20"],
+    "goals": ["val/loss < 0.3", "val/loss < 0.1"],
+    "recipes": [
+        {"name": "sgd", "space": {"learning_rate": {"low": 0.01, "high": 100, "scale": "log"}}},
+        {"name": "one", "optimizer": "sgd", "space": {"learning_rate": 0.1}},
+    ],
+    "batch_sizes": [4, 64],
+    "search": {"trials": 6},
+    "budget": {"steps": 25},
+    "repeats": 2,
+    "evaluate": {"spacing": 0.1, "min_examples": 4},
+}
+
+
+@pytest.mark.parametrize("stop", [{}, {"dominated": False}, {"at_goal": False}])
+@pytest.mark.parametrize(
+    ("killed_in", "name", "calls"), [(study_files, "write_table", 1), (Run, "write", 3)]
+)
+def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
+    sweep_file: SweepFile, tmp_path: Path, stop: Any, killed_in: Any, name: str, calls: int
+) -> None:
+    file, place = str(sweep_file(**RAISED, stop=stop)), str(tmp_path / "run")
+    large = ["--set", "budget.steps=200"]
+    command("sweep", file, "--no-ray", "--out", place)
+    before = frontier_of(Run(place))
+    assert all(row.finished for row in before)
+    assert not all(row.reached for row in before)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_after(patch, killed_in, name, calls)
+        with pytest.raises(Killed):
+            CliRunner().invoke(
+                app, ["sweep", file, "--no-ray", "--out", place, *large], catch_exceptions=False
+            )
+    assert re.search("not (finished )?yet", command("frontier", place).stdout)
+    assert not all(row.finished for row in frontier_of(Run(place)))
+    said = command("resume", place, "--no-ray").stderr
+    assert ("begin anew" in said) == (name == "write_table")
+    command("sweep", file, "--no-ray", "--out", str(tmp_path / "direct"), *large)
+    raised, direct = Run(place), Run(tmp_path / "direct")
+    assert to_csv(frontier_of(raised)) == to_csv(frontier_of(direct))
+    assert all(row.finished for row in frontier_of(raised))
+    mine, others = measured_in(raised), measured_in(direct)
+    assert len(mine.keys() & others.keys()) > 100
+    assert all(mine[key] == others[key] for key in mine.keys() & others.keys())
+
+
+def command(*arguments: str) -> Any:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code in (0, 3), result.output
+    return result
+
+
+def measured_in(run: Run) -> dict[Any, Any]:
+    """Trial and step -> what was measured, to the bit."""
+    return {
+        (finished.trial.key, measurement.step): str(measurement.metrics)
+        for study in run.studies()
+        for finished in run.finished(study)
+        for measurement in finished.measurements
+    }
 
 
 @pytest.mark.parametrize(

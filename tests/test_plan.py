@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.cluster.progress import Progress
+from orchestrator.planning.doubts import starving
 from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.planning.forecast import (
     CALIBRATION_SECONDS,
@@ -28,7 +29,7 @@ from orchestrator.planning.forecast import (
     speeds_of,
 )
 from orchestrator.planning.studies import Plan, plan
-from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 from orchestrator.records import (
     BadInput,
     EvaluationGrid,
@@ -310,3 +311,39 @@ def test_quick_steps_are_timed_in_more_of_them() -> None:
     assert longer.budget_steps == CALIBRATION_SECONDS / 0.001
     assert calibration_of([SMALL], {SMALL.key: None}) == []
     assert longer.grid == SMALL.grid
+
+
+@pytest.mark.parametrize(
+    ("budget", "sizes", "doubted"),
+    [
+        ({"steps": 2000}, [8, 64, 1024], True),
+        ({"steps": 2000}, [64, 512], False),
+        ({"epochs": 11, "at_least_steps": 2000}, [1, 4, 8, 64, 1024], False),
+        ({"examples": 16_000, "at_least_steps": 2000}, [8, 16, 1024], True),
+    ],
+)
+def test_a_budget_that_starves_small_batches_is_doubted(
+    budget: dict[str, int], sizes: list[int], doubted: bool, sweep_file: Callable[..., Path]
+) -> None:
+    file = sweep_file(budget=budget, batch_sizes=sizes, recipes=["sgd", "momentum"])
+    doubts = plan(load_sweep(file)).doubts
+    assert len(doubts) == doubted
+    if doubted:
+        assert "batch size 8 see 16,000 examples (2,000 steps)" in doubts[0]
+        assert "batch size 1,024 see 2,048,000" in doubts[0]
+        assert "budget: {epochs: N, at_least_steps: M}. Recipes: sgd, momentum." in doubts[0]
+
+
+@pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_sweeps_that_come_along_starve_nobody(file: Path) -> None:
+    sweep, train_size = load_sweep(file), 60_000
+    sizes = range(0, 17, 2)
+    studies = [
+        replace(SMALL, batch_size=2**size, recipe=recipe.name, budget_steps=steps)
+        for recipe in sweep.recipes
+        for size in sizes
+        if (budget := recipe.budget or sweep.budget)
+        for steps in [budget.in_steps(2**size, train_size)]
+    ]
+    assert studies
+    assert not starving(studies)

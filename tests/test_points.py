@@ -180,6 +180,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
 ) -> None:
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
+    study = replace(study, budget_steps=30)
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, status in enumerate(statuses):

@@ -271,10 +271,10 @@ def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path
 
 def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None:
     one = load_sweep(sweep_file()).resolved()
-    other = load_sweep(sweep_file(), ["search.algorithm=sobol", "budget.steps=70"]).resolved()
+    other = load_sweep(sweep_file(), ["search.algorithm=sobol", "stop.at_goal=false"]).resolved()
     assert differences(one, other) == [
         "search.algorithm: 'halton' there, 'sobol' here",
-        "budget.steps: 60 there, 70 here",
+        "stop.at_goal: True there, False here",
     ]
 
 

@@ -122,16 +122,23 @@ def _remove_checkpoints(run: Run) -> None:
 
 def _director(run: Run, planned: Plan, progress: Progress) -> Director:
     """The searches as far as the run's files bring them; `progress` is told of what they hold."""
+    from orchestrator.cli.terminal import say
+    from orchestrator.planning.raising import trials_within
     from orchestrator.search import Director
 
     resources = planned.sweep.resources
     director = Director(
         planned.studies, planned.sweep.seed, lambda study: resources.ranks(study.batch_size)
     )
+    anew = 0
     for study in planned.studies:
-        for finished in run.finished(study):
+        trials, more = trials_within(run, study)
+        anew += more
+        for finished in trials:
             if finished.outcome.status != "failed":
                 director.load(finished)
+    if anew:
+        say(f"The budget is larger than it was: up to {anew} trials that had ended begin anew.")
     director.begin()
     for key, search in director.searches.items():
         progress.follow(key, search)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from orchestrator.planning.rehearsal import widest
 from orchestrator.planning.studies import Plan
 from orchestrator.records import BadInput, Study, StudyKey, widened_to
+from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.results import Run, frontier_of
+from orchestrator.search import is_adaptive
 
-GROWING = ("goals", "trials", "search", "repeats", "inherit")
-"""Fields of a study that may change; what of them may not is seen in the sweep file."""
+GROWING = ("goals", "trials", "search", "repeats", "inherit", "budget_steps")
+"""Fields of a study that may change; what of them may not is seen in the sweep file, or below."""
 
 GROWS = (
     "workloads",
@@ -31,10 +34,18 @@ GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
 
 def refuse_incomparable(run: Run, planned: Plan) -> None:
     """Refuses to go on with `run` as `planned`, unless that asks for the same or for more."""
-    problems = differences(run.sweep(), planned.sweep.resolved())
+    before, after = run.sweep(), planned.sweep.resolved()
+    problems = differences(before, after)
     old = {study.key: study for study in run.studies()}
     new = {study.key: study for study in planned.studies}
     problems += [f"{key}: there, but not here" for key in old.keys() - new.keys()]
+    if budgets := [
+        f"{study.key}: {problem}"
+        for study in planned.studies
+        if study.key in old
+        for problem in _of_budget(old[study.key], study)
+    ]:
+        problems += _changes(_budgets(before), _budgets(after)) + budgets
     for key in old.keys() & new.keys():
         problems += [f"{key}: {problem}" for problem in _of_study(old[key], new[key])]
         if new[key].trials > old[key].trials and _was_widened(run, old[key]):
@@ -43,8 +54,9 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     if problems:
         raise BadInput(
             f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
-            "More trials, repeats, batch sizes, recipes and workloads can be added, and looser "
-            "goals. For anything else, name another folder with --out."
+            "More trials, repeats, batch sizes, recipes and workloads can be added, looser goals, "
+            "and larger budgets where learning rates and points do not depend on the budget. For "
+            "anything else, name another folder with --out."
         )
 
 
@@ -107,6 +119,31 @@ def _of_study(old: Study, new: Study) -> list[str]:
     return lines
 
 
+def _of_budget(old: Study, new: Study) -> Iterator[str]:
+    """Why trials of the old budget can't be compared with those of the new one."""
+    if old.budget_steps == new.budget_steps:
+        return
+    steps = f"its budget is {old.budget_steps:,} steps there, {new.budget_steps:,} here"
+    if new.budget_steps < old.budget_steps:
+        yield f"{steps}; a budget can be raised, not lowered"
+        return
+    if is_adaptive(old.search.algorithm):
+        yield f"{steps}, but {old.search.algorithm} chose points by what the old one let it see"
+    space = widest(old.space) if old.search.extend else old.space
+    epoch = old.train_size and old.train_size / old.batch_size
+    if found := tied_to_horizon(space, horizon=old.budget_steps, steps_per_epoch=epoch):
+        name, value = found
+        yield f"{steps}, but with {name} {value} the learning rate of each step depends on it"
+    if {*old.goals} != {*new.goals}:
+        yield f"{steps}, and its goals are others, too: raise the budget first, then change those"
+
+
+def _budgets(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a resolved sweep and of its recipes, as they are written."""
+    recipes = {recipe["name"]: {"budget": recipe["budget"]} for recipe in document["recipes"]}
+    return {"budget": document["budget"], "recipes": recipes}
+
+
 def _was_widened(run: Run, study: Study) -> bool:
     points = [json.loads(params) for params in run.trials(study.key)["params"].to_pylist()]
     return widened_to(study.space, points) != study.space
@@ -133,20 +170,23 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     before, after = (
         {
             **{key: value for key, value in document.items() if key not in (*GROWS, "recipes")},
-            "search": _without_growth(document.get("search") or {}),
+            **_without_growth(document),
         }
         for document in (old, new)
     )
     lines = _changes(before, after)
     of_old, of_new = ({recipe["name"]: recipe for recipe in d["recipes"]} for d in (old, new))
     for name in of_old.keys() & of_new.keys():
-        before, after = (
-            {**r, "search": _without_growth(r.get("search") or {})}
-            for r in (of_old[name], of_new[name])
-        )
+        before, after = ({**r, **_without_growth(r)} for r in (of_old[name], of_new[name]))
         lines += [f"recipe {name!r}: {line}" for line in _changes(before, after)]
     return lines
 
 
-def _without_growth(search: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH}
+def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
+    """What may not change of the search and the budget of a sweep or a recipe. How large a budget
+    is, is seen in the studies."""
+    search, budget = part.get("search") or {}, part.get("budget") or {}
+    return {
+        "search": {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH},
+        "budget": {"inherit": budget.get("inherit")},
+    }

@@ -44,7 +44,7 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
         for study in ends.values():
             points = study.search.points[:REHEARSED] or _points(study.space)
             if study.search.extend:
-                points = [*points, *_points(_widest(study.space))]
+                points = [*points, *_points(widest(study.space))]
             doubts += rehearse_points(study, points, data_dir)
     return tuple(dict.fromkeys(doubts))
 
@@ -93,7 +93,7 @@ def point_at(space: Space, fraction: float) -> dict[str, Value]:
     return assemble(space, [fraction] * len(searched(space)))
 
 
-def _widest(space: Space) -> Space:
+def widest(space: Space) -> Space:
     """The space as far as a search that may extend it can go."""
     wide = dict(space)
     for name, entry in space.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orchestrator.planning.doubts import starving
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Recipe, Search, Sweep
 from orchestrator.planning.sweep_file import validated
@@ -105,7 +106,8 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
     studies = tuple(_all_studies(sweep, data_dir))
-    return Plan(sweep=sweep, studies=studies, doubts=rehearse_all(sweep, studies, data_dir))
+    doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies))
+    return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
 
 def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = None) -> Plan:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Choice, Range, Space, Value, unknown
 
 Factor = Callable[[int], float]
 """Step (0 is the first update) -> what the learning rate is multiplied with."""
@@ -100,6 +100,34 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
     for group in (_LENGTHS, _WARMUPS):
         if len(given & set(group)) > 1:
             raise BadInput(f"Give only one of {', '.join(sorted(given & set(group)))}.")
+
+
+def tied_to_horizon(
+    space: Space, *, horizon: int, steps_per_epoch: float | None
+) -> tuple[str, Value] | None:
+    """A setting, and a value of it in `space`, with which a training of more steps than `horizon`
+    would have other learning rates within these; None if there is none."""
+    length = space.get("decay_steps")
+    if length is None or getattr(length, "when", None) is not None:
+        for decay in _values(space, "decay"):
+            if decay != "constant":
+                return "decay", decay
+    units = {"warmup_steps": 1, "warmup_epochs": steps_per_epoch or 0, "warmup_fraction": math.inf}
+    for name, steps in units.items():
+        for warmup in _values(space, name):
+            if float(warmup) > 0 and float(warmup) * steps > horizon:
+                return name, warmup
+    return None
+
+
+def _values(space: Space, name: str) -> tuple[Value, ...]:
+    """The values that a setting may take; of a range, the highest."""
+    entry = space.get(name)
+    if entry is None:
+        return ()
+    if isinstance(entry, Choice):
+        return entry.options
+    return (entry.high if isinstance(entry, Range) else entry,)
 
 
 def make_schedule(

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study
@@ -71,6 +72,9 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
     if "archive_status" in trials.column_names:
         return True
     statuses = Counter(trials["status"].to_pylist())
+    spent = pc.filter(trials["steps"], pc.equal(trials["status"], "exhausted")).to_pylist()
+    if min(spent, default=study.budget_steps) < study.budget_steps:
+        return False  # the budget has been raised since
     asked = study if first is None else replace(study, trials=min(study.trials, first))
     if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):
         return True

@@ -18,11 +18,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, StudyKey, Value, unknown
 from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
-from orchestrator.results.remarks import inherited_too_little, near_ends, of_study
+from orchestrator.results.remarks import (
+    best_short_of,
+    inherited_too_little,
+    near_ends,
+    of_study,
+    starved,
+)
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
@@ -138,14 +143,27 @@ def frontier_of(
             refuse_unmeasured(run, of, one.goal.metric)
     if question != _Question(goals=(), first=None, within=None):
         return rows
+    return _beside_others(studies, rows)
+
+
+def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
+    """The rows with what other batch sizes tell of them."""
     steps: dict[StudyKey, list[int | None]] = {}
+    needed: dict[tuple[str, str, str], dict[int, int]] = {}
     for row in rows:
         steps.setdefault(row.key, []).append(row.steps)
-    marks = inherited_too_little(studies, steps)
-    return [
-        replace(row, warnings=(*row.warnings, marks[row.key])) if row.key in marks else row
-        for row in rows
-    ]
+        if row.steps is not None:
+            of_recipe = needed.setdefault((row.workload, row.recipe, row.goal), {})
+            of_recipe[row.batch_size] = row.steps * row.batch_size
+    marks, of_key = inherited_too_little(studies, steps), {study.key: study for study in studies}
+    found = []
+    for row in rows:
+        more = [marks[row.key]] if row.key in marks else []
+        if row.finished and not row.reached:
+            of_recipe = needed.get((row.workload, row.recipe, row.goal), {})
+            more += starved(of_key[row.key], of_recipe)
+        found.append(replace(row, warnings=(*row.warnings, *more)))
+    return found
 
 
 def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
@@ -214,7 +232,7 @@ def _row(
     )
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
-        return replace(row, warnings=row.warnings + _best_short_of(goal, value[kept]))
+        return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
     begin, end = np.searchsorted(trial, [best[1], best[1] + 1])
     earlier = step[begin:end][step[begin:end] < best[0]]
     places = [counted.places[index] for _, index in firsts[:3]]
@@ -265,14 +283,6 @@ def measurement_at(
 
 def metrics_of(measurement: Mapping[str, Any]) -> dict[str, float]:
     return {k: v for k, v in measurement.items() if "/" in k and v is not None}
-
-
-def _best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return ()
-    best = finite.min() if goal.direction == "<" else finite.max()
-    return (f"no trial passed {goal}; the best measured is {best:.6g}",)
 
 
 def parse_goals(texts: Iterable[str]) -> list[GoalOf]:

@@ -6,9 +6,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from orchestrator.records import Range, Study, StudyKey, near_bounds, widened_to
+from orchestrator.records import Goal, Range, Study, StudyKey, near_bounds, widened_to
 
 
 def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
@@ -27,6 +29,15 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
         last = error.strip().splitlines()[-1] if error else "no reason given"
         warnings.append(f"{failed} of {study.trials} trials failed: {last}")
     return tuple(warnings)
+
+
+def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
+    """How close to a goal that no trial passed the measured `values` came."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return ()
+    best = finite.min() if goal.direction == "<" else finite.max()
+    return (f"no trial passed {goal}; the best measured is {best:.6g}",)
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
@@ -54,6 +65,21 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
         warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
     return tuple(warnings)
+
+
+def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
+    """For a study that did not reach its goal: whether its budget had fewer examples than every
+    larger batch size `needed`, by batch size."""
+    larger = [(examples, size) for size, examples in needed.items() if size > study.batch_size]
+    examples, size = min(larger, default=(0, 0))
+    budget = study.budget_steps * study.batch_size
+    if budget >= examples:
+        return ()
+    unit = "examples" if study.train_size is None else "epochs"
+    return (
+        f"its budget of {budget:,} examples is less than the {examples:,} that batch size {size:,} "
+        f"needed: raise budget.{unit}",
+    )
 
 
 def inherited_too_little(

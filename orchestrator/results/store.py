@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,6 +186,16 @@ class Run:
         for row in repeats.trials().to_pylist():
             measured = repeats.curve(row["trial"], row["repeat"])
             yield finished_trial(study, row, measured.to_pylist())
+
+    def replace(self, study: Study, finished: Sequence[FinishedTrial]) -> None:
+        """Keeps these trials of a study and their repeats, at least one, in place of all others."""
+        keys = [one.trial.key for one in finished if one.trial.repeat]
+        self.repeats._of(study.key).keep_only([own_file(key.index, key.repeat) for key in keys])
+        # What has a file of its own would count before what is written now.
+        self.compact(study.key, over=False)
+        tables = zip(*(tables_of(one) for one in finished if not one.trial.repeat), strict=True)
+        trials, measurements = (pa.concat_tables(t, promote_options="default") for t in tables)
+        self.write_study(study.key, trials, measurements)
 
     def sessions(self) -> list[dict[str, Any]]:
         """How well each `sweep` or `resume` of this run used its machines, oldest first; none where

@@ -105,6 +105,12 @@ class StudyFiles:
             write_table(self._measurements / name, measurements)
             write_table(self._trials / name, row)
 
+    def keep_only(self, names: Collection[str]) -> None:
+        """Removes the files of single trials but for those of these names."""
+        for name in set(_own(self._trials.file_names())) - {*names}:
+            (self._trials / name).remove()
+            (self._measurements / name).remove()
+
     def write_whole(self, trials: pa.Table, measurements: pa.Table) -> None:
         """Keeps all trials at once. What says that they are complete comes last."""
         write_measurements(self._measurements / WHOLE_STUDY, measurements)

@@ -2,8 +2,16 @@
 functions of the sweep and of what its trials have shown."""
 
 from orchestrator.search.director import Director, Proposal
-from orchestrator.search.proposer import DESIGNS, MOST_POINTS, check_algorithm, even_axes, grid
+from orchestrator.search.proposer import (
+    DESIGNS,
+    MOST_POINTS,
+    check_algorithm,
+    even_axes,
+    grid,
+    is_adaptive,
+)
 from orchestrator.search.race import Bounds, ending, tighter
+from orchestrator.search.result import result_of
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,
@@ -37,8 +45,10 @@ __all__ = [
     "ending",
     "even_axes",
     "grid",
+    "is_adaptive",
     "known_spaces",
     "load_space",
+    "result_of",
     "searched",
     "space_from",
     "tighter",

@@ -170,7 +170,7 @@ class StudySearch:
         key = trial.key
         if key not in self._results or (key in self._needed and self._results[key].died):
             return False
-        return self._has_ended(trial, None if trial.repeat else self.limit)
+        return self.has_ended(trial, None if trial.repeat else self.limit)
 
     @property
     def lost(self) -> list[Trial]:
@@ -194,7 +194,8 @@ class StudySearch:
         """Trials that ended, but may have to go on."""
         return {key for key in self._results if not self.over(key)}
 
-    def _has_ended(self, trial: Trial, limit: int | None) -> bool:
+    def has_ended(self, trial: Trial, limit: int | None = None) -> bool:
+        """Whether a trial whose result is known has nothing to win after it, up to the `limit`."""
         result = self._results[trial.key]
         return result.status not in ("dominated", "paused") or None is not ending(
             self.study,

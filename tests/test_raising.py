@@ -1,0 +1,198 @@
+"""A larger budget on a run that is there comes to what it would have come to from the start."""
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.planning.raising import under_budget
+from orchestrator.records import (
+    EvaluationGrid,
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Range,
+    SearchPlan,
+    Status,
+    Study,
+    Trial,
+    TrialKey,
+    ranges,
+)
+from orchestrator.search import Director, Proposal, ending, rounds
+from orchestrator.training.standing import Standing
+
+GOALS = tuple(Goal.parse(f"val/error < {level}.5") for level in range(4))
+
+LONGEST = 400
+"""Nothing happens in a trial after so many steps."""
+
+Files = dict[TrialKey, FinishedTrial]
+
+
+@dataclass(frozen=True)
+class World:
+    """What trials show, whatever their budget."""
+
+    seed: int
+    divergent: float
+
+    def error(self, trial: Trial, step: int) -> float:
+        key = trial.key
+        chance = random.Random(f"{self.seed}/{key.study.batch_size}/{key.index}/{key.repeat}")
+        falls = [chance.choice((1.0, 4.0)) * chance.randint(0, LONGEST) for _ in GOALS]
+        end = chance.randint(0, LONGEST) if chance.random() < self.divergent else math.inf
+        return math.nan if step >= end else float(sum(step < fall for fall in falls))
+
+    def train(self, proposal: Proposal) -> FinishedTrial:
+        trial, standing = proposal.trial, Standing(proposal.trial.study)
+        end = None
+        while end is None:
+            step = standing.upcoming
+            metrics = {"val/error": self.error(trial, step)}
+            standing.add(Measurement(step=step, seconds=0.0, metrics=metrics))
+            end = standing.status or ending(
+                trial.study,
+                proposal.bounds,
+                proposal.limit,
+                unmet=standing.unmet,
+                upcoming=standing.upcoming,
+                index=trial.index,
+            )
+        outcome = Outcome(status=end, steps=step, seconds=0.0)
+        return FinishedTrial(
+            trial=trial, outcome=outcome, measurements=tuple(standing.measurements)
+        )
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> list[Study]:
+    grid = EvaluationGrid(
+        spacing=draw(st.sampled_from([0.0, 0.3, 1.0])), min_gap=draw(st.integers(3, 60))
+    )
+    goals = draw(st.sampled_from([GOALS[:1], GOALS[1:3], GOALS[::3]]))
+    one_point = draw(st.sampled_from([False, False, True]))
+    at_goal = draw(st.sampled_from([True, True, False]))
+    study = Study(
+        workload="synthetic",
+        recipe="any",
+        optimizer="sgd",
+        batch_size=1,
+        goals=goals,
+        budget_steps=draw(st.integers(1, LONGEST)),
+        grid=grid,
+        space={"learning_rate": 0.1 if one_point else Range(low=0.1, high=1.0, scale="log")},
+        trials=1 if one_point else draw(st.integers(1, 5)),
+        search=SearchPlan(extend=draw(st.booleans())),
+        repeats=draw(st.sampled_from([0, 2])),
+        inherit=draw(st.sampled_from([None, 1.0, 1.5])),
+        stop_at_goal=at_goal,
+        stop_dominated=at_goal and draw(st.booleans()),
+    )
+    return [replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))]
+
+
+def sweep(studies: Iterable[Study], world: World, files: Files, most: float = math.inf) -> Files:
+    """What a run holds that held `files`, after at most so many trials."""
+    director, held = Director(studies, 0), Files()
+    for study in studies:
+        there = [
+            replace(one, trial=replace(one.trial, study=study))
+            for key, one in files.items()
+            if key.study == study.key
+        ]
+        for one in under_budget(study, there):
+            held[one.trial.key] = one
+            director.load(one)
+    director.begin()
+    while most > 0 and (proposal := director.next()) is not None:
+        held[proposal.trial.key] = finished = world.train(proposal)
+        director.record(finished)
+        most -= 1
+    return held
+
+
+def answer(studies: Iterable[Study], files: Files) -> object:
+    """The points; of each goal who passed it first, and when its repeats did."""
+
+    def passed(key: TrialKey, goal: Goal) -> float:
+        shown = files[key].measurements
+        return min((m.step for m in shown if goal.passed(m.metrics["val/error"])), default=math.inf)
+
+    found: list[object] = []
+    for study in studies:
+        mine = sorted(key for key in files if key.study == study.key)
+        found.append([files[key].trial.params for key in mine if not key.repeat])
+        for goal in study.goals:
+            best = min((passed(key, goal), key.index) for key in mine if not key.repeat)
+            of_winner = [key for key in mine if key.repeat and key.index == best[1]]
+            won = math.isfinite(best[0]) or study.is_one_point
+            found.append((best, [passed(key, goal) for key in of_winner] if won else []))
+    return found
+
+
+@pytest.mark.dear
+@settings(max_examples=1000, deadline=None)
+@given(
+    studies(),
+    st.builds(World, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 0.8])),
+    st.integers(1, LONGEST),
+    st.sampled_from([math.inf, math.inf, 3, 10]),
+    st.sampled_from([math.inf, 2, 7]),
+)
+def test_a_raised_budget_comes_to_what_it_would_have_from_the_start(
+    small: list[Study], world: World, more: int, most: float, interrupted: float
+) -> None:
+    large = [replace(study, budget_steps=study.budget_steps + more) for study in small]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "SHORTEST_LIMIT", 1)
+        patch.setattr(ranges, "NEAR_BOUND", 0.5)
+        before = sweep(small, world, {}, most)
+        raised = sweep(large, world, sweep(large, world, before, interrupted))
+        direct = sweep(large, world, {})
+    assert answer(large, raised) == answer(large, direct)
+    for key in raised.keys() & direct.keys():
+        length = min(len(raised[key].measurements), len(direct[key].measurements))
+        assert str(raised[key].measurements[:length]) == str(direct[key].measurements[:length])
+
+
+def test_a_trial_that_ended_at_a_smaller_budget_is_set_back_to_its_last_step_on_the_grid() -> None:
+    study = Study(
+        workload="w", recipe="r", optimizer="sgd", batch_size=1, goals=GOALS[1:3], trials=4,
+        budget_steps=95, grid=EvaluationGrid(spacing=0, min_gap=10),
+        space={"learning_rate": Range(low=0.1, high=1.0)}, repeats=2,
+    )  # fmt: skip
+    raised, nan = replace(study, budget_steps=200), math.nan
+    there = [
+        ended(raised, 0, "exhausted", {90: 3, 95: 3}),
+        ended(raised, 1, "reached", {90: 3, 95: 0}),
+        ended(raised, 2, "diverged", {90: nan}),
+        ended(raised, 3, "diverged", {90: 3, 95: nan}),
+        ended(raised, 4, "reached", {90: 0}),
+        ended(raised, 4, "exhausted", {90: 3, 95: 3}, repeat=1),
+        # Ended at the other goal, which its point may win yet.
+        ended(raised, 4, "dominated", {60: 2}, repeat=2),
+    ]
+    told = [(one.trial.index, one.outcome) for one in under_budget(raised, there)]
+    assert [(index, outcome.status, outcome.steps) for index, outcome in told] == [
+        (0, "paused", 90), (1, "paused", 90), (2, "diverged", 90), (3, "paused", 90),
+    ]  # fmt: skip
+    assert under_budget(raised, there[2:3]) == there[2:3]
+
+
+def ended(
+    study: Study, index: int, status: Status, shown: Mapping[int, float], repeat: int = 0
+) -> FinishedTrial:
+    return FinishedTrial(
+        trial=Trial(study=study, index=index, seed=0, params={}, repeat=repeat),
+        outcome=Outcome(status=status, steps=max(shown), seconds=0.0),
+        measurements=tuple(
+            Measurement(step=step, seconds=0.0, metrics={"val/error": value})
+            for step, value in shown.items()
+        ),
+    )
