@@ -4,9 +4,11 @@ import csv
 import itertools
 import json
 import math
+import os
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 from conftest import command, make_trial, orchestrate, wait_for
 from test_scaling import PUBLISHED, published_curves
@@ -399,6 +402,21 @@ def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
     assert all(workload in page.read_text() for workload in curves)
 
 
+def session_of(process: int) -> int:
+    try:
+        return os.getsid(process)
+    except ProcessLookupError:
+        return 0
+
+
+def wait_for_end_of_session(leader: int) -> None:
+    for _ in range(3000):
+        if leader not in map(session_of, psutil.pids()):
+            return
+        time.sleep(0.02)
+    raise AssertionError("processes of a command that was killed are still there")
+
+
 @pytest.mark.slow
 def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
     source, run = tmp_path / "archive", tmp_path / "run"
@@ -418,6 +436,8 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not (run / "sweep.yaml").exists(), "no run before all is there"
+        # Its processes are a session of their own, and none outlasts it.
+        wait_for_end_of_session(process.pid)
     result = orchestrate("import", source, "--out", run)
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("1 rows have no whole number") == 5

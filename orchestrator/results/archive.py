@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -113,13 +114,26 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
         return
     spawn = multiprocessing.get_context("spawn")
     try:
-        with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=spawn) as pool:
+        cores = len(os.sched_getaffinity(0))
+        with ProcessPoolExecutor(cores, mp_context=spawn, initializer=_end_with_parent) as pool:
             yield from pool.map(work, jobs, chunksize=1)
     except BrokenProcessPool:
         raise BadInput(
             "A process that read a part of it was killed, most likely since the machine's memory "
             "was full. Do it again once there is more: an import goes on where it was."
         ) from None
+
+
+def _end_with_parent() -> None:
+    """Without this, the processes of a command that was killed would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, Study]]:
