@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 from conftest import command, make_trial, orchestrate, wait_for
 from test_scaling import PUBLISHED, published_curves
@@ -411,7 +410,9 @@ def session_of(process: int) -> int:
 
 def wait_for_end_of_session(leader: int) -> None:
     for _ in range(3000):
-        if leader not in map(session_of, psutil.pids()):
+        if leader not in map(
+            session_of, [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        ):
             return
         time.sleep(0.02)
     raise AssertionError("processes of a command that was killed are still there")

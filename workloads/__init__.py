@@ -90,6 +90,8 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
     factory = (
         import_own("workload", base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
     )
+    if factory is None and base.endswith(".py"):
+        raise BadInput(f"Write which class of the file is the workload, such as {base}:MyWorkload.")
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     if "data_dir" in options_of(factory):
@@ -105,7 +107,7 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
         raise BadInput(f"The workload {base!r} can't be made: {error}.") from error
     if not isinstance(workload, Workload):
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
-    if not hasattr(workload, "goal"):
+    if not isinstance(getattr(workload, "goal", None), str):
         raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
     # It may be frozen.
     object.__setattr__(workload, "train_examples", train_examples)
@@ -121,12 +123,13 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
 
 def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     """The workload's data, which must be splits with something in them."""
-    splits = dict(workload.data(data_dir))
+    data: object = workload.data(data_dir)
+    splits = dict(data) if isinstance(data, Mapping) else {}
     kinds = {split: type(data).__name__ for split, data in splits.items()}
     if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):
         raise BadInput(
             f"The data of {type(workload).__name__} must be a dictionary of splits (Tensors or "
-            f"Loaded), 'train' among them, but is {kinds}."
+            f"Loaded), 'train' among them, but is {kinds or type(data).__name__}."
         )
     if empty := [split for split, data in splits.items() if data.size == 0]:
         raise BadInput(

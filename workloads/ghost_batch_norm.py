@@ -6,7 +6,7 @@ on how a batch is spread over ranks and micro-batches, as long as these are cut 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby
 from typing import Any, ClassVar
@@ -173,6 +173,13 @@ def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
     return model
 
 
+def ghost_size_of(make_model: Callable[[], nn.Module]) -> int | None:
+    """The ghost size of the models that are made so, if their norms have one."""
+    with torch.random.fork_rng(devices=[]):
+        norms = ghost_norms(make_model())
+    return norms[0].ghost_size if norms else None
+
+
 def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
     """The ghost norms of a model, which must have one ghost size and be the only batch norms that
     train."""
@@ -184,7 +191,8 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
             raise BadInput(
                 "A batch norm's statistics must not depend on how a batch is spread over ranks and "
                 f"micro-batches, but those of {name!r}, a {type(module).__name__}, would. Return "
-                "with_ghosts(model, ghost_size=64) from the workload's `model`."
+                "with_ghosts(model, ghost_size=64) from the workload's `model`, and sweep batch "
+                "sizes from 64 on: a smaller batch makes its norms another network's."
             )
     if len(sizes := {norm.ghost_size for norm in norms}) > 1:
         raise BadInput(f"A model must have one ghost size, but got {sorted(sizes)}.")

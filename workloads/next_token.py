@@ -64,7 +64,8 @@ def _pair(batch: Batch) -> tuple[Tensor, Tensor]:
     if isinstance(batch, Tensor):
         batch = (batch,)
     if len(batch) == 1:
-        return batch[0][:, :-1], batch[0][:, 1:]
+        # Contiguous, as `view` wants them in models that reshape their targets.
+        return batch[0][:, :-1].contiguous(), batch[0][:, 1:].contiguous()
     inputs, targets = batch
     return inputs, targets
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.points import ENOUGH_SIZES, Point, points_of
+from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
+from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow, StepTime
 
 BUSY = 0.5

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from orchestrator.results import FrontierRow
 
-ENOUGH_SIZES = 4
-"""Batch sizes without which nothing is said of a curve, and none of them is recommended."""
-
 ENOUGH_STEPS = 10
 """A winner of fewer is off by a tenth or more, wherever it passed the goal: it is drawn, and
 no more."""

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from orchestrator.analysis.hyperbola import SKEW_OF_MINIMA, Hyperbola, fit_hyperbola
 from orchestrator.analysis.points import (
-    ENOUGH_SIZES,
     ENOUGH_STEPS,
     Point,
     curves_of,
     has_medians,
     points_of,
 )
+from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow
 
 PERFECT_TOLERANCE = 0.3

@@ -11,8 +11,8 @@ import pyarrow as pa
 from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
-from orchestrator.analysis.points import ENOUGH_SIZES, ENOUGH_STEPS, curves_of
-from orchestrator.records import Goal, Study, Value
+from orchestrator.analysis.points import ENOUGH_STEPS, curves_of
+from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of
 from orchestrator.results.counting import stopped_early
 

@@ -79,7 +79,7 @@ class Run:
         metric: str,
         *,
         within: str | Iterable[str] | None = None,
-        maximise: bool = False,
+        maximise: bool | None = None,
         trials: int | None = None,
     ) -> Table[BestRow]:
         """The best value of `metric` in every study, as `orchestrate best` has it."""

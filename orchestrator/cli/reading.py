@@ -96,7 +96,13 @@ def frontier(
 def best(
     path: RunArgument,
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Such as val/error.")],
-    maximise: Annotated[bool, typer.Option("--maximise", help="The highest is best.")] = False,
+    maximise: Annotated[
+        bool | None,
+        typer.Option(
+            "--maximise/--minimise",
+            help="Which value is best [as the run's goals have it, or the lowest].",
+        ),
+    ] = None,
     within: Annotated[
         list[str] | None,
         typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from orchestrator.records import Study
+from orchestrator.records import ENOUGH_SIZES, Study
 
 STARVED = 8
 """A smallest batch size that may see so many times fewer examples than the largest may starve."""
@@ -29,6 +29,31 @@ def starving(studies: Iterable[Study]) -> list[str]:
         if rises and _examples(ordered[-1]) > STARVED * _examples(ordered[0]):
             doubts.setdefault(_doubt(workload, ordered[0], ordered[-1]), []).append(recipe)
     return [f"{doubt} Recipes: {', '.join(recipes)}." for doubt, recipes in doubts.items()]
+
+
+def too_few(studies: Iterable[Study]) -> list[str]:
+    """Sweeps of several batch sizes that are fewer than it takes to tell where a curve bends."""
+    sizes: dict[str, set[int]] = {}
+    for study in studies:
+        sizes.setdefault(study.workload, set()).add(study.batch_size)
+    return [
+        f"{workload}: {len(mine)} batch sizes are too few to tell where the curve bends. It takes "
+        f"{ENOUGH_SIZES} or more."
+        for workload, mine in sizes.items()
+        if 1 < len(mine) < ENOUGH_SIZES
+    ]
+
+
+def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[str]:
+    """Batch sizes below the ghost size, at which batch norms see fewer examples than elsewhere."""
+    small = [size for size in sorted({*sizes}) if size < ghost_size]
+    if not small:
+        return []
+    return [
+        f"{workload}: batch sizes {', '.join(map(str, small))} are below the ghost size of "
+        f"{ghost_size}. Its batch norms see fewer examples at once there, which makes it another "
+        f"network: these batch sizes can't be compared with the larger ones."
+    ]
 
 
 def _examples(study: Study) -> int:

@@ -219,7 +219,7 @@ def calibration_of(
             for key, speed in speeds.items()
         }
         shapes = {
-            study.key: (steps, study.grid)
+            study.key: (steps, _often_enough(study.grid, steps))
             for study in studies
             if (steps := wanted[study.key]) > CALIBRATION_STEPS
         }
@@ -241,6 +241,12 @@ def calibration_of(
         for study in studies
         if study.key in shapes
     ]
+
+
+def _often_enough(grid: EvaluationGrid, steps: int) -> EvaluationGrid:
+    """The grid, or one that measures within so many steps where it would begin too late."""
+    apart = steps // CALIBRATION_PARTS
+    return grid if grid.after(0) <= apart else EvaluationGrid(spacing=0, min_gap=apart)
 
 
 def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from orchestrator.planning.doubts import small_ghosts
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     WIDENINGS,
@@ -23,10 +24,9 @@ from orchestrator.search import (
     distinct,
     searched,
 )
-from orchestrator.training import (
-    one_thread,
-    rehearse,
-)
+from orchestrator.training import one_thread, rehearse
+from orchestrator.workloads import load_workload
+from orchestrator.workloads.ghost_batch_norm import ghost_size_of
 
 REHEARSED = 50
 """So many of a list of points are tried out before a sweep starts."""
@@ -37,6 +37,7 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
     is known."""
     doubts: list[str] = []
     for name in sweep.workloads:
+        known = len(doubts)
         of_workload = [study for study in studies if study.workload == name]
         # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
         count = len(sweep.recipes)
@@ -46,6 +47,8 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
             if study.search.extend:
                 points = [*points, *_points(widest(study.space))]
             doubts += rehearse_points(study, points, data_dir)
+        if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
+            doubts += small_ghosts(name, size, [study.batch_size for study in of_workload])
     return tuple(dict.fromkeys(doubts))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.planning.doubts import starving
+from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Recipe, Search, Sweep
 from orchestrator.planning.sweep_file import validated
@@ -106,7 +106,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
     studies = tuple(_all_studies(sweep, data_dir))
-    doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies))
+    doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies))
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
 

@@ -32,6 +32,7 @@ from orchestrator.records.ranges import (
     widened_to,
 )
 from orchestrator.records.studies import (
+    ENOUGH_SIZES,
     WIDEST_SPACING,
     Divergence,
     EvaluationGrid,
@@ -53,6 +54,7 @@ from orchestrator.records.trials import (
 
 __all__ = [
     "CONTROLS",
+    "ENOUGH_SIZES",
     "LARGEST",
     "NEAR_BOUND",
     "RULES",

@@ -80,6 +80,10 @@ class SearchPlan:
     points: tuple[Mapping[str, Value], ...] = ()
 
 
+ENOUGH_SIZES = 4
+"""Batch sizes without which nothing is said of a curve, and none of them is recommended."""
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class StudyKey:
     """What tells one study of a run from another."""

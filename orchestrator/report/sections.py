@@ -15,8 +15,9 @@ from orchestrator.analysis import (
     in_time,
     sentence,
 )
-from orchestrator.analysis.points import ENOUGH_SIZES, ENOUGH_STEPS
+from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
+from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.figures import Span

@@ -59,13 +59,17 @@ def best_of(
     run: Run,
     metric: str,
     *,
-    maximise: bool = False,
+    maximise: bool | None = None,
     first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The best of every study of `run`, for each budget; of the `first` trials that count, or all.
-    Of equal ones the one with the fewest steps, then with the lowest index."""
+    Of equal ones the one with the fewest steps, then with the lowest index. The best is the highest
+    if told to `maximise`, or if not told, where a goal of the run asks for more of the metric."""
     studies = run.studies()
+    if maximise is None:
+        goals = {goal for study in studies for goal in study.goals if goal.metric == metric}
+        maximise = any(goal.direction == ">" for goal in goals)
     rows = best_of_studies(run, studies, metric, maximise=maximise, first=first, within=within)
     if all(row.value is None for row in rows):
         refuse_unmeasured(run, studies, metric)

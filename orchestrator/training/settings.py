@@ -65,6 +65,17 @@ def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
     )
 
 
+ALIASES = {
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "eps": "epsilon",
+    "beta_1": "beta1",
+    "beta_2": "beta2",
+    "alpha": "smoothing",
+}
+"""What others call a metaparameter -> what it is called here."""
+
+
 def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workload) -> None:
     """Refuses an unknown optimizer, and metaparameters that are missing or that nothing takes."""
     required, optional = accepted_by(optimizer)
@@ -79,6 +90,8 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)
     for name in sorted(given - known):
+        if ALIASES.get(name) in known:
+            raise BadInput(f"{name!r} is called {ALIASES[name]!r} here.")
         error = unknown(f"metaparameter of {optimizer!r}:", name, known)
         others = [other for other in OPTIMIZERS if name in itertools.chain(*accepted_by(other))]
         if not others:
