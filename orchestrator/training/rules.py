@@ -1,0 +1,277 @@
+"""The built-in optimizers as pure update rules on rows of weights, one row or one for each slot.
+
+    (weights, gradient, state, metaparameters) -> (weights, state), in place
+
+`weights`, `gradient` and each tensor of the state have the shape [n] or [slots, n] of a `Layout`;
+metaparameters are tensors of shape [] or [slots, 1]. All arithmetic is element by element, but for
+the norms of layer-wise rates, so a slot's bits depend neither on its neighbours nor on their number.
+`make_optimizer` is the reference: what a trial that trains alone gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orchestrator.training.layout import Layout
+
+State = Mapping[str, Tensor]
+Numbers = Mapping[str, Tensor]
+"""What a step needs to know beside the gradient: metaparameters, and what is made of them."""
+
+Update = Callable[[Tensor, Tensor, State, Numbers], None]
+"""Changes the weights and the state. What becomes of the gradient is nobody's concern."""
+
+
+def _constants(params: Mapping[str, float]) -> dict[str, float]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    update: Update
+    state: tuple[str, ...] = ()
+    """Names, torch's, of the tensors that it keeps, of the shape of the weights, zero at first."""
+    defaults: Mapping[str, float]
+    """Metaparameters that may be left out."""
+    constants: Callable[[Mapping[str, float]], dict[str, float]] = _constants
+    """What `update` needs that is the same in every step, made of the metaparameters."""
+    moving: Callable[[Mapping[str, float], float, int], dict[str, float]]
+    """What it needs that changes: made of the metaparameters, the step's learning rate, and the
+    steps taken, this one included."""
+    counts_steps: bool = False
+    """Whether torch keeps the number of steps, and `moving` looks at it."""
+
+
+# Numbers of one slot are made in Python: vectorised powers of a tensor are off in the last bits by
+# the place in the vector.
+
+
+def _minus_rate(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+    return {"minus_rate": -rate}
+
+
+def _sgd(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    weights.addcmul_(gradient, numbers["minus_rate"])
+
+
+def _momentum(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    buffer = state["momentum_buffer"]
+    torch.addcmul(gradient, buffer, numbers["momentum"], out=buffer)
+    weights.addcmul_(buffer, numbers["minus_rate"])
+
+
+def _nesterov(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    buffer = state["momentum_buffer"]
+    torch.addcmul(gradient, buffer, numbers["momentum"], out=buffer)
+    weights.addcmul_(gradient.addcmul_(buffer, numbers["momentum"]), numbers["minus_rate"])
+
+
+def _adagrad(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    total = state["sum"].addcmul_(gradient, gradient)
+    root = total.sqrt().add_(numbers["epsilon"])
+    weights.addcdiv_(gradient.mul_(numbers["minus_rate"]), root)
+
+
+def _mean_square(mean: Tensor, gradient: Tensor, keep: Tensor, share: Tensor) -> Tensor:
+    """Moves a mean of squares in place."""
+    return mean.mul_(keep).addcmul_(gradient, gradient * share)
+
+
+def _rmsprop(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    square = _mean_square(state["square_avg"], gradient, numbers["smoothing"], numbers["share"])
+    root = square.sqrt().add_(numbers["epsilon"])
+    if "momentum_buffer" in state:
+        buffer = state["momentum_buffer"].mul_(numbers["momentum"]).addcdiv_(gradient, root)
+        weights.addcmul_(buffer, numbers["minus_rate"])
+    else:
+        weights.addcdiv_(gradient.mul_(numbers["minus_rate"]), root)
+
+
+def _adam(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    mean = state["exp_avg"].lerp_(gradient, numbers["share1"])
+    square = _mean_square(state["exp_avg_sq"], gradient, numbers["beta2"], numbers["share2"])
+    root = square.sqrt().div_(numbers["correction2"]).add_(numbers["epsilon"])
+    weights.addcdiv_(mean * numbers["minus_rate"], root)
+
+
+def _adam_constants(params: Mapping[str, float]) -> dict[str, float]:
+    return {
+        "share1": 1 - params["beta1"],
+        "beta2": params["beta2"],
+        "share2": 1 - params["beta2"],
+        "epsilon": params["epsilon"],
+    }
+
+
+def _adam_moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+    return {
+        "minus_rate": -rate / (1 - params["beta1"] ** step),
+        "correction2": math.sqrt(1 - params["beta2"] ** step),
+    }
+
+
+def _same(*names: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
+    """Metaparameters that an update takes as they are."""
+    return lambda params: {name: params[name] for name in names}
+
+
+_MOMENTUM = Rule(
+    update=_momentum,
+    state=("momentum_buffer",),
+    defaults={"momentum": 0.9},
+    constants=_same("momentum"),
+    moving=_minus_rate,
+)
+_ADAM = Rule(
+    update=_adam,
+    state=("exp_avg", "exp_avg_sq"),
+    defaults={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    constants=_adam_constants,
+    moving=_adam_moving,
+    counts_steps=True,
+)
+
+RULES: dict[str, Rule] = {
+    "sgd": Rule(update=_sgd, defaults={}, moving=_minus_rate),
+    "momentum": _MOMENTUM,
+    "nesterov": replace(_MOMENTUM, update=_nesterov),
+    "adagrad": Rule(
+        update=_adagrad,
+        state=("sum",),
+        defaults={"epsilon": 1e-10},
+        constants=_same("epsilon"),
+        moving=_minus_rate,
+        counts_steps=True,
+    ),
+    "rmsprop": Rule(
+        update=_rmsprop,
+        state=("square_avg", "momentum_buffer"),
+        defaults={"smoothing": 0.99, "momentum": 0.0, "epsilon": 1e-8},
+        constants=lambda params: {
+            **_same("smoothing", "momentum", "epsilon")(params),
+            "share": 1 - params["smoothing"],
+        },
+        moving=_minus_rate,
+        counts_steps=True,
+    ),
+    "adam": _ADAM,
+    "adamw": _ADAM,
+    "lars": _MOMENTUM,
+    "lamb": replace(_ADAM, defaults={**_ADAM.defaults, "epsilon": 1e-6}),
+}
+"""The arithmetic of each optimizer, without weight decay and layer-wise rates."""
+
+_OF_ITS_OWN: dict[str, dict[str, Any]] = {
+    "lars": {"ratio": "gradient", "trust": 0.001},
+    "lamb": {"ratio": "update"},
+}
+"""The layer-wise rates of optimizers that are made of them."""
+
+
+def make_rule(optimizer: str, params: Mapping[str, Any], layout: Layout) -> Rule:
+    """The whole rule of an optimizer that is given these metaparameters, for weights laid out so.
+    Which arithmetic it does depends on their names alone and on what isn't a number among them:
+    slots that have these in common may share it."""
+    name = optimizer.replace("_", "").lower()
+    rule = RULES[name]
+    if name == "rmsprop" and "momentum" not in params:
+        rule = replace(rule, state=("square_avg",))
+    ratio = params.get("layerwise_ratio", _OF_ITS_OWN.get(name, {}).get("ratio"))
+    if ratio is not None:
+        return _layerwise(rule, ratio, _OF_ITS_OWN.get(name, {}).get("trust", 1.0), params, layout)
+    if "weight_decay" in params:
+        return _decayed(rule, layout, decoupled=name == "adamw")
+    return rule
+
+
+def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
+    """Weights of matrices are shrunk: by way of the gradient, or `decoupled` from it."""
+    first = layout.shrunk
+
+    def with_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+        gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])
+        rule.update(weights, gradient, state, numbers)
+
+    def at_once(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+        weights[..., :first].mul_(numbers["keep"])
+        rule.update(weights, gradient, state, numbers)
+
+    def moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+        return {**rule.moving(params, rate, step), "keep": 1 - rate * params["weight_decay"]}
+
+    if decoupled:
+        return replace(rule, update=at_once, moving=moving)
+    return replace(
+        rule,
+        update=with_gradient,
+        constants=lambda params: {**rule.constants(params), "decay": params["weight_decay"]},
+    )
+
+
+def _layerwise(
+    rule: Rule, ratio: str, trust: float, params: Collection[str], layout: Layout
+) -> Rule:
+    """Steps scaled for each parameter, as `LayerWise` does it; weight decay is part of that."""
+    own_trust = "trust" if "trust" in params else "layerwise_trust"
+
+    def factor(weight: Tensor, step: Tensor, numbers: Numbers) -> Tensor:
+        found = torch.minimum(numbers["trust"] * weight / step, numbers["bound"])
+        found = torch.where((weight > 0) & (step > 0), found, torch.ones_like(found))
+        return layout.spread(found)
+
+    def on_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+        decay, weight = layout.where_shrunk(numbers["decay"]), layout.norms(weights)
+        length = layout.norms(gradient) + decay * weight
+        first = layout.shrunk
+        gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])
+        rule.update(weights, gradient.mul_(factor(weight, length, numbers)), state, numbers)
+
+    def on_update(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+        before, first = weights.clone(), layout.shrunk
+        rule.update(weights, gradient, state, numbers)
+        step = before - weights
+        step[..., :first].addcmul_(before[..., :first], numbers["rate_times_decay"])
+        length = layout.norms(step) * numbers["over_rate"]
+        scaled = step.mul_(factor(layout.norms(before), length, numbers))
+        torch.sub(before, scaled, out=weights)
+
+    def constants(params: Mapping[str, float]) -> dict[str, float]:
+        return {
+            **rule.constants(params),
+            "trust": params.get(own_trust, trust),
+            "bound": params.get("layerwise_bound", math.inf),
+            "decay": params.get("weight_decay", 0.0),
+        }
+
+    def moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+        return {
+            **rule.moving(params, rate, step),
+            "rate_times_decay": rate * params.get("weight_decay", 0.0),
+            # The step is the rate times the update: at rate 0 there is none.
+            "over_rate": 1 / rate if rate else 1.0,
+        }
+
+    if ratio == "gradient":
+        return replace(rule, update=on_gradient, constants=constants)
+    return replace(rule, update=on_update, constants=constants, moving=moving)
+
+
+def clip(gradient: Tensor, longest: Tensor, layout: Layout) -> None:
+    """Shortens each row of the gradient to at most the norm `longest` ([] or [slots, 1]), as
+    torch's `clip_grad_norm_` does."""
+    gradient.mul_((longest / (layout.norm(gradient) + 1e-6)).clamp_(max=1.0))
+
+
+def numbers_of(parts: Collection[Mapping[str, float]], like: Tensor) -> Numbers:
+    """The numbers of each slot as tensors [slots, 1] of the kind of `like`."""
+    first = next(iter(parts))
+    return {
+        name: torch.tensor([[part[name]] for part in parts], dtype=like.dtype, device=like.device)
+        for name in first
+    }

@@ -1,0 +1,159 @@
+"""Update rules of many slots against torch's optimizers, one for each slot."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from orchestrator.records.lr_schedules import make_schedule
+from orchestrator.training.layout import Layout
+from orchestrator.training.modifiers import Average
+from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
+from orchestrator.training.rules import clip, make_rule, numbers_of
+
+SHAPES = [(3,), (5, 4), (2, 3, 2), (), (7,), (1, 1)]
+STEPS = 50
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "learning_rate": st.floats(1e-4, 0.1) | st.just(0.0),
+    "momentum": st.floats(0, 0.99) | st.just(0.0),
+    "weight_decay": st.floats(0, 0.5) | st.just(0.0),
+    "smoothing": st.floats(0.5, 0.999),
+    "beta1": st.floats(0, 0.99),
+    "beta2": st.floats(0.5, 0.9999),
+    "epsilon": st.floats(1e-8, 1e-2),
+    "trust": st.floats(1e-3, 1),
+    "layerwise_trust": st.floats(1e-3, 1),
+    "layerwise_bound": st.floats(1e-2, 10),
+    "gradient_clip": st.floats(0.1, 20),
+}
+
+Params = dict[str, Any]
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> tuple[str, list[Params]]:
+    """An optimizer and the metaparameters of a few slots, which have their names in common."""
+    optimizer = draw(st.sampled_from(sorted(OPTIMIZERS)))
+    required, optional = accepted_by(optimizer)
+    names = [*required, *draw(st.sets(st.sampled_from(optional)))]
+    names += draw(st.sampled_from([[], ["gradient_clip"]]))
+    shared: Params = {}
+    if any(name.startswith("layerwise") for name in names):
+        shared["layerwise_ratio"] = draw(st.sampled_from(["gradient", "update"]))
+    slots = draw(st.integers(1, 4))
+    own = [{name: draw(VALUES[name]) for name in names if name in VALUES} for _ in range(slots)]
+    return optimizer, [{**shared, **params} for params in own]
+
+
+def gradients() -> list[list[Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
+        for _ in range(STEPS)
+    ]
+
+
+def first_weights(slot: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(slot)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
+
+
+SCHEDULE = {"decay": "cosine", "warmup_steps": 5, "end_factor": 0.1}
+FACTOR = make_schedule(SCHEDULE, horizon=STEPS, steps_per_epoch=None)
+
+
+def by_torch(optimizer: str, params: Params, slot: int) -> list[Tensor]:
+    model = nn.ParameterList([nn.Parameter(weight) for weight in first_weights(slot)])
+    own = {name: value for name, value in params.items() if name != "gradient_clip"}
+    made = make_optimizer(optimizer, model, own)
+    rates = [group["lr"] for group in made.param_groups]
+    for step, of_step in enumerate(gradients()):
+        for group, rate in zip(made.param_groups, rates, strict=True):
+            group["lr"] = rate * FACTOR(step)
+        for parameter, gradient in zip(model, of_step, strict=True):
+            parameter.grad = gradient * (slot + 1)
+        if "gradient_clip" in params:
+            nn.utils.clip_grad_norm_(model, params["gradient_clip"])
+        made.step()
+    return [parameter.detach() for parameter in model]
+
+
+def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.float64) -> Tensor:
+    layout = Layout(SHAPES).to(torch.device("cpu"), dtype)
+    weights = torch.stack([layout.row(first_weights(slot)) for slot in range(len(slots))]).to(dtype)
+    rule = make_rule(optimizer, slots[0], layout)
+    slots = [{**rule.defaults, **params} for params in slots]
+    state = {name: torch.zeros_like(weights) for name in rule.state}
+    constants = numbers_of([rule.constants(params) for params in slots], weights)
+    for step, of_step in enumerate(gradients()):
+        gradient = torch.stack([layout.row(of_step) * (slot + 1) for slot in range(len(slots))])
+        gradient = gradient.to(dtype)
+        if "gradient_clip" in slots[0]:
+            longest = [{"longest": params["gradient_clip"]} for params in slots]
+            clip(gradient, numbers_of(longest, weights)["longest"], layout)
+        rates = [params["learning_rate"] * FACTOR(step) for params in slots]
+        moving = [rule.moving(*pair, step + 1) for pair in zip(slots, rates, strict=True)]
+        rule.update(weights, gradient, state, {**constants, **numbers_of(moving, weights)})
+    return weights
+
+
+@pytest.mark.dear
+@given(studies())
+@settings(max_examples=60, deadline=None)
+def test_each_slot_is_trained_as_torch_trains_it_alone(study: tuple[str, list[Params]]) -> None:
+    optimizer, slots = study
+    rows = by_rules(optimizer, slots)
+    parts = Layout(SHAPES).views(rows)
+    for slot, params in enumerate(slots):
+        for part, expected in zip(parts, by_torch(optimizer, params, slot), strict=True):
+            torch.testing.assert_close(part[slot], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bits_of_a_slot_depend_on_nothing_else(optimizer: str) -> None:
+    required, _ = accepted_by(optimizer)
+    slots = [
+        {name: {"learning_rate": 0.01 * (slot + 1)}.get(name, 0.9) for name in required}
+        for slot in range(5)
+    ]
+    five = by_rules(optimizer, slots, torch.float32)
+    assert torch.equal(by_rules(optimizer, slots[:2], torch.float32), five[:2])
+    slots[1]["learning_rate"] = 1e38
+    diverged = by_rules(optimizer, slots, torch.float32)
+    assert not diverged[1].isfinite().all()
+    others = [0, 2, 3, 4]
+    assert torch.equal(diverged[others], five[others])
+
+
+def test_parameters_come_back_from_a_row() -> None:
+    layout = Layout(SHAPES)
+    weights = first_weights(0)
+    row = layout.row(weights)
+    assert row.shape == (layout.width,)
+    for part, weight in zip(layout.views(row), weights, strict=True):
+        assert torch.equal(part, weight)
+    norms = layout.norms(row)
+    assert norms.tolist() == pytest.approx([float(weight.norm()) for weight in weights])
+    assert float(layout.norm(row)) == pytest.approx(float(norms.norm()))
+    assert torch.equal(layout.views(layout.spread(norms))[1], norms[1].expand(5, 4))
+
+
+@given(st.lists(st.floats(0, 0.999), min_size=1, max_size=4))
+@settings(max_examples=20, deadline=None)
+def test_averages_of_weights_may_decay_at_rates_of_their_own(decays: list[float]) -> None:
+    sums = torch.zeros(len(decays), 8, dtype=torch.float64)
+    weights = [nn.Parameter(torch.zeros(8, dtype=torch.float64)) for _ in decays]
+    averages = [Average([weight], decay) for weight, decay in zip(weights, decays, strict=True)]
+    shares = 1 - torch.tensor(decays, dtype=torch.float64).unsqueeze(1)
+    for step in range(STEPS):
+        rows = torch.randn(sums.shape, generator=torch.Generator().manual_seed(step)).double()
+        sums.lerp_(rows, shares)
+        for weight, row, average in zip(weights, rows, averages, strict=True):
+            weight.data.copy_(row)
+            average.update()
+    expected = torch.stack([average.state()["sums"][0] for average in averages])
+    torch.testing.assert_close(sums, expected, rtol=1e-12, atol=1e-12)
