@@ -66,9 +66,9 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
 
     workload = load_workload("digits/mlp")
     splits = workload.data(None)
-    from orchestrator.training.trainer import _fresh_model, derive_seed
+    from orchestrator.training.trainer import fresh_model, derive_seed
 
-    model = _fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
+    model = fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
     by_torch, options = BY_TORCH[optimizer]
     torch_optimizer = by_torch(model.parameters(), lr=0.1, **options)
     order = BatchOrder(size=1400, batch_size=32, seed=trial.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from orchestrator.workloads.trees import Batch
 
 LABELS = ("labels", "label")
 """What Hugging Face's models and data sets call the class of an example."""
+
+
+Share = TypeVar("Share", float, Tensor)
 
 
 class Workload(ABC):
@@ -82,16 +85,14 @@ class Classification(Workload):
         model: nn.Module,
         batch: Batch,
         *,
-        label_smoothing: float = 0.0,
+        label_smoothing: float | Tensor = 0.0,
         smoothing_over: Literal["all", "others"] = "all",
         noise_labels: float = 0.0,
     ) -> Tensor:
         logits, labels = _logits_and_labels(model, batch)
-        if label_smoothing:
+        if isinstance(label_smoothing, Tensor) or label_smoothing:
             label_smoothing = share_of_all(label_smoothing, smoothing_over, logits.shape[1])
-        losses = functional.cross_entropy(
-            logits, labels, reduction="none", label_smoothing=label_smoothing
-        )
+        losses = _smoothed(logits, labels, label_smoothing)
         if noise_labels:
             noise = noise_labels * torch.randn_like(logits)
             losses = losses - (noise * functional.log_softmax(logits, dim=1)).sum(dim=1)
@@ -110,6 +111,17 @@ class Classification(Workload):
             among = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
             metrics[f"top{self.top}_error"] = ~among
         return metrics
+
+
+def _smoothed(logits: Tensor, labels: Tensor, smoothing: float | Tensor) -> Tensor:
+    """Cross entropies with the share `smoothing` of each target spread evenly over all classes: a
+    tensor where each of many models has a share of its own, which torch's function can't have."""
+    if not isinstance(smoothing, Tensor):
+        return functional.cross_entropy(
+            logits, labels, reduction="none", label_smoothing=smoothing
+        )
+    true = functional.cross_entropy(logits, labels, reduction="none")
+    return true.lerp(-functional.log_softmax(logits, dim=1).mean(dim=1), smoothing)
 
 
 def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -142,14 +154,15 @@ def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
             raise BadInput(f"`{name}` must be from {low} to {high:,}, but got {value}.")
 
 
-def share_of_all(smoothing: float, over: str, classes: int) -> float:
+def share_of_all(smoothing: Share, over: str, classes: int) -> Share:
     """Label smoothing as torch has it: the share of a target that is spread evenly over all
     classes, the true one included. Shallue et al. spread it over the others only, which is the
     same as K / (K - 1) times as much over all K."""
     if over not in ("all", "others"):
         raise unknown("smoothing_over", str(over), ("all", "others"))
     share = smoothing if over == "all" else smoothing * classes / (classes - 1)
-    if not 0 <= share <= 1:
+    # Those of a tensor were looked at one by one, as numbers.
+    if not isinstance(share, Tensor) and not 0 <= share <= 1:
         raise BadInput(
             f"'label_smoothing' over {over} of {classes} classes must leave the true class the "
             f"largest share, but got {smoothing!r}."

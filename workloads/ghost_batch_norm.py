@@ -216,6 +216,22 @@ def commit(modules: Sequence[GhostBatchNorm]) -> None:
     modules = [module for module in modules if module.track_running_stats]
     if not modules:
         return
+    total, seen = check_ghosts(modules)
+    running = running_statistics(modules)
+    momenta = [module.momentum for module in modules for _ in range(2)]
+    torch._foreach_mul_(running, [1 - momentum for momentum in momenta])
+    if seen:
+        sums = [module.pending for module in modules if module.pending is not None]
+        pending = [row for rows in sums for row in rows]
+        torch._foreach_mul_(pending, [momentum / total for momentum in momenta])
+        torch._foreach_add_(running, pending)
+    counts = [module.num_batches_tracked for module in modules]
+    torch._foreach_add_([count for count in counts if count is not None], 1)
+    discard(modules)
+
+
+def check_ghosts(modules: Sequence[GhostBatchNorm]) -> tuple[int, int]:
+    """The ghosts of a step, and how many of them are pending; refuses norms that saw others."""
     seen = {module.pending_ghosts for module in modules}
     (total,) = {module.total_ghosts or module.pending_ghosts for module in modules}
     assert total, "`defer` comes before `commit`"
@@ -225,17 +241,7 @@ def commit(modules: Sequence[GhostBatchNorm]) -> None:
             f"{total} ghosts the norms saw {sorted(seen)}. Where one is skipped, shared or run "
             "again (activation checkpointing), use another kind of norm, such as GroupNorm."
         )
-    running = running_statistics(modules)
-    momenta = [module.momentum for module in modules for _ in range(2)]
-    torch._foreach_mul_(running, [1 - momentum for momentum in momenta])
-    if max(seen):
-        sums = [module.pending for module in modules if module.pending is not None]
-        pending = [row for rows in sums for row in rows]
-        torch._foreach_mul_(pending, [momentum / total for momentum in momenta])
-        torch._foreach_add_(running, pending)
-    counts = [module.num_batches_tracked for module in modules]
-    torch._foreach_add_([count for count in counts if count is not None], 1)
-    discard(modules)
+    return total, max(seen)
 
 
 def discard(modules: Sequence[GhostBatchNorm]) -> None:

@@ -43,19 +43,17 @@ class BatchOrder:
         """
         at_once = max(1, INDICES_AT_ONCE // self._batch_size)
         for first in range(batches.start, batches.stop, at_once):
-            last = min(first + at_once, batches.stop)
-            positions = range(first * self._batch_size, last * self._batch_size)
-            examples = self._examples(positions)
-            tables = [examples]
-            if seeded:
-                tables.append(self._seeds(positions, examples))
+            tables = self.tables(range(first, min(first + at_once, batches.stop)), seeded=seeded)
             yield from zip(
-                *(
-                    table.view(last - first, self._batch_size)[:, start:stop].to(device).unbind(0)
-                    for table in tables
-                ),
-                strict=True,
+                *(table[:, start:stop].to(device).unbind(0) for table in tables), strict=True
             )
+
+    def tables(self, batches: range, *, seeded: bool) -> list[Tensor]:
+        """What all of these global batches draw, as `walk` has it: tables (batches, examples)."""
+        positions = range(batches.start * self._batch_size, batches.stop * self._batch_size)
+        examples = self._examples(positions)
+        tables = [examples, self._seeds(positions, examples)] if seeded else [examples]
+        return [table.view(len(batches), self._batch_size) for table in tables]
 
     def _examples(self, positions: range) -> Tensor:
         """The examples at `positions` of the endless row of epochs."""

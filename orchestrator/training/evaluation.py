@@ -29,7 +29,7 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
-        self._subset = self._train_subset()
+        self._subset = train_subset(self.extras, self.splits["train"])
 
     def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
         """`split/metric` of every split to evaluate on; `test` splits only if asked for."""
@@ -77,20 +77,9 @@ class Evaluator:
         means = self.ranks.sum(torch.cat([total.flatten() for total in sums.values()])) / size
         pieces = torch.split(means, [total.numel() for total in sums.values()])
         shaped = zip(sums.items(), pieces, strict=True)
-        numbers = self._numbers({m: mean.view_as(total) for (m, total), mean in shaped})
+        means_of = {metric: mean.view_as(total) for (metric, total), mean in shaped}
+        numbers = summary_of(self.workload, means_of)
         return {f"{name}/{prefix}{metric}": number for metric, number in numbers.items()}
-
-    def _numbers(self, means: Mapping[str, Tensor]) -> dict[str, float]:
-        """What the workload makes of them, read from the device at once."""
-        summary = self.workload.summary(means)
-        for metric, value in summary.items():
-            if value.dim():
-                raise BadInput(
-                    f"Metric {metric!r} of {type(self.workload).__name__} must have one value per "
-                    f"example, or one number must be made of its means in `summary`, but it has "
-                    f"means of shape {tuple(value.shape)}."
-                )
-        return dict(zip(summary, torch.stack(list(summary.values())).tolist(), strict=True))
 
     def _sums(self, trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
         """Each metric's sum over a batch, put through the model in as many parts as it takes."""
@@ -106,12 +95,27 @@ class Evaluator:
         self.at_once //= 2
         return self._sums(trainer, batch)
 
-    def _train_subset(self) -> Tensor | None:
-        """The same for every trial of every sweep, so that curves can be compared."""
-        count, size = self.extras.train_examples, self.splits["train"].size
-        if count == 0:
-            return None
-        if size is None:
-            return torch.arange(count)
-        generator = torch.Generator().manual_seed(derive_seed("train subset"))
-        return torch.randperm(size, generator=generator)[:count].to(self.splits["train"].draws_on)
+
+def summary_of(workload: Workload, means: Mapping[str, Tensor]) -> dict[str, float]:
+    """What the workload makes of the means over a split, read from the device at once."""
+    summary = workload.summary(means)
+    for metric, value in summary.items():
+        if value.dim():
+            raise BadInput(
+                f"Metric {metric!r} of {type(workload).__name__} must have one value per "
+                f"example, or one number must be made of its means in `summary`, but it has "
+                f"means of shape {tuple(value.shape)}."
+            )
+    return dict(zip(summary, torch.stack(list(summary.values())).tolist(), strict=True))
+
+
+def train_subset(extras: Extras, train: Split) -> Tensor | None:
+    """Which examples `train/*` is measured on; the same for every trial of every sweep, so that
+    curves can be compared."""
+    count, size = extras.train_examples, train.size
+    if count == 0:
+        return None
+    if size is None:
+        return torch.arange(count)
+    generator = torch.Generator().manual_seed(derive_seed("train subset"))
+    return torch.randperm(size, generator=generator)[:count].to(train.draws_on)

@@ -63,7 +63,8 @@ class Layout:
 
     def norm(self, rows: Tensor) -> Tensor:
         """The Euclidean norm of each row: (..., 1)."""
-        return torch.linalg.vector_norm(rows[..., : self.used], dim=-1, keepdim=True)
+        norm: Tensor = torch.linalg.vector_norm(rows[..., : self.used], dim=-1, keepdim=True)
+        return norm
 
     def norms(self, rows: Tensor) -> Tensor:
         """The Euclidean norm of each parameter: (..., parameters)."""

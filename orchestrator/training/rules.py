@@ -4,8 +4,8 @@
 
 `weights`, `gradient` and each tensor of the state have the shape [n] or [slots, n] of a `Layout`;
 metaparameters are tensors of shape [] or [slots, 1]. All arithmetic is element by element, but for
-the norms of layer-wise rates, so a slot's bits depend neither on its neighbours nor on their number.
-`make_optimizer` is the reference: what a trial that trains alone gets.
+the norms of layer-wise rates, so the bits of a slot depend neither on its neighbours nor on how
+many there are. `make_optimizer` is the reference: what a trial that trains alone gets.
 """
 
 from __future__ import annotations

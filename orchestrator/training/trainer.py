@@ -56,7 +56,7 @@ class Trainer:
         self._batch_size = study.batch_size
         self._noise_seed = derive_seed(trial.seed, "noise")
 
-        self.model = _fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
+        self.model = fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
         self._modifiers.prepare(self.model)
         self.parameters = list(self.model.parameters())
         # Layers that come frozen, such as the batch norms of a pretrained model, stay so.
@@ -369,7 +369,7 @@ class Trainer:
         return folded
 
 
-def _fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
+def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
     """A model whose initial weights are a function of `seed`, without disturbing the process."""
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would note the call stack for CUDA, each time anew: 5 ms, never freed.

@@ -1,0 +1,457 @@
+"""Many trials of one study trained as one model, each in a slot of its own: the engine of width W.
+
+A slot is a row of the weights and of everything that the optimizer keeps. Each has its own step,
+its own batches and its own metaparameters; what a trial measures does not depend on its slot, its
+neighbours or those before it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orchestrator.records import Choice, Range, Trial, Value, derive_seed
+from orchestrator.records.lr_schedules import Factor, make_schedule
+from orchestrator.training.batches import INDICES_AT_ONCE, BatchOrder
+from orchestrator.training.optimizers import make_optimizer
+from orchestrator.training.rules import Numbers, clip, make_rule, numbers_of
+from orchestrator.training.settings import Sorted, sort
+from orchestrator.training.stacked_model import StackedModel
+from orchestrator.training.streams import Stream
+from orchestrator.training.trainer import fresh_model
+from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
+from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
+
+LEAST_WIDTH = 2
+"""With one slot only, kernels choose other ways than with several, and the last bits differ."""
+
+
+@dataclass
+class Tenant:
+    """What is known of the trial in a slot, but for its tensors."""
+
+    trial: Trial
+    settings: Sorted
+    params: Mapping[str, float]
+    """Those of the optimizer that are numbers, with defaults for what was left out."""
+    factor: Factor | None
+    """Of the learning rate, by step; None where it stays as it is."""
+    batches: BatchOrder
+    groups: list[dict[str, Any]]
+    """Those of torch's optimizer."""
+    order: list[str]
+    """The parameters in the order in which torch's optimizer numbers them."""
+    step: int = 0
+    seconds: float = 0.0
+    """Its share of those spent in steps."""
+    evaluation_seconds: float = 0.0
+    since: int = 0
+    """Steps since the batch loss was last read."""
+    folded: float = 0.0
+    """Losses since then that no longer are one of each place in the batch."""
+    gradient_norm: float = math.nan
+    averaged: int = 0
+    """Steps in the average of the weights."""
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the step that follows so many."""
+        base = self.params["learning_rate"]
+        return base if self.factor is None else base * self.factor(step)
+
+
+class Stack:
+    def __init__(
+        self,
+        trial: Trial,
+        workload: Workload,
+        train_split: Split,
+        width: int,
+        device: torch.device | None = None,
+        pulse: Callable[[], None] = lambda: None,
+    ) -> None:
+        """For trials of the study of `trial`, and with metaparameters of the same names, of which
+        all that aren't numbers are the same, too."""
+        assert width >= LEAST_WIDTH, width
+        self.device = device or torch.device("cpu")
+        self.width, self._workload, self._split = width, workload, train_split
+        self._study, self._pulse = trial.study, pulse
+        settings = sort(trial.params, workload)
+        self._names = set(trial.params)
+        self._modifiers = settings.modifiers
+        self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
+        self._layout = self.model.layout
+        weights = self.model.weights
+        self._rule = make_rule(trial.study.optimizer, settings.optimizer, self._layout)
+        self._state = {name: torch.zeros_like(weights) for name in self._rule.state}
+        self._gradient = torch.zeros_like(weights)
+        self._gradient_views = self._layout.views(self._gradient)
+        self._sums = None if settings.modifiers.ema_decay is None else torch.zeros_like(weights)
+        self._initial = torch.zeros_like(weights) if trial.study.extras.distance else None
+        size = trial.study.batch_size
+        self._losses = weights.new_zeros(width, size)
+        self._counts = torch.full_like(self._losses, 1 / size)
+        self._loss_numbers = numbers_among(settings.loss, trial)
+        self._loss_shared = {
+            name: value for name, value in settings.loss.items() if name not in self._loss_numbers
+        }
+        self.tenants: list[Tenant | None] = [None] * width
+        self._forget_numbers()
+
+    def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
+        """Gives a slot to `trial`: a fresh one, or one that goes on from `state`, which is that of
+        a `Trainer` or was taken from a stack."""
+        assert self.tenants[slot] is None, f"slot {slot} is taken"
+        assert trial.study == self._study, "a stack trains trials of one study"
+        assert set(trial.params) == self._names, (sorted(trial.params), sorted(self._names))
+        settings = sort(trial.params, self._workload)
+        model = self._fresh_model(trial, settings)
+        self._check_loss(model, settings)
+        tenant = self._tenant(trial, settings, model)
+        if self._initial is not None:
+            named = dict(model.named_parameters())
+            self._initial[slot] = self._layout.row([named[name] for name in self.model.names])
+        for rows in (self._losses, self._gradient, *self._state.values()):
+            rows[slot] = 0
+        if self._sums is not None:
+            self._sums[slot] = 0
+        if state is not None:
+            model.load_state_dict(state["model"])
+            self._load(slot, tenant, state)
+            statistics = _statistics(state)
+            for statistic, value in zip(
+                running_statistics(ghost_norms(model)), statistics, strict=True
+            ):
+                statistic.copy_(value)
+        self.model.put(slot, model)
+        self.tenants[slot] = tenant
+        self._forget_numbers()
+
+    def clear(self, slot: int) -> None:
+        """Nobody is in the slot any more."""
+        self.tenants[slot] = None
+        # What goes on being computed there is never seen; zeros are the quickest to compute with.
+        self.model.weights[slot] = 0
+        self._forget_numbers()
+
+    @property
+    def occupied(self) -> list[int]:
+        return [slot for slot, tenant in enumerate(self.tenants) if tenant is not None]
+
+    def tenant(self, slot: int) -> Tenant:
+        tenant = self.tenants[slot]
+        assert tenant is not None, f"slot {slot} is empty"
+        return tenant
+
+    @torch.no_grad()
+    def advance(self, steps: int) -> None:
+        """Trains every trial for so many steps."""
+        occupied = [self.tenant(slot) for slot in self.occupied]
+        assert steps > 0, steps
+        assert occupied, "a stack without trials can't advance"
+        self._synchronise()
+        began = time.perf_counter()
+        at_once = max(1, INDICES_AT_ONCE // self._study.batch_size)
+        for first in range(0, steps, at_once):
+            count = min(at_once, steps - first)
+            draws = self._draws(count)
+            numbers = self._numbers_of_steps(count)
+            for step in range(count):
+                batch = self._batch([table[step] for table in draws])
+                self._take_step(batch, numbers(step), last=first + step == steps - 1)
+                self._pulse()
+            for tenant in occupied:
+                tenant.step += count
+        self._synchronise()
+        share = (time.perf_counter() - began) / len(occupied)
+        for tenant in occupied:
+            tenant.seconds += share
+            tenant.since += steps
+            tenant.averaged += steps
+
+    def batch_metrics(self, slots: Sequence[int]) -> list[dict[str, float]]:
+        """What training itself tells of these slots since it was last asked."""
+        totals = self._losses.double().sum(dim=1).tolist()
+        distances = None
+        if self._initial is not None:
+            distances = self._layout.norm(self.model.weights - self._initial).flatten().tolist()
+        found = []
+        for slot in slots:
+            tenant, metrics = self.tenant(slot), {}
+            if tenant.since:
+                total = tenant.folded + totals[slot]
+                metrics["batch/loss"] = total / (self._study.batch_size * tenant.since)
+                if self._study.extras.gradient_norm:
+                    metrics["batch/gradient_norm"] = tenant.gradient_norm
+            if distances is not None:
+                metrics["weights/distance"] = distances[slot]
+            tenant.since, tenant.folded = 0, 0.0
+            self._losses[slot] = 0
+            found.append(metrics)
+        return found
+
+    @property
+    def has_average(self) -> bool:
+        return self._sums is not None
+
+    def weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
+        """The weights of these slots, to be evaluated: a row for each."""
+        rows = self.model.weights.index_select(0, slots)
+        if not averaged:
+            return rows
+        assert self._sums is not None
+        shares = []
+        for slot in slots.tolist():
+            tenant = self.tenant(slot)
+            shares.append(1 - _number(tenant.settings.modifiers.ema_decay) ** tenant.averaged)
+        share = rows.new_tensor(shares).unsqueeze(1)
+        # Before the first step the average is that of nothing.
+        return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
+
+    def cast(self, batch: Batch) -> Batch:
+        """The batch in the precision of the weights."""
+        if self._modifiers.precision != "float64":
+            return batch
+        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
+
+    def state(self, slot: int) -> dict[str, Any]:
+        """All that the steps to come of a trial depend on, in the form of a `Trainer` of one rank:
+        either may go on with it."""
+        tenant, module = self.tenant(slot), self.model.module
+        self.model.take(slot, module)
+        rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
+        numbers = {name: number for number, name in enumerate(tenant.order)}
+        moments: dict[int, dict[str, Tensor]] = {}
+        for place, name in enumerate(self.model.names):
+            kept = {moment: views[place].clone() for moment, views in rows.items()}
+            if self._rule.counts_steps:
+                kept["step"] = torch.tensor(float(tenant.step))
+            if kept:
+                moments[numbers[name]] = kept
+        groups = tenant.groups
+        if tenant.factor is not None and tenant.step:
+            groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
+        own = {
+            "stream": Stream(derive_seed(tenant.trial.seed, "dropout", 0), self.device).state(),
+            "losses": [self._losses[slot].clone().cpu()],
+            "folded": torch.tensor(tenant.folded, dtype=torch.float64),
+            "statistics": [part.clone().cpu() for part in running_statistics(self.model.norms)],
+        }
+        return {
+            "model": {name: tensor.clone() for name, tensor in module.state_dict().items()},
+            "optimizer": {"state": moments, "param_groups": groups},
+            "average": self._average(slot),
+            "step": tenant.step,
+            "seconds": tenant.seconds,
+            "evaluation_seconds": tenant.evaluation_seconds,
+            "since": tenant.since,
+            "gradient_norm": tenant.gradient_norm,
+            "micro_batch": None,
+            "settled": True,
+            "ranks": [own],
+        }
+
+    def _fresh_model(self, trial: Trial, settings: Sorted) -> torch.nn.Module:
+        model = fresh_model(self._workload, derive_seed(trial.seed, "init"), self.device)
+        settings.modifiers.prepare(model)
+        for norm in ghost_norms(model):
+            norm.defer(ghosts(trial.study.batch_size, norm.ghost_size))
+        return model
+
+    def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
+        """Has the loss refuse metaparameters: those of many slots it sees as tensors only."""
+        few = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
+        with torch.no_grad():
+            self._workload.loss(model.eval(), self.cast(few), **settings.loss)
+        model.train()
+
+    def _tenant(self, trial: Trial, settings: Sorted, model: torch.nn.Module) -> Tenant:
+        study, size = trial.study, self._split.size
+        optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        factor = None
+        if settings.schedule:
+            factor = make_schedule(
+                settings.schedule,
+                horizon=study.budget_steps,
+                steps_per_epoch=None if size is None else size / study.batch_size,
+            )
+        given = {name: float(v) for name, v in settings.optimizer.items() if _is_number(v)}
+        return Tenant(
+            trial=trial,
+            settings=settings,
+            params={**self._rule.defaults, **given},
+            factor=factor,
+            batches=BatchOrder(size=size, batch_size=study.batch_size, seed=trial.seed),
+            groups=optimizer.state_dict()["param_groups"],
+            order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
+        )
+
+    def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
+        kept = state["optimizer"]["state"]
+        for moment, rows in self._state.items():
+            parts = [
+                kept.get(tenant.order.index(name), {}).get(moment) for name in self.model.names
+            ]
+            for view, part in zip(self._layout.views(rows[slot]), parts, strict=True):
+                if part is not None:
+                    view.copy_(part)
+        tenant.step, tenant.seconds = state["step"], state["seconds"]
+        tenant.evaluation_seconds = state["evaluation_seconds"]
+        tenant.since, tenant.gradient_norm = state["since"], state["gradient_norm"]
+        owns = state["ranks"]
+        tenant.folded = sum(float(own["folded"]) for own in owns)
+        losses = [losses for own in owns for losses in own["losses"]]
+        if len(losses) == 1:
+            self._losses[slot] = losses[0].to(self._losses)
+        else:
+            tenant.folded += sum(float(part.double().sum()) for part in losses)
+        if self._sums is not None:
+            named = [name for name, _ in self.model.module.named_parameters()]
+            sums = dict(zip(named, state["average"]["sums"], strict=True))
+            self._sums[slot] = self._layout.row([sums[name] for name in self.model.names])
+            tenant.averaged = state["average"]["steps"]
+
+    def _average(self, slot: int) -> dict[str, Any] | None:
+        if self._sums is None:
+            return None
+        tenant = self.tenant(slot)
+        share = 1 - _number(tenant.settings.modifiers.ema_decay) ** tenant.averaged
+        of_trained = zip(self.model.names, self._layout.views(self._sums[slot]), strict=True)
+        sums = {name: view.clone() for name, view in of_trained}
+        # Of a parameter that never moves, any average is the parameter.
+        return {
+            "sums": [
+                sums[name] if name in sums else share * parameter.detach()
+                for name, parameter in self.model.module.named_parameters()
+            ],
+            "steps": tenant.averaged,
+        }
+
+    def _draws(self, count: int) -> list[Tensor]:
+        """The indices, and seeds if need be, of the next batches: (count, width, batch size)."""
+        seeded, size = self._split.seeded, self._study.batch_size
+        nothing = [torch.zeros(count, size, dtype=torch.int64)] * (1 + seeded)
+        tables = [
+            nothing
+            if tenant is None
+            else tenant.batches.tables(range(tenant.step, tenant.step + count), seeded=seeded)
+            for tenant in self.tenants
+        ]
+        stacked = [torch.stack(parts, dim=1) for parts in zip(*tables, strict=True)]
+        return [table.to(self._split.draws_on) for table in stacked]
+
+    def _batch(self, draw: Sequence[Tensor]) -> Batch:
+        """One batch for each slot, all of them gathered at once."""
+        batch = self._split.batch(*(part.flatten() for part in draw))
+        shape = (self.width, self._study.batch_size)
+        return self.cast(mapped(lambda tensor: tensor.unflatten(0, shape), batch))
+
+    def _take_step(self, batch: Batch, numbers: Numbers, *, last: bool) -> None:
+        losses = self.model.gradients(
+            batch, self._of_loss, self._loss_shared, self._counts, self._gradient_views
+        )
+        self._losses += losses
+        if last and self._study.extras.gradient_norm:
+            norms = self._layout.norm(self._gradient).flatten().tolist()
+            for slot in self.occupied:
+                self.tenant(slot).gradient_norm = norms[slot]
+        if "gradient_clip" in self._of_modifiers:
+            clip(self._gradient, self._of_modifiers["gradient_clip"], self._layout)
+        self._rule.update(self.model.weights, self._gradient, self._state, numbers)
+        self.model.commit()
+        if self._sums is not None:
+            self._sums.lerp_(self.model.weights, self._of_modifiers["share"])
+
+    def _forget_numbers(self) -> None:
+        """The metaparameters of the slots have changed."""
+        weights = self.model.weights
+        someone = next((tenant for tenant in self.tenants if tenant is not None), None)
+        if someone is None:
+            return
+        everyone = [tenant or someone for tenant in self.tenants]
+        self._constants = numbers_of([self._rule.constants(t.params) for t in everyone], weights)
+        self._of_loss = {
+            name: weights.new_tensor([_number(tenant.settings.loss[name]) for tenant in everyone])
+            for name in self._loss_numbers
+        }
+        modifiers = [tenant.settings.modifiers for tenant in everyone]
+        of_modifiers = []
+        for some in modifiers:
+            numbers = {}
+            if some.gradient_clip is not None:
+                numbers["gradient_clip"] = some.gradient_clip
+            if some.ema_decay is not None:
+                numbers["share"] = 1 - some.ema_decay
+            of_modifiers.append(numbers)
+        self._of_modifiers = numbers_of(of_modifiers, weights)
+        rates = [tenant.params["learning_rate"] for tenant in everyone]
+        moving = [
+            [self._rule.moving(tenant.params, rate, step) for step in (1, 2)]
+            for tenant, rate in zip(everyone, rates, strict=True)
+        ]
+        self._steady: Numbers | None = None
+        if all(t.factor is None for t in everyone) and all(a == b for a, b in moving):
+            self._steady = {**self._constants, **numbers_of([a for a, _ in moving], weights)}
+
+    def _numbers_of_steps(self, count: int) -> Callable[[int], Numbers]:
+        """What the rule needs to know in each of the next steps."""
+        if (steady := self._steady) is not None:
+            return lambda step: steady
+        someone = next(tenant for tenant in self.tenants if tenant is not None)
+        everyone = [tenant or someone for tenant in self.tenants]
+        rows = [
+            [
+                self._rule.moving(tenant.params, tenant.rate(step), step + 1)
+                for step in range(tenant.step, tenant.step + count)
+            ]
+            for tenant in everyone
+        ]
+        tables = {
+            name: self.model.weights.new_tensor(
+                [[[row[step][name]] for row in rows] for step in range(count)]
+            )
+            for name in rows[0][0]
+        }
+        constants = self._constants
+        return lambda step: constants | {name: table[step] for name, table in tables.items()}
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
+    """Those of `settings` that differ from slot to slot: numbers to which the study's space does
+    not give one value for all."""
+    space = trial.study.space
+    return [
+        name
+        for name, value in settings.items()
+        if _is_number(value) and (name not in space or isinstance(space[name], Range | Choice))
+    ]
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> float:
+    assert _is_number(value), value
+    return float(value)
+
+
+def _statistics(state: Mapping[str, Any]) -> list[Tensor]:
+    """The running statistics of batch norms in the state of a trial. Those of several ranks between
+    two evaluations are shares of them."""
+    owns = state["ranks"]
+    if state["settled"]:
+        found: list[Tensor] = owns[0]["statistics"]
+        return found
+    parts = zip(*(own["statistics"] for own in owns), strict=True)
+    return [torch.stack(shares).sum(dim=0) for shares in parts]

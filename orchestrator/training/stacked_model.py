@@ -1,0 +1,232 @@
+"""Many models of one kind as one: parameters and buffers with a leading dimension of slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from orchestrator.training.layout import Layout
+from orchestrator.training.tape import Taped
+from orchestrator.workloads import Batch, Workload, mapped
+from orchestrator.workloads.ghost_batch_norm import (
+    GhostBatchNorm,
+    check_ghosts,
+    discard,
+    ghost_norms,
+)
+from orchestrator.workloads.trees import leaves
+
+Numbers = Mapping[str, Tensor]
+
+
+class StackedModel:
+    """`slots` models. Each has its weights in a row of `weights`; `fixed` are the buffers, and the
+    parameters that aren't trained, by name, of all slots."""
+
+    def __init__(self, model: nn.Module, workload: Workload, slots: int) -> None:
+        """`model` is one of them, as a trial that trains alone has it at first."""
+        self.module, self._workload, self.slots = model, workload, slots
+        self.norms = ghost_norms(model)
+        self._training = [module for module in model.modules() if module.training]
+        self._without_dropout()
+        named = dict(model.named_parameters())
+        self.names = [name for name, parameter in named.items() if parameter.requires_grad]
+        some = named[self.names[0]]
+        self.device, self.dtype = some.device, some.dtype
+        self.layout = Layout([named[name].shape for name in self.names])
+        self.layout.to(self.device, self.dtype)
+        self.weights = some.new_zeros(slots, self.layout.width).detach()
+        self._views = self.layout.views(self.weights)
+        self.fixed = {
+            name: tensor.detach().new_zeros(slots, *tensor.shape)
+            for name, tensor in [*named.items(), *model.named_buffers()]
+            if name not in self.names
+        }
+        self._loss, self._metrics = _Method(model, workload.loss), _Method(model, workload.metrics)
+        self._step: Taped | None = None
+        self._evaluations: dict[tuple[str, ...], Taped] = {}
+        self._metric_names: list[str] = []
+        self._statistics: list[Tensor] = []
+        self._ghosts = self.norms[0].total_ghosts or 1 if self.norms else 1
+        self._find_running()
+
+    def put(self, slot: int, model: nn.Module) -> None:
+        """Gives a slot the weights and buffers of `model`."""
+        named = dict([*model.named_parameters(), *model.named_buffers()])
+        with torch.no_grad():
+            self.weights[slot] = self.layout.row([named[name] for name in self.names])
+            for name, of_all in self.fixed.items():
+                of_all[slot] = named[name]
+
+    def take(self, slot: int, model: nn.Module) -> None:
+        """Gives `model` the weights and buffers of a slot."""
+        named = dict([*model.named_parameters(), *model.named_buffers()])
+        row = self.layout.views(self.weights[slot])
+        with torch.no_grad():
+            for name, weight in zip(self.names, row, strict=True):
+                named[name].copy_(weight)
+            for name, of_all in self.fixed.items():
+                named[name].copy_(of_all[slot])
+
+    def gradients(
+        self,
+        batch: Batch,
+        settings: Numbers,
+        shared: Mapping[str, Any],
+        counts: Tensor,
+        into: Sequence[Tensor],
+    ) -> Tensor:
+        """The losses (slots, examples) of each slot's batch, with its number for each of `settings`
+        of the loss and those that are `shared`. Each loss counts `counts` in the gradient, whose
+        parts are put `into` views of rows. Batch norms leave their statistics to `commit`."""
+        parts = [tensor for _, tensor in leaves(batch)]
+        if self._step is None:
+            like, names = mapped(lambda _: None, batch), tuple(settings)
+            self._step = Taped(lambda given: self._compute_gradients(given, like, names, shared))
+        inputs = [*self._views, *self.fixed.values(), counts, *settings.values(), *parts]
+        losses, *others = self._step(inputs)
+        count = len(self.names)
+        with torch.no_grad():
+            torch._foreach_copy_(list(into), others[:count])
+        self._statistics = others[count:]
+        return losses
+
+    def _compute_gradients(
+        self,
+        inputs: list[Tensor],
+        like: Batch,
+        settings: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> list[Tensor]:
+        """The losses, the gradient of each parameter and the sums of each batch norm."""
+        given = iter(inputs)
+        weights = [next(given).detach().requires_grad_() for _ in self.names]
+        fixed = {name: next(given) for name in self.fixed}
+        counts = next(given)
+        numbers = {name: next(given) for name in settings}
+        batch = mapped(lambda _: next(given), like)
+        self._prepare(training=True)
+
+        def one(
+            weights: list[Tensor], fixed: Numbers, numbers: Numbers, batch: Batch
+        ) -> tuple[Tensor, list[Tensor]]:
+            tensors = {**dict(zip(self.names, weights, strict=True)), **fixed}
+            losses = _call(self._loss, tensors, batch, {**shared, **numbers})
+            return losses, [norm.pending for norm in self.norms if norm.pending is not None]
+
+        try:
+            with torch.enable_grad(), _as_vmap_can():
+                losses, statistics = vmap(one)(weights, fixed, numbers, batch)
+            if tracking := [norm for norm in self.norms if norm.track_running_stats]:
+                check_ghosts(tracking)
+        finally:
+            discard(self.norms)
+        gradients = torch.autograd.grad(losses, weights, counts)
+        return [losses.detach(), *gradients, *(sums.detach() for sums in statistics)]
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Moves the running statistics of batch norms, as `ghost_batch_norm.commit` does."""
+        if not self._statistics:
+            return
+        running, momenta = self._running
+        torch._foreach_mul_(running, [1 - momentum for momentum in momenta])
+        sums = [row for of_norm in self._statistics for row in of_norm.unbind(1)]
+        shares = [momentum / self._ghosts for momentum in momenta]
+        torch._foreach_add_(running, torch._foreach_mul(sums, shares))
+        torch._foreach_add_(self._counts, 1)
+
+    def _find_running(self) -> None:
+        """The running means and variances of all slots, in order, with the momentum of each."""
+        tracking = [
+            (f"{name}." if name else "", module)
+            for name, module in self.module.named_modules()
+            if isinstance(module, GhostBatchNorm) and module in self.norms
+        ]
+        tracking = [(name, norm) for name, norm in tracking if norm.track_running_stats]
+        names = ("running_mean", "running_var")
+        self._running = (
+            [self.fixed[f"{name}{part}"] for name, _ in tracking for part in names],
+            [norm.momentum for _, norm in tracking for _ in names],
+        )
+        counts = (self.fixed.get(f"{name}num_batches_tracked") for name, _ in tracking)
+        self._counts = [count for count in counts if count is not None]
+
+    @torch.no_grad()
+    def metrics(self, weights: Tensor, slots: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Each metric of some slots for the examples of one batch: (slots, examples, ...). Those of
+        `weights` that are given have the numbers `slots`."""
+        places, parts = zip(*leaves(batch), strict=True)
+        if places not in self._evaluations:
+            like = mapped(lambda _: None, batch)
+            self._evaluations[places] = Taped(lambda given: self._compute_metrics(given, like))
+        fixed = [tensor.index_select(0, slots) for tensor in self.fixed.values()]
+        values = self._evaluations[places]([*self.layout.views(weights), *fixed, *parts])
+        return dict(zip(self._metric_names, values, strict=True))
+
+    def _compute_metrics(self, inputs: list[Tensor], like: Batch) -> list[Tensor]:
+        given = iter(inputs)
+        weights = [next(given) for _ in self.names]
+        fixed = {name: next(given) for name in self.fixed}
+        batch = mapped(lambda _: next(given), like)
+        self._prepare(training=False)
+
+        def one(weights: list[Tensor], fixed: Numbers) -> dict[str, Tensor]:
+            tensors = {**dict(zip(self.names, weights, strict=True)), **fixed}
+            return dict(_call(self._metrics, tensors, batch, {}))
+
+        with torch.no_grad(), _as_vmap_can():
+            found: dict[str, Tensor] = vmap(one)(weights, fixed)
+        self._metric_names = list(found)
+        return list(found.values())
+
+    def _prepare(self, *, training: bool) -> None:
+        for module in self._training:
+            module.training = training
+
+    def _without_dropout(self) -> None:
+        """A dropout that drops nothing asks for random numbers all the same, which `vmap` has not:
+        it is left in the mode of evaluation."""
+        idle = [
+            module
+            for module in self._training
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0
+        ]
+        for module in idle:
+            self._training.remove(module)
+            module.eval()
+
+
+class _Method(nn.Module):
+    """A method of a workload, `loss` or `metrics`, as a module that holds the model, so that
+    `functional_call` puts other weights into the model that the method gets."""
+
+    def __init__(self, model: nn.Module, method: Any) -> None:
+        super().__init__()
+        self.model, self._method = model, method
+
+    def forward(self, batch: Batch, settings: Mapping[str, Any]) -> Any:
+        return self._method(self.model, batch, **settings)
+
+
+def _call(method: _Method, tensors: Numbers, batch: Batch, settings: Mapping[str, Any]) -> Any:
+    prefixed = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    return functional_call(method, prefixed, (batch, settings))
+
+
+@contextmanager
+def _as_vmap_can() -> Iterator[None]:
+    """Within, attention is computed by operations that `vmap` knows."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

@@ -1,0 +1,165 @@
+"""A function of tensors, recorded while it runs once and repeated as the operations that it came to.
+
+Autograd, `vmap` and Python between two operations take longer than the operations of a small
+network. What is repeated has the same bits: these are the same operations.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Tensors = list[Tensor]
+Function = Callable[[Tensors], Tensors]
+
+aten = torch.ops.aten
+NOTHING = {aten.detach.default, aten.expand.default, aten.view.default, aten._unsafe_view.default}
+"""Operations that do nothing if what comes out has the shape of what went in."""
+
+
+class Unrepeatable(Exception):
+    """What the function does depends on more than the shapes of its tensors."""
+
+
+class Taped:
+    """The `function`, recorded the first time that it sees a combination of shapes, and repeated
+    from then on. One that can't be recorded runs as it is."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._tapes: dict[Any, Function] = {}
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        tape = self._tapes.get(key)
+        if tape is not None:
+            return tape(inputs)
+        try:
+            outputs, self._tapes[key] = record(self._function, inputs)
+        except Unrepeatable:
+            self._tapes[key] = self._function
+            return self._function(inputs)
+        return outputs
+
+
+def record(function: Function, inputs: Tensors) -> tuple[Tensors, Function]:
+    """What `function` makes of `inputs`, and the same function as the operations that it came to,
+    for tensors of the same shapes."""
+    recorder = _Recorder(inputs)
+    with recorder:
+        outputs = function(inputs)
+    tape = recorder.finish(outputs)
+    others = [_another(tensor) for tensor in inputs]
+    for repeated, expected in zip(tape(others), function(others), strict=True):
+        if not torch.equal(repeated.nan_to_num(), expected.nan_to_num()):
+            raise Unrepeatable("what was recorded does not give the same bits for other numbers")
+    return outputs, tape
+
+
+def _another(tensor: Tensor) -> Tensor:
+    """A tensor of the same kind with other numbers, such as could be there too."""
+    turned = tensor.flip(0) if tensor.dim() else tensor.clone()
+    return turned * 0.75 if turned.is_floating_point() else turned
+
+
+class _Recorder(TorchDispatchMode):
+    """Sees each operation as it reaches the device, below autograd and `vmap`."""
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._graph = fx.Graph()
+        self._constants = torch.nn.Module()
+        self._seen: list[Any] = []
+        """Keeps tensors alive, so that no two have the same id."""
+        self._nodes: dict[int, fx.Node] = {}
+        self._changes = False
+        for number, tensor in enumerate(inputs):
+            self._know(tensor, self._graph.placeholder(f"input_{number}"))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Skipping torch's compiler would load it: seconds, for something that compiles nothing.
+        return False
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        output = operation(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in operation.tags:
+            raise Unrepeatable(f"{operation} draws random numbers")
+        if operation is aten._local_scalar_dense.default:
+            raise Unrepeatable("Python looks at the value of a tensor")
+        given = [part for part in _flat([args, kwargs]) if isinstance(part, Tensor)]
+        changes = operation._schema.is_mutable
+        if not changes and not any(id(tensor) in self._nodes for tensor in given):
+            # Made of nothing that changes from one time to the next.
+            return output
+        if changes and any(id(tensor) not in self._nodes for tensor in given):
+            raise Unrepeatable(f"{operation} may change a constant")
+        self._changes |= changes
+        first = given[0]
+        if operation in NOTHING and output.shape == first.shape and output.dtype == first.dtype:
+            self._know(output, self._nodes[id(first)])
+            return output
+        node = self._graph.call_function(
+            operation, tuple(map(self._argument, args)), _mapped(self._argument, kwargs)
+        )
+        if isinstance(output, Tensor):
+            self._know(output, node)
+        else:
+            for number, part in enumerate(output or ()):
+                if isinstance(part, Tensor):
+                    item = self._graph.call_function(operator.getitem, (node, number))
+                    self._know(part, item)
+        return output
+
+    def finish(self, outputs: Sequence[Tensor]) -> Function:
+        self._graph.output([self._argument(output) for output in outputs])
+        if not self._changes:
+            _leave_out_multiplying_by_one(self._graph)
+        self._graph.eliminate_dead_code()
+        run = fx.GraphModule(self._constants, self._graph).forward
+        self._seen.clear()
+        return lambda inputs: run(*inputs)
+
+    def _know(self, tensor: Tensor, node: fx.Node) -> None:
+        self._nodes[id(tensor)] = node
+        self._seen.append(tensor)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if id(value) not in self._nodes:
+                name = f"constant_{len(self._seen)}"
+                self._constants.register_buffer(name, value.detach(), persistent=False)
+                self._know(value, self._graph.get_attr(name))
+            return self._nodes[id(value)]
+        return _mapped(self._argument, value)
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(change, value))
+    if isinstance(value, dict):
+        return {name: change(part) for name, part in value.items()}
+    return value
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for part in value for leaf in _flat(part)]
+    return [value]
+
+
+def _leave_out_multiplying_by_one(graph: fx.Graph) -> None:
+    """`vmap` makes a bias times 1 of each bias."""
+    for node in graph.nodes:
+        if node.target is aten.mul.Scalar and node.args[1] == 1:
+            node.replace_all_uses_with(node.args[0])
