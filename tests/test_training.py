@@ -66,7 +66,7 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
 
     workload = load_workload("digits/mlp")
     splits = workload.data(None)
-    from orchestrator.training.trainer import fresh_model, derive_seed
+    from orchestrator.training.trainer import derive_seed, fresh_model
 
     model = fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
     by_torch, options = BY_TORCH[optimizer]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,8 @@ LABELS = ("labels", "label")
 """What Hugging Face's models and data sets call the class of an example."""
 
 
-Share = TypeVar("Share", float, Tensor)
+Share = float | Tensor
+"""A number, or a tensor where each of many models that train as one has a number of its own."""
 
 
 class Workload(ABC):
@@ -85,7 +86,7 @@ class Classification(Workload):
         model: nn.Module,
         batch: Batch,
         *,
-        label_smoothing: float | Tensor = 0.0,
+        label_smoothing: Share = 0.0,
         smoothing_over: Literal["all", "others"] = "all",
         noise_labels: float = 0.0,
     ) -> Tensor:
@@ -113,13 +114,10 @@ class Classification(Workload):
         return metrics
 
 
-def _smoothed(logits: Tensor, labels: Tensor, smoothing: float | Tensor) -> Tensor:
-    """Cross entropies with the share `smoothing` of each target spread evenly over all classes: a
-    tensor where each of many models has a share of its own, which torch's function can't have."""
+def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:
+    """Cross entropies with the share `smoothing` of each target spread evenly over all classes."""
     if not isinstance(smoothing, Tensor):
-        return functional.cross_entropy(
-            logits, labels, reduction="none", label_smoothing=smoothing
-        )
+        return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     true = functional.cross_entropy(logits, labels, reduction="none")
     return true.lerp(-functional.log_softmax(logits, dim=1).mean(dim=1), smoothing)
 

@@ -76,27 +76,30 @@ class GhostBatchNorm(_BatchNorm):
         else:
             runs = [(size, 1) for size in sizes]
         like = next(t for t in (self.running_mean, self.weight, input) if t is not None)
-        statistics = like.new_zeros(2, len(sizes), self.num_features)
         pieces = input.split_with_sizes([size * equal for size, equal in runs])
-        rows = statistics.split_with_sizes([equal for _, equal in runs], dim=1)
-        outputs = list(map(self._normalise, pieces, rows))
+        # Tensors of their own: what is written to a part of another, `vmap` loses.
+        means, variances = (
+            [like.new_zeros(equal * self.num_features) for _, equal in runs] for _ in range(2)
+        )
+        outputs = list(map(self._normalise, pieces, means, variances))
         if self.track_running_stats:
             if pieces[-1].numel() == self.num_features:
-                # One value has an unbiased variance of 0/0, which counts as 0. Not in place:
-                # autograd keeps the rows.
-                statistics = statistics.clone()
-                statistics[1, -1] = 0
-            sums = statistics.sum(dim=1)
+                # One value has an unbiased variance of 0/0, which counts as 0.
+                variances[-1] = torch.zeros_like(variances[-1])
+            shape = (-1, self.num_features)
+            sums = torch.stack(
+                [torch.cat(parts).view(shape).sum(dim=0) for parts in (means, variances)]
+            )
             self.pending = sums if self.pending is None else self.pending + sums
             self.pending_ghosts += count
             if self.total_ghosts is None and count:
                 commit([self])
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _normalise(self, piece: Tensor, rows: Tensor) -> Tensor:
+    def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         """The piece, each of its equal ghosts normalised; their means and unbiased variances go to
-        `rows` (2, ghosts, channels), which hold zeros."""
-        equal = rows.shape[1]
+        `mean` and `variance` (ghosts x channels), which hold zeros."""
+        equal = len(mean) // self.num_features
         weight, bias = (
             p if p is None or equal == 1 else p.repeat(equal) for p in (self.weight, self.bias)
         )
@@ -108,8 +111,7 @@ class GhostBatchNorm(_BatchNorm):
         # At momentum 1 the kernel leaves the statistics themselves. The function of this name in
         # nn.functional does the same but refuses a single value per channel.
         cudnn = torch.backends.cudnn.enabled
-        mean, var = rows.view(2, -1)
-        output = torch.batch_norm(piece, weight, bias, mean, var, True, 1.0, self.eps, cudnn)
+        output = torch.batch_norm(piece, weight, bias, mean, variance, True, 1.0, self.eps, cudnn)
         if equal > 1:
             output = torch.unflatten(output.movedim(1, axis), axis, (equal, -1)).movedim(axis, 0)
             output = output.flatten(0, 1).movedim(axis, 1)
@@ -130,11 +132,11 @@ class _AroundOwnForward(GhostBatchNorm):
 
     folds = False
 
-    def _normalise(self, piece: Tensor, rows: Tensor) -> Tensor:
+    def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         names = ("running_mean", "running_var", "num_batches_tracked", "momentum")
         kept = {name: getattr(self, name) for name in names}
         if self.track_running_stats:
-            self.running_mean, self.running_var = rows.view(2, -1)
+            self.running_mean, self.running_var = mean, variance
             self.num_batches_tracked, self.momentum = None, 1.0
         try:
             output: Tensor = super(GhostBatchNorm, self).forward(piece)

@@ -46,6 +46,7 @@ class Layout:
         self._is_shrunk = self._is_shrunk.to(device, dtype)
         return self
 
+    @torch.no_grad()
     def row(self, parameters: Sequence[Tensor]) -> Tensor:
         """The parameters of one model in a row."""
         row = parameters[0].new_zeros(self.width)

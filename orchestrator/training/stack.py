@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,6 +104,7 @@ class Stack:
         self.tenants: list[Tenant | None] = [None] * width
         self._forget_numbers()
 
+    @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
         """Gives a slot to `trial`: a fresh one, or one that goes on from `state`, which is that of
         a `Trainer` or was taken from a stack."""
@@ -243,7 +245,7 @@ class Stack:
             "statistics": [part.clone().cpu() for part in running_statistics(self.model.norms)],
         }
         return {
-            "model": {name: tensor.clone() for name, tensor in module.state_dict().items()},
+            "model": deepcopy(module.state_dict()),
             "optimizer": {"state": moments, "param_groups": groups},
             "average": self._average(slot),
             "step": tenant.step,
@@ -266,8 +268,7 @@ class Stack:
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Has the loss refuse metaparameters: those of many slots it sees as tensors only."""
         few = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
-        with torch.no_grad():
-            self._workload.loss(model.eval(), self.cast(few), **settings.loss)
+        self._workload.loss(model.eval(), self.cast(few), **settings.loss)
         model.train()
 
     def _tenant(self, trial: Trial, settings: Sorted, model: torch.nn.Module) -> Tenant:
@@ -419,7 +420,7 @@ class Stack:
             for name in rows[0][0]
         }
         constants = self._constants
-        return lambda step: constants | {name: table[step] for name, table in tables.items()}
+        return lambda step: {**constants, **{name: t[step] for name, t in tables.items()}}
 
     def _synchronise(self) -> None:
         if self.device.type == "cuda":

@@ -14,7 +14,7 @@ from orchestrator.training.evaluation import EXAMPLES_AT_ONCE, summary_of, train
 from orchestrator.training.stack import LEAST_WIDTH, Stack
 from orchestrator.workloads import Batch, Split, Workload
 
-SLOTS_AT_ONCE = {"cpu": 4, "cuda": 64}
+SLOTS_AT_ONCE = {"cpu": 8, "cuda": 64}
 """How many are put through the model at once, each with `EXAMPLES_AT_ONCE` examples."""
 
 Metrics = dict[str, float]

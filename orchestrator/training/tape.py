@@ -67,11 +67,11 @@ def _another(tensor: Tensor) -> Tensor:
     return turned * 0.75 if turned.is_floating_point() else turned
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees each operation as it reaches the device, below autograd and `vmap`."""
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._graph = fx.Graph()
         self._constants = torch.nn.Module()
         self._seen: list[Any] = []

@@ -1,0 +1,193 @@
+"""A trial in a stack against the same trial alone, and against itself in other company."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import torch
+from conftest import make_trial, run_trial
+from stacking import make_stack, train_stacked, variants
+
+from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
+from orchestrator.training import OPTIMIZERS, Ranks
+from orchestrator.training.loop import _prepare
+from orchestrator.training.trainer import Trainer
+
+EXTRAS = Extras(train_examples=20, gradient_norm=True, distance=True)
+GRID = EvaluationGrid(spacing=0, min_gap=4)
+
+EVERYTHING: dict[str, Any] = {
+    "label_smoothing": 0.1,
+    "smoothing_over": "others",
+    "weight_decay": 0.01,
+    "gradient_clip": 0.5,
+    "ema_decay": 0.9,
+    "decay": "cosine",
+    "warmup_steps": 5,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "sgd": {"learning_rate": 0.1},
+    "momentum": {"learning_rate": 0.05, "momentum": 0.9},
+    "nesterov": {"learning_rate": 0.05, "momentum": 0.9, "layerwise_ratio": "gradient"},
+    "adagrad": {"learning_rate": 0.03, "epsilon": 1e-4},
+    "rmsprop": {"learning_rate": 1e-3, "epsilon": 1e-4, "momentum": 0.5},
+    "adam": {"learning_rate": 1e-3, "epsilon": 1e-4, "layerwise_ratio": "update"},
+    "adamw": {"learning_rate": 1e-3, "epsilon": 1e-4, "beta1": 0.8},
+    "lars": {"learning_rate": 1.0, "trust": 0.01},
+    "lamb": {"learning_rate": 0.01, "epsilon": 1e-4},
+}
+
+
+def close(stacked: list[Measurement], alone: list[Measurement], until: int, rel: float) -> None:
+    assert [m.step for m in stacked] == [m.step for m in alone]
+    for mine, theirs in zip(stacked, alone, strict=True):
+        if mine.step <= until:
+            assert mine.metrics == pytest.approx(theirs.metrics, rel=rel, abs=1e-15), mine.step
+
+
+def in_double(trial: Trial) -> Trial:
+    return replace(trial, params={**trial.params, "precision": "float64"})
+
+
+def check_against_alone(trial: Trial, data_dir: Path | None = None, **changes: Any) -> None:
+    """Three trials, of which the third gets the slot of the one that ends first."""
+    trials = variants(in_double(trial), 3, **changes)
+    found = train_stacked(trials, 2, data_dir=data_dir)
+    for one, stacked in zip(trials, found, strict=True):
+        alone, _ = run_trial(one, data_dir=data_dir)
+        close(stacked, alone, 20, 1e-9)
+        close(stacked, alone, 200, 1e-6)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
+    trial = make_trial(
+        models.name(models.MLP),
+        optimizer=optimizer,
+        params={**EVERYTHING, **OWN[optimizer]},
+        batch_size=17,
+        budget_steps=200,
+        grid=EvaluationGrid(spacing=0.3, min_gap=4),
+        extras=EXTRAS,
+    )
+    check_against_alone(trial, label_smoothing=[0.0, 0.1, 0.3], ema_decay=[0.5, 0.9, 0.99])
+
+
+NETWORKS = {
+    "mlp": models.name(models.MLP),
+    "ghosts": models.name(models.GhostCNN),
+    "frozen": models.name(models.Frozen),
+    "augmented": models.name(models.Augmented),
+    "nested": models.name(models.Nested),
+    "transformer": models.name(models.Transformer),
+    "quadratic": "noisy_quadratic?d=20&replicas=3",
+    "cnn": "digits/cnn",
+    "digits": "digits/mlp",
+}
+
+
+def trial_of(network: str, **changes: Any) -> Trial:
+    settings = {"batch_size": 13, "budget_steps": 40, "grid": GRID, "extras": EXTRAS, **changes}
+    params = {"learning_rate": 0.05, "momentum": 0.8}
+    return make_trial(network, **{"optimizer": "nesterov", "params": params, **settings})
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_every_kind_of_network_trains_as_alone(network: str) -> None:
+    check_against_alone(trial_of(network))
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    "name",
+    ["cifar10/resnet_8?augment=true", "mnist/simple_cnn_tiny", "scenes/unet", "austen/transformer"],
+)
+def test_networks_of_the_registry_train_as_alone(name: str, small_data: Path) -> None:
+    size = 33 if "unet" in name else 5
+    options = "?scenes=80" if "unet" in name else "?length=16" if "austen" in name else ""
+    trial = trial_of(
+        name + options, batch_size=size, budget_steps=8, extras=Extras(gradient_norm=True)
+    )
+    check_against_alone(trial, data_dir=small_data)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_bits_depend_on_the_trial_alone(network: str) -> None:
+    """Not on its slot, on others that diverge, on the width, or on who was there before."""
+    trials = variants(trial_of(network, budget_steps=12), 5)
+    wild = replace(trials[1], params={**trials[1].params, "learning_rate": 1e30})
+    first, *_, last = train_stacked(trials, 5)
+    assert train_stacked([trials[4], trials[0]], 2)[::-1] == [first, last]
+    assert train_stacked([trials[0]], 3, slots=[2, 0, 1])[0] == first
+    refilled = train_stacked([wild, trials[4], trials[0], wild, trials[0]], 2)
+    assert not all(map(math.isfinite, refilled[0][-1].metrics.values()))
+    assert refilled[1] == last
+    assert refilled[2] == refilled[4] == first
+
+
+def test_some_slots_measure_as_all_do() -> None:
+    trials = variants(trial_of(NETWORKS["cnn"]), 7)
+    stack, evaluator = make_stack(trials[0], 7)
+    for slot, trial in enumerate(trials):
+        stack.put(slot, trial)
+    stack.advance(3)
+    everyone = evaluator.measure(stack, range(7), test=False)
+    for some in ([6], [2, 3], [5, 4, 3, 2, 1, 0]):
+        assert evaluator.measure(stack, some, test=False) == [everyone[slot] for slot in some]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_trial_moves_between_engines(optimizer: str) -> None:
+    """From a trainer to a stack, from stack to stack, and back: float64, to rounding; and to the
+    bit from one stack to another."""
+    params = {**EVERYTHING, **OWN[optimizer], "precision": "float64"}
+    if optimizer == "sgd":
+        # Without weight decay the optimizers of torch have one group of parameters.
+        params = {**params, "weight_decay": 0.0}
+    # Biases in front of norms have gradients of nothing but rounding, which others make much of.
+    network = models.GhostCNN if optimizer in ("sgd", "momentum") else models.MLP
+    trial = trial_of(models.name(network), optimizer=optimizer, params=params)
+    workload, splits = _prepare(trial.study.workload, None, torch.device("cpu"))
+    alone = Trainer(trial, workload, splits["train"], Ranks())
+    alone.advance(5)
+    first, _ = make_stack(trial, 2)
+    first.put(1, trial, alone.state())
+    first.advance(3)
+    second, _ = make_stack(trial, 3)
+    second.put(0, trial, first.state(1))
+    again = Trainer(trial, workload, splits["train"], Ranks())
+    again.load(first.state(1))
+    first.advance(8)
+    second.advance(8)
+    assert_states(first.state(1), second.state(0), rel=0)
+    for trainer in (alone, again):
+        trainer.advance(16)
+        trainer.settle()
+    for state in (first.state(1), second.state(0), again.state()):
+        assert_states(state, alone.state(), rel=1e-9)
+
+
+def assert_states(one: Any, other: Any, rel: float) -> None:
+    """Nested documents with the same numbers, but for clocks."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one.keys() - {"seconds", "evaluation_seconds"}:
+            assert_states(one[name], other[name], rel)
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_states(mine, theirs, rel)
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=rel, atol=1e-12 * bool(rel), equal_nan=True)
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, rel=rel, nan_ok=True)
+    else:
+        assert one == other
