@@ -30,6 +30,7 @@ from orchestrator.records import (
 from orchestrator.results import Run
 from orchestrator.search import Director
 from orchestrator.training import Ranks, follow, train
+from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
 
@@ -45,6 +46,8 @@ TINY = {
 
 
 ROOT = Path(__file__).parent.parent
+
+ask_for_alike()
 
 # Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
 os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")

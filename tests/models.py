@@ -60,6 +60,21 @@ class MLP(Small):
         )
 
 
+class Smooth(Small):
+    """With functions of which a CPU computes the last elements of a tensor in another way."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(36, 23),
+            nn.GELU(),
+            nn.Linear(23, 11),
+            nn.SiLU(inplace=True),
+            nn.Linear(11, CLASSES),
+            nn.Softplus(),
+        )
+
+
 class GhostCNN(Small):
     """A ghost is 8 examples."""
 

@@ -63,8 +63,8 @@ def measure(
     inside: dict[int, int],
 ) -> list[Measurement]:
     found = stack.batch_metrics(slots)
-    for metrics, more in zip(found, evaluator.measure(stack, slots, test=False), strict=True):
-        metrics |= more
+    for place, more in enumerate(evaluator.measure(stack, slots, test=False)):
+        found[place] |= more
     wanting = [
         place
         for place, slot in enumerate(slots)

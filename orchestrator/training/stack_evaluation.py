@@ -14,8 +14,9 @@ from orchestrator.training.evaluation import EXAMPLES_AT_ONCE, summary_of, train
 from orchestrator.training.stack import LEAST_WIDTH, Stack
 from orchestrator.workloads import Batch, Split, Workload
 
-SLOTS_AT_ONCE = {"cpu": 8, "cuda": 64}
-"""How many are put through the model at once, each with `EXAMPLES_AT_ONCE` examples."""
+SLOTS_AT_ONCE = 8
+"""How many a CPU puts through the model at once, each with `EXAMPLES_AT_ONCE` examples: with more,
+what lies between two layers fits no cache."""
 
 Metrics = dict[str, float]
 
@@ -34,35 +35,28 @@ class StackEvaluator:
     def measure(self, stack: Stack, slots: Sequence[int], *, test: bool) -> list[Metrics]:
         """`split/metric` of every split to evaluate on, for each of `slots`; `test` splits only if
         asked for. The same bits whichever slots are measured along."""
+        if not slots:
+            return []
         began = time.perf_counter()
-        at_once = SLOTS_AT_ONCE[stack.device.type]
-        found: list[Metrics] = []
-        for first in range(0, len(slots), at_once):
-            group = list(slots[first : first + at_once])
-            # One alone would take other ways: it is measured beside itself.
-            together = group if len(group) >= LEAST_WIDTH else group * LEAST_WIDTH
-            found += self._measure(stack, torch.tensor(together), test=test)[: len(group)]
-        for slot in slots:
-            stack.tenant(slot).evaluation_seconds += (time.perf_counter() - began) / len(slots)
-        return found
-
-    def _measure(self, stack: Stack, slots: Tensor, *, test: bool) -> list[Metrics]:
-        slots = slots.to(stack.device)
+        numbers = torch.tensor(slots, device=stack.device)
         names = [name for name in self.splits if name != "train" and (name == "test") == test]
-        weights = stack.weights(slots)
-        parts = [self._means(stack, weights, slots, name, self._all(name), "") for name in names]
+        weights = stack.weights(numbers)
+        parts = [self._means(stack, weights, numbers, name, self._all(name), "") for name in names]
         if self._subset is not None and not test:
-            parts.append(self._means(stack, weights, slots, "train", self._subset, ""))
+            parts.append(self._means(stack, weights, numbers, "train", self._subset, ""))
         if stack.has_average:
-            weights = stack.weights(slots, averaged=True)
+            weights = stack.weights(numbers, averaged=True)
             parts += [
-                self._means(stack, weights, slots, name, self._all(name), "ema_") for name in names
+                self._means(stack, weights, numbers, name, self._all(name), "ema_")
+                for name in names
             ]
-        of_slots: Iterable[tuple[Metrics, ...]] = zip(*parts, strict=True)
+        share = (time.perf_counter() - began) / len(slots)
+        for slot in slots:
+            stack.tenant(slot).evaluation_seconds += share
         return [
-            {metric: value for part in of_slot for metric, value in part.items()}
-            for of_slot in of_slots
-        ] or [{} for _ in slots]
+            {metric: value for part in parts for metric, value in part[place].items()}
+            for place in range(len(slots))
+        ]
 
     def _all(self, name: str) -> Tensor:
         split = self.splits[name]
@@ -85,9 +79,8 @@ class StackEvaluator:
         )
         for batch in batches:
             self.pulse()
-            values = stack.model.metrics(weights, slots, stack.cast(batch))
-            for metric, value in values.items():
-                sums[metric] = sums.get(metric, 0) + value.double().sum(dim=1)
+            for metric, total in self._sums(stack, weights, slots, stack.cast(batch)).items():
+                sums[metric] = sums.get(metric, 0) + total
         if not sums:
             raise BadInput(f"{type(self.workload).__name__} must return at least one metric.")
         means = {metric: (total / len(examples)).cpu() for metric, total in sums.items()}
@@ -100,3 +93,29 @@ class StackEvaluator:
             }
             for place in range(len(slots))
         ]
+
+    def _sums(
+        self, stack: Stack, weights: Tensor, slots: Tensor, batch: Batch
+    ) -> dict[str, Tensor]:
+        """Each metric's sum over a batch, for each of the slots."""
+        at_once, least = self._group(stack, weights, slots, batch)
+        parts = []
+        for first in range(0, len(slots), at_once):
+            rows, numbers = weights[first : first + at_once], slots[first : first + at_once]
+            count = len(numbers)
+            if count < least:
+                more = least - count
+                rows = torch.cat([rows, rows[:1].expand(more, -1)])
+                numbers = torch.cat([numbers, numbers[:1].expand(more)])
+            values = stack.model.metrics(rows, numbers, batch)
+            parts.append({m: value[:count].double().sum(dim=1) for m, value in values.items()})
+        return {metric: torch.cat([part[metric] for part in parts]) for metric in parts[0]}
+
+    def _group(self, stack: Stack, weights: Tensor, slots: Tensor, batch: Batch) -> tuple[int, int]:
+        """How many slots are put through the model at once, at most and at least: where that shows
+        in the bits, always as many."""
+        if stack.device.type != "cpu":
+            return stack.width, stack.width
+        if stack.model.convolves is None:
+            stack.model.metrics(weights[:1], slots[:1], batch)
+        return (1, 1) if stack.model.convolves else (SLOTS_AT_ONCE, LEAST_WIDTH)

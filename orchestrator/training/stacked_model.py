@@ -25,6 +25,9 @@ from orchestrator.workloads.trees import leaves
 Numbers = Mapping[str, Tensor]
 
 
+CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.default}
+
+
 class StackedModel:
     """`slots` models. Each has its weights in a row of `weights`; `fixed` are the buffers, and the
     parameters that aren't trained, by name, of all slots."""
@@ -157,6 +160,13 @@ class StackedModel:
         )
         counts = (self.fixed.get(f"{name}num_batches_tracked") for name, _ in tracking)
         self._counts = [count for count in counts if count is not None]
+
+    @property
+    def convolves(self) -> bool | None:
+        """Whether metrics take convolutions, as far as that is known. On a CPU these choose other
+        ways by how many models there are, and the last bits differ."""
+        seen = [taped.operations for taped in self._evaluations.values()]
+        return bool(CONVOLUTIONS & set().union(*seen)) if seen else None
 
     @torch.no_grad()
     def metrics(self, weights: Tensor, slots: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -1,4 +1,5 @@
-"""A function of tensors, recorded while it runs once and repeated as the operations that it came to.
+"""A function of tensors, recorded while it runs once and then repeated as the operations that it
+came to.
 
 Autograd, `vmap` and Python between two operations take longer than the operations of a small
 network. What is repeated has the same bits: these are the same operations.
@@ -12,7 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from orchestrator.training.whole_vectors import InWholeVectors
 
 Tensors = list[Tensor]
 Function = Callable[[Tensors], Tensors]
@@ -27,35 +29,37 @@ class Unrepeatable(Exception):
 
 
 class Taped:
-    """The `function`, recorded the first time that it sees a combination of shapes, and repeated
-    from then on. One that can't be recorded runs as it is."""
+    """The `function`, recorded the first time that it sees a combination of shapes and strides,
+    and repeated from then on."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._tapes: dict[Any, Function] = {}
+        self.operations: set[Any] = set()
+        """Those that it has come to."""
 
     def __call__(self, inputs: Tensors) -> Tensors:
-        key = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
+        key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in inputs)
         tape = self._tapes.get(key)
         if tape is not None:
             return tape(inputs)
-        try:
-            outputs, self._tapes[key] = record(self._function, inputs)
-        except Unrepeatable:
-            self._tapes[key] = self._function
-            return self._function(inputs)
+        outputs, self._tapes[key] = record(self._function, inputs, self.operations)
         return outputs
 
 
-def record(function: Function, inputs: Tensors) -> tuple[Tensors, Function]:
+def record(
+    function: Function, inputs: Tensors, operations: set[Any] | None = None
+) -> tuple[Tensors, Function]:
     """What `function` makes of `inputs`, and the same function as the operations that it came to,
-    for tensors of the same shapes."""
-    recorder = _Recorder(inputs)
+    for tensors of the same shapes. These are added to `operations`."""
+    recorder = _Recorder(inputs, set() if operations is None else operations)
     with recorder:
         outputs = function(inputs)
     tape = recorder.finish(outputs)
     others = [_another(tensor) for tensor in inputs]
-    for repeated, expected in zip(tape(others), function(others), strict=True):
+    with InWholeVectors():
+        again = function(others)
+    for repeated, expected in zip(tape(others), again, strict=True):
         if not torch.equal(repeated.nan_to_num(), expected.nan_to_num()):
             raise Unrepeatable("what was recorded does not give the same bits for other numbers")
     return outputs, tape
@@ -63,15 +67,19 @@ def record(function: Function, inputs: Tensors) -> tuple[Tensors, Function]:
 
 def _another(tensor: Tensor) -> Tensor:
     """A tensor of the same kind with other numbers, such as could be there too."""
-    turned = tensor.flip(0) if tensor.dim() else tensor.clone()
-    return turned * 0.75 if turned.is_floating_point() else turned
+    turned = tensor.flip(0) if tensor.dim() else tensor
+    other = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return other.copy_(turned * 0.75 if turned.is_floating_point() else turned)
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
     """Sees each operation as it reaches the device, below autograd and `vmap`."""
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(self, inputs: Sequence[Tensor], operations: set[Any]) -> None:
+        super().__init__()
+        self._operations = operations
         self._graph = fx.Graph()
         self._constants = torch.nn.Module()
         self._seen: list[Any] = []
@@ -81,34 +89,29 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for number, tensor in enumerate(inputs):
             self._know(tensor, self._graph.placeholder(f"input_{number}"))
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Skipping torch's compiler would load it: seconds, for something that compiles nothing.
-        return False
-
-    def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        output = operation(*args, **kwargs)
+    def run(self, operation: Any, args: Any, kwargs: Any) -> Any:
         if torch.Tag.nondeterministic_seeded in operation.tags:
             raise Unrepeatable(f"{operation} draws random numbers")
         if operation is aten._local_scalar_dense.default:
             raise Unrepeatable("Python looks at the value of a tensor")
+        target, output = super().run(operation, args, kwargs)
+        self._operations.add(operation)
         given = [part for part in _flat([args, kwargs]) if isinstance(part, Tensor)]
         changes = operation._schema.is_mutable
         if not changes and not any(id(tensor) in self._nodes for tensor in given):
             # Made of nothing that changes from one time to the next.
-            return output
+            return target, output
         if changes and any(id(tensor) not in self._nodes for tensor in given):
             raise Unrepeatable(f"{operation} may change a constant")
         self._changes |= changes
         first = given[0]
         if operation in NOTHING and output.shape == first.shape and output.dtype == first.dtype:
             self._know(output, self._nodes[id(first)])
-            return output
+            return target, output
+        if target is not operation:
+            args = (operation, *args)
         node = self._graph.call_function(
-            operation, tuple(map(self._argument, args)), _mapped(self._argument, kwargs)
+            target, tuple(map(self._argument, args)), _mapped(self._argument, kwargs)
         )
         if isinstance(output, Tensor):
             self._know(output, node)
@@ -117,7 +120,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if isinstance(part, Tensor):
                     item = self._graph.call_function(operator.getitem, (node, number))
                     self._know(part, item)
-        return output
+        return target, output
 
     def finish(self, outputs: Sequence[Tensor]) -> Function:
         self._graph.output([self._argument(output) for output in outputs])

@@ -1,0 +1,70 @@
+"""What is recorded gives the same bits again, for other numbers, too; what can't be is refused."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from orchestrator.training.tape import Taped, Unrepeatable, record
+
+Function = Callable[[list[Tensor]], list[Tensor]]
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def layer(inputs: list[Tensor]) -> list[Tensor]:
+    """Losses and the gradients of weights, with functions of every kind."""
+    examples, given = inputs
+    weights = given.detach().requires_grad_()
+    hidden = functional.gelu(torch.bmm(examples, weights)).sigmoid() * torch.ones(3).cumsum(0)[2]
+    total = torch.zeros_like(hidden)
+    total.add_(hidden)
+    losses = functional.silu(total.tanh() * 2, inplace=True).sum((1, 2))
+    (gradient,) = torch.autograd.grad(losses, [weights], torch.ones_like(losses))
+    return [losses.detach(), gradient]
+
+
+def test_a_tape_gives_what_the_function_gives() -> None:
+    first, tape = record(layer, [numbers(3, 5, 7), numbers(3, 7, 7)])
+    others = [numbers(3, 5, 7, seed=1), numbers(3, 7, 7, seed=2)]
+    expected, _ = record(layer, others)
+    assert all(map(torch.equal, tape(others), expected))
+    assert not torch.equal(first[0], expected[0])
+
+
+@pytest.mark.parametrize("some", [[0, 1], [2, 0], [1, 2]])
+def test_bits_do_not_depend_on_the_place(some: list[int]) -> None:
+    """Of 3 x 35 elements, some are left over at the end."""
+    examples, weights = numbers(3, 5, 7), numbers(3, 7, 7)
+    everything, _ = record(layer, [examples, weights])
+    part, _ = record(layer, [examples[some], weights[some]])
+    assert all(torch.equal(whole[some], few) for whole, few in zip(everything, part, strict=True))
+
+
+def test_other_shapes_are_recorded_anew() -> None:
+    taped = Taped(lambda inputs: [inputs[0].reshape(-1) * len(inputs[0])])
+    for size in (2, 3, 2, 3):
+        assert torch.equal(taped([torch.ones(size, 2)])[0], torch.full((2 * size,), float(size)))
+
+
+STATE = torch.zeros(3)
+
+REFUSED: dict[str, tuple[Function, str]] = {
+    "random": (lambda inputs: [inputs[0] + torch.rand(3)], "draws random numbers"),
+    "a look": (lambda inputs: [inputs[0] * float(inputs[0].sum())], "looks at the value"),
+    "a memory": (lambda inputs: [STATE.add_(inputs[0])], "may change a constant"),
+    "numbers by way of Python": (
+        lambda inputs: [inputs[0] + torch.tensor(inputs[0].tolist())],
+        "does not give the same bits",
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_would_not_be_the_same_again_is_refused(function: Function, reason: str) -> None:
+    with pytest.raises(Unrepeatable, match=reason):
+        record(function, [numbers(3)])
