@@ -1,0 +1,143 @@
+"""What can be stacked, and what is said of the rest."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import torch
+from conftest import make_trial
+from torch import Tensor, nn
+
+from orchestrator.records import Range, Trial
+from orchestrator.training.loop import _prepare
+from orchestrator.training.stackable import why_not
+from orchestrator.workloads import Batch, Split, Tensors
+
+CPU = torch.device("cpu")
+
+
+def reason(trial: Trial, data_dir: Path | None = None) -> str | None:
+    workload, splits = _prepare(trial.study.workload, data_dir, CPU)
+    return why_not(trial, workload, splits, CPU)
+
+
+class WithDropout(models.Small):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, models.CLASSES))
+
+
+class Counting(models.Small):
+    """A model that is another one each time it is called."""
+
+    def model(self) -> nn.Module:
+        return _Counting()
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(36, models.CLASSES)
+        self.calls = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return self.layer(images.flatten(1)) * self.calls
+
+
+class Choosing(models.MLP):
+    """A loss that depends on a number by way of Python."""
+
+    def loss(self, model: nn.Module, batch: Batch, *, limit: float = 0.0) -> Tensor:  # type: ignore[override]
+        losses = super().loss(model, batch)
+        return losses.clamp(max=1.0) if limit > 0.5 else losses
+
+
+class Unused(models.Small):
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36, models.CLASSES))
+        model.register_parameter("spare", nn.Parameter(torch.ones(3)))
+        return model
+
+
+class WithOneAnother(models.MLP):
+    """Examples that see each other before the model does."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        splits = dict(super().data(data_dir))
+        train = splits["train"]
+        assert isinstance(train, Tensors)
+
+        def centred(batch: Batch, seeds: Tensor) -> Batch:
+            return batch[0] - batch[0].mean(dim=0), batch[1]
+
+        return {**splits, "train": Tensors(*train.tensors, augment=centred)}
+
+
+def of(workload: type, **params: Any) -> Trial:
+    name = (
+        models.name(workload)
+        if workload.__module__ == "models"
+        else f"{__file__}:{workload.__name__}"
+    )
+    return make_trial(name, params={"learning_rate": 0.1, **params})
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [models.MLP, models.GhostCNN, models.Frozen, models.Nested, models.Transformer, models.Smooth],
+)
+def test_what_can_be_stacked(workload: type) -> None:
+    assert reason(of(workload, label_smoothing=0.1)) is None
+    assert reason(of(workload, dropout=0.0) if workload is models.MLP else of(workload)) is None
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits/mlp",
+        "digits/cnn",
+        "noisy_quadratic?d=20",
+        "mnist/simple_cnn_tiny",
+        "mnist/lenet",
+        "fashion_mnist/fc_64_64_64",
+        "cifar10/resnet_8",
+        "scenes/unet?scenes=20",
+        "austen/transformer?length=8&evaluated=9",
+    ],
+)
+def test_what_can_be_stacked_of_the_registry(name: str, small_data: Path) -> None:
+    assert reason(make_trial(name), small_data) is None
+
+
+REFUSED: dict[str, tuple[Trial, str]] = {
+    "optimizer": (make_trial(optimizer="muon"), "'muon' is not one of ours"),
+    "dropout": (of(models.MLP, dropout=0.3), "'dropout' draws random numbers"),
+    "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
+    "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
+    "bfloat16": (of(models.MLP, precision="bfloat16"), "bfloat16"),
+    "fetched": (of(models.FromFiles), "Loaded fetches batches for one trial"),
+    "a model's dropout": (of(WithDropout), "randomness"),
+    "lstm": (of(models.LSTM), "lstm"),
+    "state": (of(Counting), "does not give the same bits"),
+    "python": (of(Choosing, limit=0.3), "data-dependent control flow"),
+    "unused": (of(Unused), "unused"),
+    "batches": (of(WithOneAnother), "batch/loss"),
+}
+
+
+@pytest.mark.parametrize(("trial", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_can_not(trial: Trial, words: str) -> None:
+    assert words in (reason(trial) or "")
+
+
+def test_what_all_slots_have_in_common_is_no_tensor() -> None:
+    """A number that the study fixes reaches the loss as the number that it is."""
+    trial = of(Choosing, limit=0.3)
+    fixed = replace(trial, study=replace(trial.study, space={"limit": 0.3}))
+    assert reason(fixed) is None
+    searched = replace(trial.study, space={"dropout": Range(low=0, high=0.5)})
+    assert "random" in (reason(replace(of(models.MLP, dropout=0.0), study=searched)) or "")
