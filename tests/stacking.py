@@ -74,7 +74,7 @@ def measure(
     for place, more in zip(wanting, tested, strict=True):
         found[place] |= more
     return [
-        Measurement(step=stack.tenant(slot).step, seconds=0.0, metrics=metrics)
+        replace(stack.measurement(slot, metrics), seconds=0.0)
         for slot, metrics in zip(slots, found, strict=True)
     ]
 

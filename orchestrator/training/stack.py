@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orchestrator.records import Choice, Range, Trial, Value, derive_seed
+from orchestrator.records import Choice, Measurement, Range, Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import Factor, make_schedule
 from orchestrator.training.batches import INDICES_AT_ONCE, BatchOrder
 from orchestrator.training.optimizers import make_optimizer
@@ -196,6 +196,11 @@ class Stack:
             self._losses[slot] = 0
             found.append(metrics)
         return found
+
+    def measurement(self, slot: int, metrics: Mapping[str, float]) -> Measurement:
+        """What was measured in a slot, where it stands."""
+        tenant = self.tenant(slot)
+        return Measurement(step=tenant.step, seconds=tenant.seconds, metrics=metrics)
 
     @property
     def has_average(self) -> bool:
