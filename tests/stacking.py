@@ -7,16 +7,16 @@ from typing import Any
 import torch
 
 from orchestrator.records import Measurement, Trial
-from orchestrator.training.loop import _prepare
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.standing import Standing
+from orchestrator.training.warm import prepare
 
 Metrics = dict[str, float]
 
 
 def make_stack(trial: Trial, width: int, data_dir: Any = None) -> tuple[Stack, StackEvaluator]:
-    workload, splits = _prepare(trial.study.workload, data_dir, torch.device("cpu"))
+    workload, splits = prepare(trial.study.workload, data_dir, torch.device("cpu"))
     evaluator = StackEvaluator(workload=workload, splits=splits, extras=trial.study.extras)
     return Stack(trial, workload, splits["train"], width), evaluator
 

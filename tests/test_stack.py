@@ -13,8 +13,8 @@ from stacking import make_stack, train_stacked, variants
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
-from orchestrator.training.loop import _prepare
 from orchestrator.training.trainer import Trainer
+from orchestrator.training.warm import prepare
 
 EXTRAS = Extras(train_examples=20, gradient_norm=True, distance=True)
 GRID = EvaluationGrid(spacing=0, min_gap=4)
@@ -159,7 +159,7 @@ def test_a_trial_moves_between_engines(optimizer: str) -> None:
     # Biases in front of norms have gradients of nothing but rounding, which others make much of.
     network = models.GhostCNN if optimizer in ("sgd", "momentum") else models.MLP
     trial = trial_of(models.name(network), optimizer=optimizer, params=params)
-    workload, splits = _prepare(trial.study.workload, None, torch.device("cpu"))
+    workload, splits = prepare(trial.study.workload, None, torch.device("cpu"))
     alone = Trainer(trial, workload, splits["train"], Ranks())
     alone.advance(5)
     first, _ = make_stack(trial, 2)

@@ -12,15 +12,15 @@ from conftest import make_trial
 from torch import Tensor, nn
 
 from orchestrator.records import Range, Trial
-from orchestrator.training.loop import _prepare
 from orchestrator.training.stackable import why_not
+from orchestrator.training.warm import prepare
 from orchestrator.workloads import Batch, Split, Tensors
 
 CPU = torch.device("cpu")
 
 
 def reason(trial: Trial, data_dir: Path | None = None) -> str | None:
-    workload, splits = _prepare(trial.study.workload, data_dir, CPU)
+    workload, splits = prepare(trial.study.workload, data_dir, CPU)
     return why_not(trial, workload, splits, CPU)
 
 

@@ -1,10 +1,11 @@
 """The training of one trial: torch only, no Ray."""
 
 from orchestrator.training.checkpoint import Checkpoint
-from orchestrator.training.loop import follow, rehearse, train, train_on_ranks
+from orchestrator.training.loop import follow, train, train_on_ranks
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
+from orchestrator.training.trying_out import rehearse
 
 __all__ = [
     "GENERAL",

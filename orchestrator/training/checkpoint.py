@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ import torch
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, Measurement, Trial
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+State = Callable[[], Mapping[str, Any]]
+"""What tells all that the steps to come of a trial depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +34,10 @@ class Checkpoint:
     is refused. Otherwise it is gone then, and what can't be used is as good as none."""
 
     def save(
-        self, trial: Trial, trainer: Trainer, measurements: Sequence[Measurement], ranks: Ranks
+        self, trial: Trial, state: State, measurements: Sequence[Measurement], ranks: Ranks
     ) -> None:
         """Called on every rank; the first one writes."""
-        training = trainer.state()
+        training = state()
         if ranks.rank > 0:
             return
         document = {
@@ -64,9 +66,11 @@ class Checkpoint:
                 f"The checkpoint {self.place} can't be written: {error.strerror or error}."
             ) from None
 
-    def load(self, trial: Trial, trainer: Trainer, ranks: Ranks) -> list[Measurement] | None:
-        """Puts `trainer` where the file says, and returns what was measured until then. None: what
-        is there doesn't fit, and the trainer can't be used any more."""
+    def load(
+        self, trial: Trial, put: Callable[[Mapping[str, Any]], None], ranks: Ranks
+    ) -> list[Measurement]:
+        """Lets `put` bring the trial to where the file says, and returns what was measured until
+        then: nothing if there is no file, or if what it holds didn't fit."""
         content = self.place.read() if ranks.rank == 0 and self.place.is_file() else None
         # Only the first rank's machine needs to have the file.
         content = ranks.from_first(content)
@@ -75,7 +79,7 @@ class Checkpoint:
         try:
             document = _document(content)
             if document["trial"] == _identity(trial):
-                trainer.load(document["training"])
+                put(document["training"])
                 return [Measurement(**measurement) for measurement in document["measurements"]]
             problem = (
                 "is the checkpoint of another trial: of other metaparameters, another seed, goal, "
@@ -86,12 +90,12 @@ class Checkpoint:
             problem = "is not the checkpoint of a trial, or is damaged"
         if self.keep:
             raise BadInput(f"{self.place} {problem}. Remove it, or name another file.")
-        return None
+        return []
 
     def finish(
         self,
         trial: Trial,
-        trainer: Trainer,
+        state: State,
         measurements: Sequence[Measurement],
         ranks: Ranks,
         *,
@@ -99,7 +103,7 @@ class Checkpoint:
     ) -> None:
         """What becomes of the file when the trial is over, or only cut short `to_go_on` later."""
         if self.keep or to_go_on:
-            self.save(trial, trainer, measurements, ranks)
+            self.save(trial, state, measurements, ranks)
         elif ranks.rank == 0:
             try:
                 self.place.remove()

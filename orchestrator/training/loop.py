@@ -1,38 +1,89 @@
-"""One trial, from a fresh model to its last measurement."""
+"""Trials, from a fresh model to their last measurement: one loop for one trial or many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
-from orchestrator.records import (
-    BadInput,
-    Goal,
-    Measurement,
-    Outcome,
-    Status,
-    Trial,
-)
+from orchestrator.records import Goal, Measurement, Outcome, Status, Trial
 from orchestrator.training.checkpoint import Checkpoint
-from orchestrator.training.evaluation import Evaluator
-from orchestrator.training.memory import forget_peak, peak
+from orchestrator.training.engine import Engine, Position, Single
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.standing import Standing
-from orchestrator.training.trainer import OutOfMemory, Trainer
-from orchestrator.workloads import Batch, Split, Workload, load_workload, splits_of
+from orchestrator.training.trainer import OutOfMemory
 
-Ending = Callable[[Collection[Goal], int], Literal["dominated", "paused"] | None]
+Cut = Literal["dominated", "paused"] | None
+Ending = Callable[[Collection[Goal], int], Cut]
 """Whether a trial ends that has not passed these goals and would be measured next at that step: for
 good or, paused, to go on from its checkpoint perhaps."""
 
 WORTH_KEEPING_SECONDS = 0.1
 """A trial that is paused after less training begins anew if it must."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A trial to be trained, and what its end depends on."""
+
+    trial: Trial
+    checkpoint: Checkpoint | None = None
+    """It goes on from there, and leaves its state there now and then."""
+    ending: Ending | None = None
+    """Asked after each measurement, on the first rank only."""
+
+
+class _Tenant:
+    """A task in a slot."""
+
+    def __init__(self, task: Task, engine: Engine, position: Position) -> None:
+        self.task, self.standing = task, Standing(task.trial.study)
+        self.resumed_steps = position.step
+        self.resumed_seconds = position.seconds + position.evaluation_seconds
+        self.kept_at = engine.seconds
+        """When its state was last kept, by the engine's clock."""
+
+
+Event = tuple[Trial, Measurement | Outcome]
+
+
+def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, None]:
+    """Trains the trials of all `tasks`, each in a slot of the engine's: a slot whose trial has
+    ended is given the next one at once. Yields each measurement as it is taken, those that a
+    checkpoint holds first, and how each trial ended."""
+    coming, tenants = iter(tasks), dict[int, _Tenant]()
+    try:
+        while True:
+            for slot in range(engine.width):
+                while slot not in tenants and (task := next(coming, None)) is not None:
+                    tenants[slot], known = _enter(engine, slot, task)
+                    yield from ((task.trial, measurement) for measurement in known)
+                    yield from _leave(engine, slot, tenants, asked=bool(known))
+            if not tenants:
+                return
+            due = [s for s, t in tenants.items() if engine.at(s).step == t.standing.upcoming]
+            if due:
+                measured = engine.measure({slot: tenants[slot].standing for slot in due})
+                for slot, measurement in zip(due, measured, strict=True):
+                    tenants[slot].standing.add(measurement)
+                    yield tenants[slot].task.trial, measurement
+                    yield from _leave(engine, slot, tenants)
+            else:
+                engine.advance(_steps(engine, tenants))
+            _keep(engine, tenants)
+    except OutOfMemory as error:
+        if engine.width > 1:
+            raise  # less at once may fit
+        for slot, tenant in tenants.items():
+            yield tenant.task.trial, _outcome(engine, slot, tenant, "failed", error=str(error))
+    finally:
+        for slot in range(engine.width):
+            engine.clear(slot)
 
 
 def train(
@@ -45,78 +96,82 @@ def train(
     ending: Ending | None = None,
     pulse: Callable[[], None] = lambda: None,
 ) -> Generator[Measurement, None, Outcome]:
-    """Trains `trial`, yielding each measurement as it is taken and returning how it ended. With a
-    `checkpoint` it goes on from there, after yielding what was measured before. `ending` is asked
-    after each measurement, on the first rank only; `pulse` is called whenever something moved.
+    """Trains `trial` alone, yielding each measurement as it is taken and returning how it ended.
+    `pulse` is called whenever something moved.
 
     Every rank calls this with the same trial and takes the same decisions, since all of them see
     numbers that were summed over ranks.
     """
-    workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
-    forget_peak(ranks.device)
-    evaluator = Evaluator(
-        workload=workload, splits=splits, extras=trial.study.extras, ranks=ranks, pulse=pulse
-    )
-    make_trainer = partial(Trainer, trial, workload, splits["train"], ranks, micro_batch, pulse)
-    trainer, standing = make_trainer(), Standing(trial.study)
-    kept = checkpoint.load(trial, trainer, ranks) if checkpoint else []
-    if kept is None:
-        # What was in the file did not fit: the trial begins anew, with nothing of it.
-        trainer = make_trainer()
-    for measurement in kept or []:
-        standing.add(measurement)
-        yield measurement
-    saved_at = trainer.seconds
-    resumed = (trainer.step, trainer.seconds + trainer.evaluation_seconds)
-    try:
-        end = _end(standing, ranks, ending) if kept else None
-        while end is None:
-            if trainer.step < standing.upcoming:
-                trainer.advance(_no_longer_than(standing.upcoming, trainer, checkpoint))
-            if trainer.step == standing.upcoming:
-                measurement = _measure(trainer, evaluator, standing)
-                standing.add(measurement)
-                yield measurement
-                end = _end(standing, ranks, ending)
-            if checkpoint and trainer.seconds - saved_at >= checkpoint.every_seconds:
-                checkpoint.save(trial, trainer, standing.measurements, ranks)
-                saved_at = trainer.seconds
-    except OutOfMemory as error:
-        return Outcome(
-            status="failed",
-            steps=trainer.step,
-            seconds=trainer.seconds,
-            evaluation_seconds=trainer.evaluation_seconds,
-            error=str(error),
+    engine = Single(ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
+    task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
+    with closing(train_all(engine, [task])) as events:
+        for _, event in events:
+            if isinstance(event, Outcome):
+                return event
+            yield event
+    raise AssertionError("a trial ends with an outcome")
+
+
+def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measurement]]:
+    """A task in its slot, and what was measured of it before."""
+    trial, put = task.trial, partial(engine.put, slot, task.trial)
+    known = task.checkpoint.load(trial, put, engine.ranks) if task.checkpoint else []
+    if not known:
+        # There was nothing, or it did not fit: the trial begins anew.
+        engine.clear(slot)
+        put()
+    tenant = _Tenant(task, engine, engine.at(slot))
+    for measurement in known:
+        tenant.standing.add(measurement)
+    return tenant, known
+
+
+def _leave(
+    engine: Engine, slot: int, tenants: dict[int, _Tenant], *, asked: bool = True
+) -> Iterator[Event]:
+    """Frees the slot if its trial ends here: by what was measured or, if it is `asked`, as the
+    task's `ending` says on the first rank, on all."""
+    tenant = tenants[slot]
+    end = _end(tenant, engine.ranks) if asked else None
+    if end is None:
+        return
+    if (checkpoint := tenant.task.checkpoint) is not None:
+        to_go_on = end == "paused" and engine.at(slot).seconds > WORTH_KEEPING_SECONDS
+        state = partial(engine.state, slot)
+        checkpoint.finish(
+            tenant.task.trial, state, tenant.standing.measurements, engine.ranks, to_go_on=to_go_on
         )
-    finally:
-        trainer.close()
-    if checkpoint:
-        to_go_on = end == "paused" and trainer.seconds > WORTH_KEEPING_SECONDS
-        checkpoint.finish(trial, trainer, standing.measurements, ranks, to_go_on=to_go_on)
+    outcome = _outcome(engine, slot, tenant, end, **engine.notes(slot))
+    del tenants[slot]
+    engine.clear(slot)
+    yield tenant.task.trial, outcome
+
+
+def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
+    """Keeps the state of every trial for which it is time."""
+    for slot, tenant in tenants.items():
+        checkpoint = tenant.task.checkpoint
+        if checkpoint and engine.seconds - tenant.kept_at >= checkpoint.every_seconds:
+            state = partial(engine.state, slot)
+            checkpoint.save(tenant.task.trial, state, tenant.standing.measurements, engine.ranks)
+            tenant.kept_at = engine.seconds
+
+
+def _outcome(engine: Engine, slot: int, tenant: _Tenant, status: Status, **more: Any) -> Outcome:
+    position = engine.at(slot)
     return Outcome(
-        status=end,
-        steps=trainer.step,
-        seconds=trainer.seconds,
-        evaluation_seconds=trainer.evaluation_seconds,
-        micro_batch=trainer.micro_batch,
-        memory=peak(ranks.device),
-        resumed_steps=resumed[0],
-        resumed_seconds=resumed[1],
+        status=status,
+        steps=position.step,
+        seconds=position.seconds,
+        evaluation_seconds=position.evaluation_seconds,
+        resumed_steps=tenant.resumed_steps,
+        resumed_seconds=tenant.resumed_seconds,
+        **more,
     )
 
 
-def _measure(trainer: Trainer, evaluator: Evaluator, standing: Standing) -> Measurement:
-    trainer.settle()
-    metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
-    if standing.wants_test(metrics, trainer.step):
-        metrics |= evaluator.measure(trainer, test=True)
-    return Measurement(step=trainer.step, seconds=trainer.seconds, metrics=metrics)
-
-
-def _end(standing: Standing, ranks: Ranks, ending: Ending | None) -> Status | None:
-    """How the trial ends here, if it does: by what was measured, or as `ending` says on the first
-    rank, on all."""
+def _end(tenant: _Tenant, ranks: Ranks) -> Status | None:
+    standing, ending = tenant.standing, tenant.task.ending
     if standing.status is not None:
         return standing.status
     cut = ending(standing.unmet, standing.upcoming) if ending else None
@@ -125,6 +180,19 @@ def _end(standing: Standing, ranks: Ranks, ending: Ending | None) -> Status | No
     answers: tuple[Status | None, ...] = (None, "dominated", "paused")
     number = torch.tensor(answers.index(cut), device=ranks.device)
     return answers[int(ranks.maximum(number))]
+
+
+def _steps(engine: Engine, tenants: Mapping[int, _Tenant]) -> int:
+    """How far to train at once: to the next measurement of any, or until a checkpoint is due. All
+    ranks agree on the rate, so on this too."""
+    steps = min(t.standing.upcoming - engine.at(s).step for s, t in tenants.items())
+    every = min(
+        (t.task.checkpoint.every_seconds for t in tenants.values() if t.task.checkpoint),
+        default=None,
+    )
+    if every is None or engine.rate * steps <= every:
+        return steps
+    return max(1, int(every / engine.rate))
 
 
 def train_on_ranks(
@@ -149,77 +217,3 @@ def follow(ranks: Ranks, trial: Trial, options: Mapping[str, object]) -> None:
     """What a rank other than 0 does: the same, to nobody's ears."""
     for _ in train(trial, ranks, **options):  # type: ignore[arg-type]
         pass
-
-
-def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:
-    """Makes what the trial needs and shows it two examples, without training: mistakes in a
-    workload or in metaparameters come out before anything is paid for.
-
-    Returns the metrics there will be, or what code raised that may do so for two examples or on
-    this machine only. That is left to the trials to tell.
-    """
-    ranks, extras = Ranks(), trial.study.extras
-    workload, splits = _prepare(trial.study.workload, data_dir, ranks.device)
-    few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
-    size = min(2, splits["train"].size or 2)
-    study = replace(trial.study, batch_size=size)
-    trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
-    evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
-    try:
-        with trainer.evaluating(), torch.no_grad():
-            batch = trainer.cast(few["train"].batch(torch.arange(size)))
-            losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
-            _check_shape(workload, "loss", losses, size)
-            for name, values in workload.metrics(trainer.model, batch).items():
-                _check_shape(workload, f"metric {name!r}", values, size, more=True)
-        measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
-    except BadInput:
-        raise
-    except Exception as error:
-        return error
-    finally:
-        trainer.close()
-    by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
-    return [*by_training, *trainer.batch_metrics(), *measured]
-
-
-def _no_longer_than(upcoming: int, trainer: Trainer, checkpoint: Checkpoint | None) -> int:
-    """How far to train at once: to the next evaluation, or until a checkpoint is due. All ranks
-    agree on the rate, so on this too."""
-    if checkpoint is None or trainer.rate * (upcoming - trainer.step) <= checkpoint.every_seconds:
-        return upcoming
-    return trainer.step + max(1, int(checkpoint.every_seconds / trainer.rate))
-
-
-class _Few(Split):
-    """The first two examples of a split."""
-
-    def __init__(self, split: Split) -> None:
-        self._split = split
-        self.size = None if split.size is None else min(2, split.size)
-        self.seeded, self.draws_on = split.seeded, split.draws_on
-
-    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
-        return self._split.batch(index, seeds)
-
-
-def _check_shape(
-    workload: Workload, name: str, value: object, size: int, *, more: bool = False
-) -> None:
-    """Refuses losses and metrics that aren't per example; `more` dimensions may follow."""
-    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    if (shape[:1] if more else shape) != (size,):
-        raise BadInput(
-            f"The {name} of {type(workload).__name__} must be a tensor with one value per example, "
-            f"of shape ({size},) for a batch of {size}, but is {shape}."
-        )
-
-
-@lru_cache(maxsize=4)
-def _prepare(
-    name: str, data_dir: Path | None, device: torch.device
-) -> tuple[Workload, dict[str, Split]]:
-    """The workload and its splits on the device; kept, since a warm process trains many trials."""
-    workload = load_workload(name, data_dir)
-    splits = splits_of(workload, data_dir)
-    return workload, {split: data.to(device) for split, data in splits.items()}

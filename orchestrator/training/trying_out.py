@@ -1,0 +1,72 @@
+"""A trial tried out on two examples, without training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from orchestrator.records import BadInput, Trial
+from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.ranks import Ranks
+from orchestrator.training.trainer import Trainer
+from orchestrator.training.warm import prepare
+from orchestrator.workloads import Batch, Split, Workload
+
+
+def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:
+    """Makes what the trial needs and shows it two examples, without training: mistakes in a
+    workload or in metaparameters come out before anything is paid for.
+
+    Returns the metrics there will be, or what code raised that may do so for two examples or on
+    this machine only. That is left to the trials to tell.
+    """
+    ranks, extras = Ranks(), trial.study.extras
+    workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
+    few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
+    size = min(2, splits["train"].size or 2)
+    study = replace(trial.study, batch_size=size)
+    trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
+    evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
+    try:
+        with trainer.evaluating(), torch.no_grad():
+            batch = trainer.cast(few["train"].batch(torch.arange(size)))
+            losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
+            _check_shape(workload, "loss", losses, size)
+            for name, values in workload.metrics(trainer.model, batch).items():
+                _check_shape(workload, f"metric {name!r}", values, size, more=True)
+        measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
+    except BadInput:
+        raise
+    except Exception as error:
+        return error
+    finally:
+        trainer.close()
+    by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
+    return [*by_training, *trainer.batch_metrics(), *measured]
+
+
+class _Few(Split):
+    """The first two examples of a split."""
+
+    def __init__(self, split: Split) -> None:
+        self._split = split
+        self.size = None if split.size is None else min(2, split.size)
+        self.seeded, self.draws_on = split.seeded, split.draws_on
+
+    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
+        return self._split.batch(index, seeds)
+
+
+def _check_shape(
+    workload: Workload, name: str, value: object, size: int, *, more: bool = False
+) -> None:
+    """Refuses losses and metrics that aren't per example; `more` dimensions may follow."""
+    shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    if (shape[:1] if more else shape) != (size,):
+        raise BadInput(
+            f"The {name} of {type(workload).__name__} must be a tensor with one value per example, "
+            f"of shape ({size},) for a batch of {size}, but is {shape}."
+        )
