@@ -46,10 +46,10 @@ def interrupted(
     seconds: list[float] = []
     original = Checkpoint.save
 
-    def save_and_die(self: Checkpoint, trial: Trial, trainer: Any, *rest: Any) -> None:
-        original(self, trial, trainer, *rest)
-        saved.append(trainer.step)
-        if trainer.step == 31:
+    def save_and_die(self: Checkpoint, trial: Trial, state: Any, *rest: Any) -> None:
+        original(self, trial, state, *rest)
+        saved.append(state()["step"])
+        if saved[-1] == 31:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
