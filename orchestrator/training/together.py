@@ -1,0 +1,80 @@
+"""The engine with several slots: trials of one study trained as one model, on one rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.records import Measurement, Trial
+from orchestrator.training.memory import forget_peak, peak
+from orchestrator.training.ranks import Ranks
+from orchestrator.training.stack import Stack, Tenant
+from orchestrator.training.stack_evaluation import StackEvaluator
+from orchestrator.training.standing import Standing
+from orchestrator.training.warm import prepare
+
+
+class Together:
+    def __init__(
+        self,
+        first: Trial,
+        width: int,
+        ranks: Ranks,
+        *,
+        data_dir: Path | None = None,
+        pulse: Callable[[], None] = lambda: None,
+    ) -> None:
+        """For trials of the study of `first`, with metaparameters of the same names."""
+        device, study = ranks.device, first.study
+        self.ranks, self.width = ranks, width
+        workload, splits = prepare(study.workload, data_dir, device)
+        forget_peak(device)
+        self._stack = Stack(first, workload, splits["train"], width, device, pulse)
+        self._evaluator = StackEvaluator(
+            workload=workload, splits=splits, extras=study.extras, pulse=pulse
+        )
+        self.seconds = 0.0
+        self.rate = float("inf")
+
+    def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
+        self._stack.put(slot, trial, state)
+
+    def at(self, slot: int) -> Tenant:
+        return self._stack.tenant(slot)
+
+    def advance(self, steps: int) -> None:
+        began = time.perf_counter()
+        self._stack.advance(steps)
+        spent = time.perf_counter() - began
+        self.seconds, self.rate = self.seconds + spent, spent / steps
+
+    def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
+        slots = list(standings)
+        parts = [
+            self._stack.batch_metrics(slots),
+            self._evaluator.measure(self._stack, slots, test=False),
+        ]
+        found = {
+            slot: {name: value for part in parts for name, value in part[place].items()}
+            for place, slot in enumerate(slots)
+        }
+        wanting = [
+            slot
+            for slot, standing in standings.items()
+            if standing.wants_test(found[slot], self.at(slot).step)
+        ]
+        tested = self._evaluator.measure(self._stack, wanting, test=True)
+        for slot, metrics in zip(wanting, tested, strict=True):
+            found[slot] |= metrics
+        return [self._stack.measurement(slot, metrics) for slot, metrics in found.items()]
+
+    def state(self, slot: int) -> Mapping[str, Any]:
+        return self._stack.state(slot)
+
+    def notes(self, slot: int) -> dict[str, Any]:
+        return {"memory": peak(self.ranks.device)}
+
+    def clear(self, slot: int) -> None:
+        self._stack.clear(slot)

@@ -1,0 +1,117 @@
+"""Many trials in one loop: slots that are refilled, interruptions, and a race among slots."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_trial
+from stacking import variants
+
+from orchestrator.files.places import Place
+from orchestrator.records import EvaluationGrid, Measurement, Outcome, Trial
+from orchestrator.search.race import Bounds, better, ending, no_bounds
+from orchestrator.training import Checkpoint, Ranks
+from orchestrator.training.loop import Task, train_all
+from orchestrator.training.together import Together
+
+GRID = EvaluationGrid(spacing=0.2, min_gap=3)
+
+
+def study_of(count: int, **changes: Any) -> list[Trial]:
+    return variants(make_trial(budget_steps=30, batch_size=8, grid=GRID, **changes), count)
+
+
+def followed(
+    tasks: Iterable[Task], first: Trial, width: int
+) -> tuple[dict[int, list[Any]], dict[int, Outcome], list[int]]:
+    """What was measured of each trial, without clocks, how each ended, and in which order."""
+    curves: dict[int, list[Any]] = {}
+    outcomes: dict[int, Outcome] = {}
+    for trial, event in train_all(Together(first, width, Ranks()), tasks):
+        if isinstance(event, Measurement):
+            curves.setdefault(trial.index, []).append((event.step, event.metrics))
+        else:
+            outcomes[trial.index] = event
+    return curves, outcomes, list(outcomes)
+
+
+def test_slots_are_refilled_and_every_trial_is_told_of_as_it_ends() -> None:
+    trials = study_of(5)
+    begun: list[int] = []
+
+    def tasks() -> Iterable[Task]:
+        for trial in trials:
+            begun.append(trial.index)
+            yield Task(trial=trial)
+
+    engine, events = Together(trials[0], 2, Ranks()), []
+    for trial, event in train_all(engine, tasks()):
+        events.append(trial.index)
+        if isinstance(event, Outcome):
+            assert event.status == "exhausted"
+            assert event.steps == 30
+            assert event.seconds > 0
+            assert len(begun) < 5 or trial.index > 1, "taken only when there is a slot for it"
+    assert begun == [0, 1, 2, 3, 4]
+    assert events.index(2) > events.index(0)
+
+
+def test_an_interrupted_stack_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+    trials = study_of(3)
+
+    def tasks() -> list[Task]:
+        return [
+            Task(
+                trial=trial,
+                checkpoint=Checkpoint(
+                    place=Place.at(tmp_path / f"{trial.index}.pt"), every_seconds=1e-9
+                ),
+            )
+            for trial in trials
+        ]
+
+    whole, outcomes, _ = followed([Task(trial=trial) for trial in trials], trials[0], 3)
+    events = train_all(Together(trials[0], 3, Ranks()), tasks())
+    while not (isinstance(event := next(events)[1], Measurement) and event.step > 10):
+        pass
+    events.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    # In a stack of another width, in other slots.
+    resumed, again, _ = followed(tasks()[::-1], trials[0], 2)
+    assert resumed == whole
+    assert {i: o.steps for i, o in again.items()} == {i: o.steps for i, o in outcomes.items()}
+    assert all(outcome.resumed_steps > 5 for outcome in again.values())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_slots_race_each_other(width: int) -> None:
+    """Once a trial has reached the goal, the others end where they are measured next."""
+    trials = [
+        replace(trial, study=replace(trial.study, budget_steps=400))
+        for trial in study_of(4, goals=["val/error < 0.15"], params={"learning_rate": 0.5})
+    ]
+    bounds: list[Bounds] = [no_bounds(trials[0].study)]
+
+    def ends(index: int, unmet: Any, upcoming: int) -> Any:
+        return ending(trials[0].study, bounds[0], None, unmet=unmet, upcoming=upcoming, index=index)
+
+    tasks = [Task(trial=trial, ending=partial(ends, trial.index)) for trial in trials]
+    outcomes: dict[int, Outcome] = {}
+    for trial, event in train_all(Together(trials[0], width, Ranks()), tasks):
+        if isinstance(event, Outcome):
+            outcomes[trial.index] = event
+            if event.status == "reached":
+                candidate = (event.steps, trial.index)
+                bounds[0] = better(bounds[0], 0, candidate) or bounds[0]
+    reached = [outcome.steps for outcome in outcomes.values() if outcome.status == "reached"]
+    assert reached
+    assert all(
+        outcome.steps <= min(reached)
+        for outcome in outcomes.values()
+        if outcome.status == "dominated"
+    )
+    assert {outcome.status for outcome in outcomes.values()} == {"reached", "dominated"}
