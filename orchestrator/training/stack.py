@@ -83,7 +83,7 @@ class Stack:
         self.width, self._workload, self._split = width, workload, train_split
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
-        self._names = set(trial.params)
+        self._kinds = _kinds(trial.params)
         self._modifiers = settings.modifiers
         self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
         self._layout = self.model.layout
@@ -110,7 +110,7 @@ class Stack:
         a `Trainer` or was taken from a stack."""
         assert self.tenants[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
-        assert set(trial.params) == self._names, (sorted(trial.params), sorted(self._names))
+        assert _kinds(trial.params) == self._kinds, (trial.params, self._kinds)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
@@ -441,6 +441,11 @@ def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
         for name, value in settings.items()
         if _is_number(value) and (name not in space or isinstance(space[name], Range | Choice))
     ]
+
+
+def _kinds(params: Mapping[str, Value]) -> dict[str, Value | None]:
+    """What all slots have in common: the names, and the values that aren't numbers."""
+    return {name: None if _is_number(value) else value for name, value in params.items()}
 
 
 def _is_number(value: Value) -> bool:
