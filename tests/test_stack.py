@@ -9,9 +9,11 @@ import models
 import pytest
 import torch
 from conftest import make_trial, run_trial
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stacking import make_stack, train_stacked, variants
 
-from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
+from orchestrator.records import BadInput, EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
 from orchestrator.training.trainer import Trainer
 from orchestrator.training.warm import prepare
@@ -27,6 +29,11 @@ EVERYTHING: dict[str, Any] = {
     "ema_decay": 0.9,
     "decay": "cosine",
     "warmup_steps": 5,
+}
+ALSO: dict[str, Any] = {
+    "layerwise_ratio": "gradient",
+    "layerwise_trust": 0.1,
+    "layerwise_bound": 2.0,
 }
 OWN: dict[str, dict[str, Any]] = {
     "sgd": {"learning_rate": 0.1},
@@ -136,6 +143,57 @@ def test_bits_depend_on_the_trial_alone(network: str) -> None:
     assert refilled[2] == refilled[4] == first
 
 
+LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
+
+
+@st.composite
+def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
+    """Trials of one study with any of its metaparameters, a width, and slots in some order."""
+    network = draw(st.sampled_from(["mlp", "augmented", "nested", "quadratic", "ghosts"]))
+    optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(OPTIMIZERS)
+    optimizer = draw(st.sampled_from(optimizers))
+    optional = {
+        name: value
+        for name, value in {**EVERYTHING, **ALSO}.items()
+        if "smoothing" not in name or network not in ("quadratic", "nested")
+        if name not in LAYERWISE or optimizer in ("momentum", "adagrad", "rmsprop", "adam")
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    chosen |= {"label_smoothing"} & optional.keys() if "smoothing_over" in chosen else set()
+    if not chosen & {"layerwise_ratio"}:
+        chosen -= set(LAYERWISE)
+    own = {name: v for name, v in OWN[optimizer].items() if name not in LAYERWISE}
+    count, width = draw(st.integers(1, 6)), draw(st.integers(2, 5))
+    trial = make_trial(
+        NETWORKS[network],
+        optimizer=optimizer,
+        params={**{name: optional[name] for name in sorted(chosen)}, **own},
+        batch_size=draw(st.integers(1, 20)),
+        budget_steps=20,
+        grid=EvaluationGrid(spacing=0.2, min_gap=draw(st.integers(1, 6))),
+        goals=["val/loss < 1.38"],
+        extras=draw(st.sampled_from([EXTRAS, Extras()])),
+    )
+    numbers = {
+        name: draw(st.lists(st.sampled_from([value, value / 2]), min_size=count, max_size=count))
+        for name, value in trial.params.items()
+        if isinstance(value, float) and name != "learning_rate"
+    }
+    return variants(trial, count, **numbers), width, draw(st.permutations(range(width)))
+
+
+@pytest.mark.dear
+@given(packs())
+@settings(max_examples=12, deadline=None)
+def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, list[int]]) -> None:
+    trials, width, slots = pack
+    found = train_stacked([*map(in_double, trials)], width, slots=slots)
+    for trial, stacked in zip(trials, found, strict=True):
+        close(stacked, run_trial(in_double(trial))[0], 20, 1e-9)
+    one_way, other = train_stacked(trials, width, slots=slots), train_stacked(trials[::-1], 2)
+    assert one_way == other[::-1]
+
+
 def test_some_slots_measure_as_all_do() -> None:
     trials = variants(trial_of(NETWORKS["cnn"]), 7)
     stack, evaluator = make_stack(trials[0], 7)
@@ -145,6 +203,25 @@ def test_some_slots_measure_as_all_do() -> None:
     everyone = evaluator.measure(stack, range(7), test=False)
     for some in ([6], [2, 3], [5, 4, 3, 2, 1, 0]):
         assert evaluator.measure(stack, some, test=False) == [everyone[slot] for slot in some]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"label_smoothing": 0.9, "smoothing_over": "others"}, "largest share"),
+        ({"weight_decay": -1.0}, "from 0 up"),
+        ({"gradient_clip": 0.0}, "above 0"),
+        ({"layerwise_ratio": "update", "layerwise_trust": 0.0}, "above 0"),
+        ({"warmup_fraction": 2.0}, "at most 1"),
+    ],
+)
+def test_impossible_settings_are_refused_as_alone(params: dict[str, Any], message: str) -> None:
+    trial = trial_of(NETWORKS["mlp"])
+    good = {name: 0.1 if isinstance(value, float) else value for name, value in params.items()}
+    stack, _ = make_stack(replace(trial, params={**trial.params, **good}), 2)
+    with pytest.raises(BadInput, match=message):
+        stack.put(0, replace(trial, params={**trial.params, **params}))
+    stack.put(0, replace(trial, params={**trial.params, **good}))
 
 
 @pytest.mark.dear

@@ -7,63 +7,28 @@ neighbours or those before it.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from orchestrator.records import Choice, Measurement, Range, Trial, Value, derive_seed
-from orchestrator.records.lr_schedules import Factor, make_schedule
-from orchestrator.training.batches import INDICES_AT_ONCE, BatchOrder
-from orchestrator.training.optimizers import make_optimizer
-from orchestrator.training.rules import Numbers, clip, make_rule, numbers_of
+from orchestrator.records import Measurement, Trial, derive_seed
+from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
+from orchestrator.training.slot_numbers import SlotNumbers
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
+from orchestrator.training.tenant import Tenant, kinds_of, make_tenant, numbers_among
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
 
 LEAST_WIDTH = 2
 """With one slot only, kernels choose other ways than with several, and the last bits differ."""
-
-
-@dataclass
-class Tenant:
-    """What is known of the trial in a slot, but for its tensors."""
-
-    trial: Trial
-    settings: Sorted
-    params: Mapping[str, float]
-    """Those of the optimizer that are numbers, with defaults for what was left out."""
-    factor: Factor | None
-    """Of the learning rate, by step; None where it stays as it is."""
-    batches: BatchOrder
-    groups: list[dict[str, Any]]
-    """Those of torch's optimizer."""
-    order: list[str]
-    """The parameters in the order in which torch's optimizer numbers them."""
-    step: int = 0
-    seconds: float = 0.0
-    """Its share of those spent in steps."""
-    evaluation_seconds: float = 0.0
-    since: int = 0
-    """Steps since the batch loss was last read."""
-    folded: float = 0.0
-    """Losses since then that no longer are one of each place in the batch."""
-    gradient_norm: float = math.nan
-    averaged: int = 0
-    """Steps in the average of the weights."""
-
-    def rate(self, step: int) -> float:
-        """The learning rate of the step that follows so many."""
-        base = self.params["learning_rate"]
-        return base if self.factor is None else base * self.factor(step)
 
 
 class Stack:
@@ -83,7 +48,7 @@ class Stack:
         self.width, self._workload, self._split = width, workload, train_split
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
-        self._names = set(trial.params)
+        self._kinds = kinds_of(trial.params)
         self._modifiers = settings.modifiers
         self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
         self._layout = self.model.layout
@@ -110,11 +75,11 @@ class Stack:
         a `Trainer` or was taken from a stack."""
         assert self.tenants[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
-        assert set(trial.params) == self._names, (sorted(trial.params), sorted(self._names))
+        assert kinds_of(trial.params) == self._kinds, (trial.params, self._kinds)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
-        tenant = self._tenant(trial, settings, model)
+        tenant = make_tenant(trial, settings, model, self._rule, self._split.size)
         if self._initial is not None:
             named = dict(model.named_parameters())
             self._initial[slot] = self._layout.row([named[name] for name in self.model.names])
@@ -162,7 +127,7 @@ class Stack:
         for first in range(0, steps, at_once):
             count = min(at_once, steps - first)
             draws = self._draws(count)
-            numbers = self._numbers_of_steps(count)
+            numbers = self._numbers.of_steps(count)
             for step in range(count):
                 batch = self._batch([table[step] for table in draws])
                 self._take_step(batch, numbers(step), last=first + step == steps - 1)
@@ -214,8 +179,7 @@ class Stack:
         assert self._sums is not None
         shares = []
         for slot in slots.tolist():
-            tenant = self.tenant(slot)
-            shares.append(1 - _number(tenant.settings.modifiers.ema_decay) ** tenant.averaged)
+            shares.append(self.tenant(slot).averaged_share)
         share = rows.new_tensor(shares).unsqueeze(1)
         # Before the first step the average is that of nothing.
         return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
@@ -276,28 +240,6 @@ class Stack:
         self._workload.loss(model.eval(), self.cast(few), **settings.loss)
         model.train()
 
-    def _tenant(self, trial: Trial, settings: Sorted, model: torch.nn.Module) -> Tenant:
-        study, size = trial.study, self._split.size
-        optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        factor = None
-        if settings.schedule:
-            factor = make_schedule(
-                settings.schedule,
-                horizon=study.budget_steps,
-                steps_per_epoch=None if size is None else size / study.batch_size,
-            )
-        given = {name: float(v) for name, v in settings.optimizer.items() if _is_number(v)}
-        return Tenant(
-            trial=trial,
-            settings=settings,
-            params={**self._rule.defaults, **given},
-            factor=factor,
-            batches=BatchOrder(size=size, batch_size=study.batch_size, seed=trial.seed),
-            groups=optimizer.state_dict()["param_groups"],
-            order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
-        )
-
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
         kept = state["optimizer"]["state"]
         for moment, rows in self._state.items():
@@ -327,7 +269,7 @@ class Stack:
         if self._sums is None:
             return None
         tenant = self.tenant(slot)
-        share = 1 - _number(tenant.settings.modifiers.ema_decay) ** tenant.averaged
+        share = tenant.averaged_share
         of_trained = zip(self.model.names, self._layout.views(self._sums[slot]), strict=True)
         sums = {name: view.clone() for name, view in of_trained}
         # Of a parameter that never moves, any average is the parameter.
@@ -360,96 +302,30 @@ class Stack:
 
     def _take_step(self, batch: Batch, numbers: Numbers, *, last: bool) -> None:
         losses = self.model.gradients(
-            batch, self._of_loss, self._loss_shared, self._counts, self._gradient_views
+            batch, self._numbers.loss, self._loss_shared, self._counts, self._gradient_views
         )
         self._losses += losses
         if last and self._study.extras.gradient_norm:
             norms = self._layout.norm(self._gradient).flatten().tolist()
             for slot in self.occupied:
                 self.tenant(slot).gradient_norm = norms[slot]
-        if "gradient_clip" in self._of_modifiers:
-            clip(self._gradient, self._of_modifiers["gradient_clip"], self._layout)
+        if "gradient_clip" in self._numbers.modifiers:
+            clip(self._gradient, self._numbers.modifiers["gradient_clip"], self._layout)
         self._rule.update(self.model.weights, self._gradient, self._state, numbers)
         self.model.commit()
         if self._sums is not None:
-            self._sums.lerp_(self.model.weights, self._of_modifiers["share"])
+            self._sums.lerp_(self.model.weights, self._numbers.modifiers["share"])
 
     def _forget_numbers(self) -> None:
         """The metaparameters of the slots have changed."""
-        weights = self.model.weights
-        someone = next((tenant for tenant in self.tenants if tenant is not None), None)
-        if someone is None:
-            return
-        everyone = [tenant or someone for tenant in self.tenants]
-        self._constants = numbers_of([self._rule.constants(t.params) for t in everyone], weights)
-        self._of_loss = {
-            name: weights.new_tensor([_number(tenant.settings.loss[name]) for tenant in everyone])
-            for name in self._loss_numbers
-        }
-        modifiers = [tenant.settings.modifiers for tenant in everyone]
-        of_modifiers = []
-        for some in modifiers:
-            numbers = {}
-            if some.gradient_clip is not None:
-                numbers["gradient_clip"] = some.gradient_clip
-            if some.ema_decay is not None:
-                numbers["share"] = 1 - some.ema_decay
-            of_modifiers.append(numbers)
-        self._of_modifiers = numbers_of(of_modifiers, weights)
-        rates = [tenant.params["learning_rate"] for tenant in everyone]
-        moving = [
-            [self._rule.moving(tenant.params, rate, step) for step in (1, 2)]
-            for tenant, rate in zip(everyone, rates, strict=True)
-        ]
-        self._steady: Numbers | None = None
-        if all(t.factor is None for t in everyone) and all(a == b for a, b in moving):
-            self._steady = {**self._constants, **numbers_of([a for a, _ in moving], weights)}
-
-    def _numbers_of_steps(self, count: int) -> Callable[[int], Numbers]:
-        """What the rule needs to know in each of the next steps."""
-        if (steady := self._steady) is not None:
-            return lambda step: steady
-        someone = next(tenant for tenant in self.tenants if tenant is not None)
-        everyone = [tenant or someone for tenant in self.tenants]
-        rows = [
-            [
-                self._rule.moving(tenant.params, tenant.rate(step), step + 1)
-                for step in range(tenant.step, tenant.step + count)
-            ]
-            for tenant in everyone
-        ]
-        tables = {
-            name: self.model.weights.new_tensor(
-                [[[row[step][name]] for row in rows] for step in range(count)]
+        if self.occupied:
+            self._numbers = SlotNumbers(
+                self._rule, self.tenants, self.model.weights, self._loss_numbers
             )
-            for name in rows[0][0]
-        }
-        constants = self._constants
-        return lambda step: {**constants, **{name: t[step] for name, t in tables.items()}}
 
     def _synchronise(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
-    """Those of `settings` that differ from slot to slot: numbers to which the study's space does
-    not give one value for all."""
-    space = trial.study.space
-    return [
-        name
-        for name, value in settings.items()
-        if _is_number(value) and (name not in space or isinstance(space[name], Range | Choice))
-    ]
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> float:
-    assert _is_number(value), value
-    return float(value)
 
 
 def _statistics(state: Mapping[str, Any]) -> list[Tensor]:

@@ -2,7 +2,8 @@
 came to.
 
 Autograd, `vmap` and Python between two operations take longer than the operations of a small
-network. What is repeated has the same bits: these are the same operations.
+network. What is repeated are the same operations, so it has the same bits, but for products of
+matrices that were turned round afterwards.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ class Taped:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in inputs)
-        tape = self._tapes.get(key)
-        if tape is not None:
-            return tape(inputs)
-        outputs, self._tapes[key] = record(self._function, inputs, self.operations)
-        return outputs
+        if key not in self._tapes:
+            self._tapes[key] = record(self._function, inputs, self.operations)
+        return self._tapes[key](inputs)
 
 
-def record(
-    function: Function, inputs: Tensors, operations: set[Any] | None = None
-) -> tuple[Tensors, Function]:
-    """What `function` makes of `inputs`, and the same function as the operations that it came to,
-    for tensors of the same shapes. These are added to `operations`."""
+def record(function: Function, inputs: Tensors, operations: set[Any] | None = None) -> Function:
+    """`function` as the operations that it comes to for tensors of the shapes of `inputs`. These
+    are added to `operations`."""
     recorder = _Recorder(inputs, set() if operations is None else operations)
+    versions = [tensor._version for tensor in inputs]
     with recorder:
         outputs = function(inputs)
-    tape = recorder.finish(outputs)
+    if versions != [tensor._version for tensor in inputs]:
+        raise Unrepeatable("it changes what it is given")
+    recorder.finish(outputs)
     others = [_another(tensor) for tensor in inputs]
     with InWholeVectors():
         again = function(others)
-    for repeated, expected in zip(tape(others), again, strict=True):
+    for repeated, expected in zip(recorder.tape()(others), again, strict=True):
         if not torch.equal(repeated.nan_to_num(), expected.nan_to_num()):
             raise Unrepeatable("what was recorded does not give the same bits for other numbers")
-    return outputs, tape
+    recorder.shorten()
+    return recorder.tape()
 
 
 def _another(tensor: Tensor) -> Tensor:
@@ -122,13 +123,20 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
                     self._know(part, item)
         return target, output
 
-    def finish(self, outputs: Sequence[Tensor]) -> Function:
+    def finish(self, outputs: Sequence[Tensor]) -> None:
         self._graph.output([self._argument(output) for output in outputs])
+        self._graph.eliminate_dead_code()
+        self._seen.clear()
+
+    def shorten(self) -> None:
+        """Leaves out what isn't needed."""
         if not self._changes:
             _leave_out_multiplying_by_one(self._graph)
+        _turn_products(self._graph)
         self._graph.eliminate_dead_code()
+
+    def tape(self) -> Function:
         run = fx.GraphModule(self._constants, self._graph).forward
-        self._seen.clear()
         return lambda inputs: run(*inputs)
 
     def _know(self, tensor: Tensor, node: fx.Node) -> None:
@@ -166,3 +174,25 @@ def _leave_out_multiplying_by_one(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is aten.mul.Scalar and node.args[1] == 1:
             node.replace_all_uses_with(node.args[0])
+
+
+def _turn_products(graph: fx.Graph) -> None:
+    """Computes (A B)^T as B^T A^T, which then lies in memory as it is wanted: gradients of linear
+    layers would be turned number by number, which takes longer than the product."""
+    for node in graph.nodes:
+        if not _is_turned(node) or len(node.args[0].users) > 1:
+            continue
+        if (product := node.args[0]).target is aten.bmm.default:
+            with graph.inserting_before(node):
+                first, second = (_turned(graph, part) for part in reversed(product.args))
+                node.replace_all_uses_with(graph.call_function(aten.bmm.default, (first, second)))
+
+
+def _is_turned(node: fx.Node) -> bool:
+    return node.target is aten.transpose.int and node.args[1:] == (1, 2)
+
+
+def _turned(graph: fx.Graph, node: Any) -> Any:
+    if _is_turned(node):
+        return node.args[0]
+    return graph.call_function(aten.transpose.int, (node, 1, 2))
