@@ -220,7 +220,17 @@ def _verdict(
     if steps.min() > 0.8 * steps.max():
         return "flat: a larger batch buys nothing in the range tested"
     if not _fits(fit):
-        return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
+        return _misfit(sizes, sizes * steps)
     if fit.critical > sizes[-1]:
         return "still scaling at the largest batch size" + (" left" if left_out else " tested")
     return FITS
+
+
+def _misfit(sizes: NDArray[np.float64], examples: NDArray[np.float64]) -> str:
+    first = int(np.argmax(examples <= (1 + PERFECT_TOLERANCE) * examples.min()))
+    if first:
+        return (
+            f"below batch size {sizes[first]:,.0f} it takes more examples, not as many: perhaps "
+            f"the budget or the search is too small there"
+        )
+    return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"

@@ -96,35 +96,51 @@ def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
 
 def forecast_table(forecast: Forecast) -> Table:
     """What each study of a sweep comes to, before it starts."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("Workload", "Recipe"):
-        table.add_column(name, overflow="fold")
-    columns = ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Memory")
-    for name in (*columns, "Whole"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for one in forecast.studies:
-        low, _, high = one.steps
-        whole = one.rank_seconds
-        table.add_row(
-            one.workload,
-            one.recipe,
-            f"{one.batch_size:,}",
-            str(one.ranks),
-            str(one.trials),
-            f"{low:,}",
-            f"{high:,}",
-            "" if one.speed is None else in_time(one.speed.step_seconds),
-            "" if one.speed is None or not one.speed.memory else decimal(one.speed.memory),
-            "" if whole is None else f"{in_time(whole.low)} to {in_time(whole.high)}",
-            "does not fit" if one.fits is False else _cut(one),
-        )
+    rows = [_forecast_cells(one) for one in forecast.studies]
+    values = {name: {row[name] for row in rows} for name in rows[0]}
+    # What is the same for all is said once, above; or not at all.
+    same = {name for name in ("Workload", "Ranks", "Trials") if len(values[name]) == 1}
+    first = forecast.studies[0]
+    said = {
+        "Workload": first.workload,
+        "Trials": f"{first.trials:,} trials each",
+        "Ranks": f"on {first.ranks:,} ranks" if first.ranks > 1 else "",
+    }
+    table = Table(
+        box=None, pad_edge=False, title_justify="left", title_style="",
+        title=", ".join(words for name, words in said.items() if name in same and words) or None,
+    )  # fmt: skip
+    names = [name for name in rows[0] if name not in same and values[name] != {""}]
+    for name in names:
+        if name in ("Workload", "Recipe", "Fits"):
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
+
+
+def _forecast_cells(one: StudyForecast) -> dict[str, str]:
+    low, _, high = one.steps
+    speed, all_of_it = one.speed, one.rank_seconds
+    return {
+        "Workload": one.workload,
+        "Recipe": one.recipe,
+        "Batch size": f"{one.batch_size:,}",
+        "Ranks": str(one.ranks),
+        "Trials": str(one.trials),
+        "Steps in all": f"{low:,} to {high:,}",
+        "Per step": "" if speed is None else in_time(speed.step_seconds),
+        "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
+        "Device-time": "" if all_of_it is None else _range(all_of_it._replace(middle=None)),
+        "Fits": "not at all" if one.fits is False else _cut(one),
+    }
 
 
 def _cut(one: StudyForecast) -> str:
     micro = one.speed and one.speed.micro_batch
-    return f"fits {micro:,} examples at once" if micro else ""
+    return f"{micro:,} examples at once" if micro else ""
 
 
 def forecast_in_words(forecast: Forecast) -> str:
@@ -219,23 +235,29 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def what_next(rows: Sequence[FrontierRow], page: object) -> str:
+def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     """The one thing to do next: what stands most in the way of an answer comes first."""
     failed = [row for row in rows if row.trials.get("failed")]
     unfinished = [row for row in rows if not row.finished]
     short = [row for row in rows if not row.reached and row.finished]
     narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
     for found, todo in (
-        (failed, "see why trials failed (log.txt), then resume"),
-        (unfinished, "orchestrate resume, which trains what is missing"),
+        (failed, f"see why trials failed ({run}/log.txt), then orchestrate resume {run}"),
+        (unfinished, f"orchestrate resume {run}, which trains what is missing"),
         (short, "give a larger budget, or a wider space, where the goal was not reached"),
         (narrow, "widen the ranges that the best points lie near the ends of"),
     ):
         if found:
-            sizes = ", ".join(f"{row.batch_size:,}" for row in found[:3])
-            more = ", ..." if len(found) > 3 else ""
-            return f"Next: {todo} ({found[0].recipe} at {sizes}{more})."
-    return f"Next: open {page}."
+            same = [row for row in found if _of_one_curve(row, found[0])]
+            sizes = ", ".join(f"{row.batch_size:,}" for row in same[:3])
+            more = ", ..." if len(same) > 3 else ""
+            rest = f"; and {len(found) - len(same)} others" if len(found) > len(same) else ""
+            return f"Next: {todo} ({found[0].recipe} at {sizes}{more}{rest})."
+    return f"Next: open {run}/report.html."
+
+
+def _of_one_curve(one: FrontierRow, other: FrontierRow) -> bool:
+    return (one.workload, one.recipe, one.goal) == (other.workload, other.recipe, other.goal)
 
 
 def print_table(table: Table | Group) -> None:

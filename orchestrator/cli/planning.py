@@ -167,6 +167,7 @@ def _measured(
         short = calibration_of(studies)
         speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
         if longer := calibration_of(studies, speeds):
+            say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
         if pilot is None:
             return speeds, None, places

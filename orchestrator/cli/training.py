@@ -88,7 +88,7 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     if code == DONE:
         _put_together(run, keys, over=True)
         _remove_checkpoints(run)
-    rows, written = _write_up(run, as_json)
+    rows, written = _write_up(run, as_json, over=code == DONE)
     if code == FAILED:
         complain(f"{error}\nGo on with: orchestrate resume {run.place}")
         return FAILED
@@ -225,7 +225,7 @@ def _what_is_lost(director: Director) -> str:
     )
 
 
-def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
+def _write_up(run: Run, as_json: bool, *, over: bool) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
@@ -242,5 +242,6 @@ def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
         complain(f"The answer can't be written to {run.place}: {error}")
         return rows, False
     say(f"Report: {page}")
-    say(what_next(rows, page))
+    if over:
+        say(what_next(rows, run.place))
     return rows, True

@@ -78,27 +78,30 @@ class Plan:
 
     @property
     def searched_besides(self) -> dict[str, list[str]]:
-        """Recipe with a space of its own -> what it searches that it does not name."""
+        """Recipe -> what it searches that it does not name."""
         found = {}
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
             names = dict.fromkeys(name for space in spaces for name in searched(space))
             rest = [name for name in names if name not in {**recipe.space, **recipe.schedule}]
-            if recipe.space and ONLY not in recipe.space and rest:
+            if ONLY not in recipe.space and rest:
                 found[recipe.name] = rest
         return found
 
     @property
     def remarks(self) -> list[str]:
         """The doubts, and what recipes search that they do not name."""
-        return [
-            *self.doubts,
-            *(
-                f"Recipe {recipe!r} also searches {', '.join(names)}, as its optimizer's search "
-                f"space has it. To search only what it names, write `space: {{only: {{...}}}}`."
-                for recipe, names in self.searched_besides.items()
-            ),
+        besides = {name: ", ".join(names) for name, names in self.searched_besides.items()}
+        own = {recipe.name for recipe in self.sweep.recipes if recipe.space}
+        said = [
+            f"Recipe {name!r} also searches {names}, as its optimizer's search space has it. To "
+            f"search only what it names, write `space: {{only: {{...}}}}`."
+            for name, names in besides.items()
+            if name in own
         ]
+        bare = "; ".join(f"{name}: {names}" for name, names in besides.items() if name not in own)
+        said += [f"Searched, as `orchestrate spaces` has it: {bare}."] if bare else []
+        return [*self.doubts, *said]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -147,9 +150,12 @@ def single_trial(
         "evaluate": dict(evaluate or {}),
     }
     sweep = validated(document, "orchestrate trial")
-    (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
-    chosen = point_at(study.space, 0.5)
-    rehearse_points(study, [chosen], data_dir)
+    try:
+        (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
+        chosen = point_at(study.space, 0.5)
+        rehearse_points(study, [chosen], data_dir)
+    except BadInput as error:
+        raise BadInput(str(error).removeprefix(f"recipe {optimizer!r}: ")) from None
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)

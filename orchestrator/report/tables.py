@@ -40,8 +40,9 @@ def table_of_scalings(panels: Sequence[Panel]) -> str:
         [*([scaling.workload, scaling.goal] if many else []), *_scaling_cells(scaling)]
         for panel in panels
         for scaling in panel.scalings
+        if scaling.critical_batch_size is not None
     ]
-    return table("Where each curve bends, in numbers.", heads, rows)
+    return table("Where each curve bends, in numbers.", heads, rows) if rows else ""
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
@@ -100,8 +101,8 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
     fewest: dict[int, float] = {}
     for (_, size), count in steps.items():
         fewest[size] = min(count, fewest.get(size, count))
-    recipes = list(dict.fromkeys(row.recipe for row in rows))
-    if len(recipes) < 2 or not sizes:
+    recipes = list(dict.fromkeys(point.recipe for point in points))
+    if len(recipes) < 2:
         return ""
     cells = [
         [
