@@ -72,9 +72,10 @@ def median_of(row: FrontierRow) -> str:
     if again is None:
         return ""
     low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+    ends = f" ({low} to {high})" if again.low is not None else ""
     if again.median is None:
-        return ("not reached" if row.finished else "not yet") + f" ({low} to {high})"
-    return f"{in_count(again.median)} ({low} to {high})"
+        return ("not reached" if row.finished else "not yet") + ends
+    return in_count(again.median) + ends
 
 
 def on_medians(rows: Iterable[FrontierRow]) -> str:

@@ -70,9 +70,11 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     if director.done:
         say(f"{run.place} holds every trial of this sweep: nothing to train.")
     else:
+        again = sum(study.repeats for study in planned.studies)
         say(
             f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
-            f"({progress.done} are there already), into {run.place}"
+            f"({progress.done} are there already)"
+            f"{f', with up to {again} repeats of the best' if again else ''}, into {run.place}"
         )
         try:
             train = _train if how.ray else _train_alone
