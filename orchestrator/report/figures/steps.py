@@ -85,11 +85,15 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         figure.add_traces(guide([smallest, largest], ends, "perfect scaling"))
     for number, (name, rows) in enumerate(curves.items()):
         points = _with_gaps(rows)
+        if all(point is None for _, point in points):
+            continue
         at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
         add_line(figure, name, at, mark(number), error_y=_spread([point for _, point in points]))
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
-    figure.update_yaxes(**log2_axis(point.steps for point in reached))
+    # Of a median, all of where it may lie is to be seen.
+    seen = [end for point in reached for end in (point.steps, point.low, point.high) if end]
+    figure.update_yaxes(**log2_axis(seen))
     return figure
 
 
