@@ -53,7 +53,7 @@ def plan(
     data_dir: str | Path | None = None,
 ) -> Table[StudyForecast]:
     """How many trials of how many steps a sweep comes to, study by study."""
-    from orchestrator.cli.answers import forecast_in_words
+    from orchestrator.cli.forecasts import forecast_in_words
 
     with _as_file(what) as file:
         described = _load(what, file, set)
