@@ -9,6 +9,7 @@ from orchestrator.analysis import (
     Cost,
     Priced,
     Scaling,
+    beside_minima,
     in_count,
     in_time,
     in_words,
@@ -111,13 +112,8 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         ]
         for recipe in recipes
     ]
-    caption = "Steps of each recipe over the fewest of any, by batch size."
-    medians = {point.recipe for point in points if point.is_median}
-    if minima := {point.recipe for point in points} - medians if medians else set():
-        caption += (
-            f" Medians of repeats stand beside minima over trials, which are lucky: those of "
-            f"{', '.join(sorted(minima))}."
-        )
+    curves = {recipe: [row for row in rows if row.recipe == recipe] for recipe in recipes}
+    caption = f"Steps of each recipe over the fewest of any, by batch size.{beside_minima(curves)}"
     return table(
         escape(caption), [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells
     )
