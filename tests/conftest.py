@@ -13,6 +13,7 @@ from typing import Any
 import make_data
 import pytest
 import torch
+import warm
 import yaml
 from pyarrow import fs
 
@@ -195,11 +196,16 @@ def bounded(*, seconds: float = 10, megabytes: float = 500) -> Iterator[None]:
     assert (peak(cpu) or 0) - before < megabytes * 2**20
 
 
-def orchestrate(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user does."""
-    return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=300, check=False, **options
-    )
+def orchestrate(
+    *arguments: object, cwd: Path | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a user does, in a process of its own."""
+    if options:
+        return subprocess.run(
+            command(*arguments),
+            capture_output=True, text=True, timeout=300, check=False, cwd=cwd, **options,
+        )  # fmt: skip
+    return warm.orchestrate([str(argument) for argument in arguments], cwd or Path.cwd())
 
 
 def command(*arguments: object) -> list[str]:

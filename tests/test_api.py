@@ -66,6 +66,8 @@ def test_answers_are_rows_and_tables(run: Run) -> None:
     assert frontier.to_arrow()["repeats.count"].to_pylist() == [2, 2]
     assert "<table" in frontier._repr_html_()
     assert "batch_size" in repr(frontier)
+    assert "None" not in repr(frontier)
+    assert "NaN" not in repr(run.trials())
 
 
 def test_other_goals_budgets_and_metrics(run: Run) -> None:
@@ -114,6 +116,7 @@ def test_what_a_sweep_comes_to() -> None:
     found = orchestrator.plan(SWEEP, set={"search.trials": 5})
     assert [(study.batch_size, study.trials) for study in found] == [(32, 7), (64, 7)]
     assert "2 studies" in found.caption
+    assert not re.search("nan|None", repr(found))
 
 
 def test_one_trial_by_hand() -> None:
@@ -123,6 +126,9 @@ def test_one_trial_by_hand() -> None:
     assert trained.outcome.steps == 5
     assert trained.measurements[-1].step == 5
     assert "val/error" in trained.measurements.to_pandas()
+    assert repr(trained).startswith(
+        "digits/mlp sgd batch size 32, learning_rate=0.1: exhausted after 5 steps\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,14 +207,19 @@ def test_a_class_of_the_script_itself_goes_by_value(tmp_path: Path) -> None:
     assert "__main__:Mine was defined in a notebook or a script" in resumed.stderr
 
 
-def test_it_works_off_the_main_thread(tmp_path: Path) -> None:
+def test_it_works_off_the_main_thread_and_quietly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = []
-    thread = threading.Thread(
-        target=lambda: found.append(orchestrator.sweep(SWEEP, out=tmp_path / "run", ray=False))
-    )
+
+    def call() -> None:
+        found.append(orchestrator.sweep(SWEEP, out=tmp_path / "run", ray=False, quiet=True))
+
+    thread = threading.Thread(target=call)
     thread.start()
     thread.join()
     assert len(found[0].frontier()) == 2
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.dear
@@ -220,7 +231,7 @@ def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
         [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "3 studies, 21 trials" in done.stdout
+    assert "4 studies, 28 trials" in done.stdout
     assert float(done.stdout.splitlines()[-1]) < 0.1
 
 

@@ -57,7 +57,7 @@ def test_a_trial_by_hand(ranks: int) -> None:
         (["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "0"], "--batch-size"),
         (
             ["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "8", "--set", "lr=1"],
-            "metaparameter of 'sgd': 'lr'",
+            "'lr' is called 'learning_rate' here.",
         ),
         (["frontier", "/nonexistent"], "is not a run"),
         (["swep"], "Did you mean 'sweep'"),
@@ -138,7 +138,7 @@ def test_every_setting_that_spaces_lists_can_be_given() -> None:
         ("kron", "learning_rate=1", "random numbers"),
         ("a2grad", "decay=cosine", "no learning rate to schedule"),
         ("sgd", "dropout=0.1", "Sequential has none"),
-        ("muon", "ns_steps=many", "muon"),
+        ("muon", "ns_steps=many", "'ns_steps' must be a finite number"),
         ("sgd", "momentum=0.9", "Unknown metaparameter of 'sgd'"),
     ],
 )

@@ -4,13 +4,15 @@ import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from conftest import ROOT, files_of_repository, orchestrate, train_all
+from pydantic import BaseModel
 
 from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 from orchestrator.results import Run, best_of
 from orchestrator.workloads import REGISTRY, Workload, load_workload
@@ -84,6 +86,35 @@ def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
 
 
+def every_key(part: type[BaseModel], within: str = "") -> dict[str, Any]:
+    """Key of a sweep file -> its default."""
+    found: dict[str, Any] = {}
+    for name, field in part.model_fields.items():
+        kinds = get_args(field.annotation) or [field.annotation]
+        nested = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        key = f"{within}{name}"
+        if nested and within != "recipes.":
+            found |= every_key(nested[0], f"{key}.")
+        else:
+            found[key] = field.default
+    return found
+
+
+def test_every_key_of_a_sweep_file_has_its_row() -> None:
+    page = (DOCS / "sweep-file.md").read_text()
+    rows = re.findall(r"^\| (`.+?) \| .+ \|(.*?)\|$", page, re.M)
+    said: dict[str, str] = {}
+    for keys, defaults in rows:
+        names = re.findall(r"`([\w.]+)`", keys)
+        said |= dict(zip(names, defaults.strip().split(", ") * len(names), strict=False))
+    known = every_key(Sweep)
+    assert sorted(said) == sorted([*known, "recipes"])
+    for key, default in known.items():
+        if isinstance(default, int | float | str):
+            number = not isinstance(default, bool | str)
+            assert said[key].strip("`") == (f"{default:g}" if number else str(default).lower())
+
+
 def written_on(page: str) -> tuple[dict[str, str], list[str]]:
     """The files that a page writes, by name, and the commands that it gives."""
     files = re.findall(r"`([\w.]+)`:\n\n```(?:python|yaml)\n(.*?)```", page, re.DOTALL)
@@ -130,8 +161,8 @@ def test_training_code_is_brought_with_few_lines(example: str, tmp_path: Path) -
     assert "not reached" not in said
 
 
-def test_three_kinds_of_training_are_brought() -> None:
-    assert len(EXAMPLES) == 3
+def test_four_kinds_of_training_are_brought() -> None:
+    assert len(EXAMPLES) == 4
 
 
 @pytest.mark.dear

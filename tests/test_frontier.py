@@ -105,6 +105,19 @@ def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) 
     ]
 
 
+def test_the_best_lies_where_the_goal_is(tmp_path: Path) -> None:
+    trials = [("exhausted", [0.5, 0.3]), ("exhausted", [0.5, 0.7])]
+    up = write_run(tmp_path / "up", trials, "val/error > 0.9")
+    down = write_run(tmp_path / "down", trials, "val/error < 0.1")
+    for run, maximise, best in (
+        (up, None, 0.7),
+        (up, False, 0.3),
+        (down, None, 0.3),
+        (down, True, 0.7),
+    ):
+        assert best_of(run, "val/error", maximise=maximise)[0].value == best
+
+
 def test_what_comes_after_a_budget_is_left_out_and_censors_nothing(tmp_path: Path) -> None:
     run = write_run(
         tmp_path,

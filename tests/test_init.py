@@ -12,13 +12,14 @@ pytestmark = pytest.mark.dear
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "language"])
 def test_a_start_trains_as_written(kind: str, tmp_path: Path) -> None:
-    made = orchestrate("init", "first", "--kind", kind, cwd=tmp_path)
+    made = orchestrate("init", "my-first", "--kind", kind, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
+    assert "my_first.py:MyFirst" in made.stderr
     assert {file.name for file in tmp_path.iterdir()} == {
-        "first.py", "first.yaml", "test_first.py",
+        "my_first.py", "my_first.yaml", "test_my_first.py",
     }  # fmt: skip
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_first.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_first.py"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout

@@ -238,6 +238,11 @@ def test_next_token_models_are_called_as_they_say() -> None:
     plain = Tokens().loss(table, (windows,))
     assert torch.equal(Tokens().loss(table, windows), plain)
 
+    def with_view(idx: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return table(idx), targets.view(-1)  # which only what is contiguous allows
+
+    assert torch.equal(LikeNanoGPT().loss(with_view, windows), plain)
+
     def gpt(idx: torch.Tensor, targets: Any = None) -> tuple[torch.Tensor, Any]:
         return (table(idx)[:, [-1]], None) if targets is None else (table(idx), targets)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import make_trial, orchestrate, train_all
+from conftest import ROOT, make_trial, orchestrate, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -164,11 +164,13 @@ def test_what_a_recipe_searches_besides_what_it_names_is_said(
     ]
     file = sweep_file(recipes=recipes)
     planned = plan(load_sweep(file))
-    assert planned.searched_besides == {"both": ["momentum"]}
+    everything = ["learning_rate", "momentum"]
+    assert planned.searched_besides == {"momentum": everything, "both": ["momentum"]}
     spaces = {study.recipe: set(study.space) for study in planned.studies}
     assert spaces["one"] == {"learning_rate"}
     assert spaces["both"] == {"learning_rate", "momentum"}
     said = CliRunner().invoke(app, ["plan", str(file)]).stderr
+    assert "Searched, as `orchestrate spaces` has it: momentum: learning_rate, momentum." in said
     assert "Recipe 'both' also searches momentum" in said
     assert "`space: {only: {...}}`" in said
 
@@ -246,7 +248,7 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     file = sweep_file(workloads=["mine.py:Mine"], recipes=["sgd", "momentum"])
     result = orchestrate("plan", file, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    (doubt,) = result.stderr.splitlines()
+    doubt, *_ = result.stderr.splitlines()
     assert "mine.py:Mine, shown two examples on this machine, raised KeyError: 'labels'" in doubt
     assert f"({tmp_path}/mine.py:6)" in doubt
 
@@ -311,15 +313,19 @@ def test_quick_steps_are_timed_in_more_of_them() -> None:
     assert longer.budget_steps == CALIBRATION_SECONDS / 0.001
     assert calibration_of([SMALL], {SMALL.key: None}) == []
     assert longer.grid == SMALL.grid
+    late = replace(SMALL, grid=EvaluationGrid(spacing=0, min_gap=5000))
+    (longer,) = calibration_of([late], {late.key: quick})
+    # Else there would be nothing to time it by.
+    assert longer.grid.after(0) < longer.budget_steps
 
 
 @pytest.mark.parametrize(
     ("budget", "sizes", "doubted"),
     [
-        ({"steps": 2000}, [8, 64, 1024], True),
-        ({"steps": 2000}, [64, 512], False),
+        ({"steps": 2000}, [8, 64, 256, 1024], True),
+        ({"steps": 2000}, [64, 128, 256, 512], False),
         ({"epochs": 11, "at_least_steps": 2000}, [1, 4, 8, 64, 1024], False),
-        ({"examples": 16_000, "at_least_steps": 2000}, [8, 16, 1024], True),
+        ({"examples": 16_000, "at_least_steps": 2000}, [8, 16, 64, 1024], True),
     ],
 )
 def test_a_budget_that_starves_small_batches_is_doubted(
@@ -332,6 +338,26 @@ def test_a_budget_that_starves_small_batches_is_doubted(
         assert "batch size 8 see 16,000 examples (2,000 steps)" in doubts[0]
         assert "batch size 1,024 see 2,048,000" in doubts[0]
         assert "budget: {epochs: N, at_least_steps: M}. Recipes: sgd, momentum." in doubts[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "doubted"), [([64], False), ([64, 256], True), ([8, 16, 32, 64], False)]
+)
+def test_too_few_batch_sizes_for_a_curve_are_doubted(
+    sizes: list[int], doubted: bool, sweep_file: Callable[..., Path]
+) -> None:
+    doubts = plan(load_sweep(sweep_file(batch_sizes=sizes))).doubts
+    said = f"digits/mlp: {len(sizes)} batch sizes are too few to tell where the curve bends."
+    assert [doubt.startswith(said) for doubt in doubts] == [True] * doubted
+
+
+def test_batches_that_are_smaller_than_a_ghost_are_doubted(
+    sweep_file: Callable[..., Path],
+) -> None:
+    model = f"{ROOT / 'tests/models.py'}:GhostCNN"
+    file = sweep_file(workloads=[model], goals=None, batch_sizes=[2, 4, 8, 16])
+    (doubt,) = plan(load_sweep(file)).doubts
+    assert "below the ghost size of 8, so at batch size 2, 4, its batch norms" in doubt
 
 
 @pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.stem)

@@ -155,8 +155,8 @@ def without_plotly(text: str) -> str:
 
 def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
     perfect, line = steps_to_goal([UNREACHED, *reversed(ROWS)]).data
-    assert list(line.x) == [row.batch_size for row in ROWS]
-    assert list(line.y) == [row.steps for row in ROWS]
+    assert list(line.x) == [*(row.batch_size for row in ROWS), UNREACHED.batch_size]
+    assert list(line.y) == [*(row.steps for row in ROWS), None]  # through which no line leads
     assert all(x * y == 1024 for x, y in zip(perfect.x, perfect.y, strict=True))
 
 

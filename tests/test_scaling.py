@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from orchestrator.analysis import scaling_of
+from orchestrator.analysis import scaling_of, sentence
 
 SIZES = [2**k for k in range(0, 13)]
 
@@ -49,6 +49,23 @@ def test_a_flat_curve_is_called_flat() -> None:
 def test_a_staircase_is_no_hyperbola() -> None:
     found = answer([(size, 10_000 if size < 64 else 100) for size in SIZES])
     assert "not as" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("until", "said"),
+    [(16, "scaling at batch size 16 alone, "), (64, "scaling from batch size 16 to 64, ")],
+)
+def test_smaller_batches_that_need_more_examples_do_not_scale(until: int, said: str) -> None:
+    """Where the small ones starve, examples fall at first."""
+    examples = {4: 8000, 8: 4000, 16: 1600, 32: 1600, 64: 1600, 128: 4000, 256: 8000, 512: 16000}
+    few = {
+        size: 1600 if 16 <= size <= until else max(needed, 4000)
+        for size, needed in examples.items()
+    }
+    found = answer([(size, needed // size) for size, needed in few.items()])
+    assert found.perfect_scaling_from == 16
+    assert said in sentence(found)
+    assert "below batch size 16 it takes more examples, not as many" in sentence(found)
 
 
 @pytest.mark.parametrize(

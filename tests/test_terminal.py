@@ -160,12 +160,13 @@ def test_what_to_do_next_is_said_once() -> None:
     short = replace(row, reached=False)
     failed = replace(row, trials={"failed": 1})
     for rows, said in (
-        ([row], "open page.html"),
+        ([row], "open runs/one/report.html"),
         ([row, narrow], "widen the ranges"),
-        ([narrow, short], r"larger budget.*sgd at 1,024"),
-        ([short, failed], "log.txt"),
+        ([narrow, short], r"larger budget.*sgd at 1,024\)"),
+        ([short, replace(short, recipe="adam")], r"sgd at 1,024; and 1 others"),
+        ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
     ):
-        assert re.search(said, answers.what_next(rows, "page.html"))
+        assert re.search(said, answers.what_next(rows, "runs/one"))
 
 
 def test_in_jupyter_answers_go_where_they_are_sent(

@@ -225,7 +225,12 @@ def test_a_workload_of_each_kind_by_command(
         ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "another name"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b, *, focus): pass", "as the default of"),
         ("pass", "must have a goal"),
-        ("goal = 'val/error < 1'\n    def data(self, d): return {'train': (1, 2)}", "of splits"),
+        ("goal = 0.1", "must have a goal"),
+        (
+            "goal = 'val/error < 1'\n    def data(self, d): return {'train': (1, 2)}",
+            "is {'train': 'tuple'}",
+        ),
+        ("goal = 'val/error < 1'\n    def data(self, d): return 3", r"Loaded\(data_set\).* is int"),
         ("goal = 'val/error < 1'\n    def model(self): return BatchNorm1d(2)", "with_ghosts"),
     ],
 )

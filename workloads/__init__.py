@@ -128,8 +128,9 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     kinds = {split: type(data).__name__ for split, data in splits.items()}
     if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):
         raise BadInput(
-            f"The data of {type(workload).__name__} must be a dictionary of splits (Tensors or "
-            f"Loaded), 'train' among them, but is {kinds or type(data).__name__}."
+            f"The data of {type(workload).__name__} must be a dictionary of splits, 'train' among "
+            f"them, each a Tensors(inputs, targets) or a Loaded(data_set), but is "
+            f"{kinds or type(data).__name__}."
         )
     if empty := [split for split, data in splits.items() if data.size == 0]:
         raise BadInput(

@@ -2,7 +2,13 @@
 
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
-from orchestrator.analysis.points import Point, curves_of, points_of, trained_points
+from orchestrator.analysis.points import (
+    Point,
+    beside_minima,
+    curves_of,
+    points_of,
+    trained_points,
+)
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
@@ -32,6 +38,7 @@ __all__ = [
     "Scaling",
     "Tuned",
     "advice",
+    "beside_minima",
     "by_option",
     "costs",
     "curves_of",

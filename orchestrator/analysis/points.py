@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.results import FrontierRow
@@ -70,6 +70,17 @@ def has_medians(curve: Sequence[FrontierRow]) -> bool:
     """Whether all points of a curve that reached the goal have repeats, and any has."""
     known = [row for row in curve if not row.censored]
     return any(row.repeats for row in known) and all(row.repeats for row in known if row.reached)
+
+
+def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
+    """What is to be said where some curves are of medians and others are not; by their names."""
+    minima = [name for name, rows in curves.items() if not has_medians(rows) and points_of(rows)]
+    if not minima or not any(map(has_medians, curves.values())):
+        return ""
+    return (
+        f" Medians of repeats stand beside minima over trials, which are lucky: those of "
+        f"{', '.join(minima)}."
+    )
 
 
 def _minimum(row: FrontierRow) -> Point | None:

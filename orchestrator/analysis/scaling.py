@@ -33,6 +33,11 @@ CRITICAL_TOLERANCE = 0.2
 GOOD_FIT_LOG2 = 0.25
 """Root mean square distance, in doublings, up to which the hyperbola is said to fit."""
 
+BENDS = "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
+STARVES = (
+    "below batch size {:,} it takes more examples, not as many: perhaps the budget or the search "
+    "is too small there"
+)
 FITS = "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
 
 
@@ -54,6 +59,8 @@ class Scaling:
     recipe: str
     goal: str
     perfect_scaling_until: Estimate | None
+    perfect_scaling_from: int | None
+    """The batch size from which on it is perfect, where smaller ones need more examples."""
     max_useful_batch_size: Estimate | None
     steps_min: Estimate | None
     critical_batch_size: Estimate | None
@@ -124,15 +131,16 @@ def scaling_of(
     skew = 0.0 if of_medians else SKEW_OF_MINIMA
     enough = len(points) >= ENOUGH_SIZES
     fit = fit_hyperbola(sizes, steps, resolutions, skew) if enough else None
-    perfect = useful = by_examples = None
+    perfect = useful = by_examples = first = None
     if fit is not None and _fits(fit):
         # Less at the mercy of single lucky trials than the points are.
         perfect = _on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE)
         useful = _on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0)
         by_examples = _on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE)
     elif fit is not None:
-        few = _few_examples_until(sizes, steps, PERFECT_TOLERANCE)
-        perfect = Estimate(value=float(sizes[few]))
+        few = _few_examples(sizes, steps, PERFECT_TOLERANCE)
+        perfect = Estimate(value=float(sizes[few[-1]]))
+        first = int(sizes[few[0]]) if few[0] else None
         saturated = np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())
         useful = Estimate(value=float(sizes[saturated]))
         by_examples = Estimate(value=_crossing(sizes, steps, CRITICAL_TOLERANCE))
@@ -147,6 +155,7 @@ def scaling_of(
         recipe=recipe,
         goal=goal,
         perfect_scaling_until=perfect,
+        perfect_scaling_from=first,
         max_useful_batch_size=useful,
         steps_min=steps_min,
         critical_batch_size=critical,
@@ -155,21 +164,21 @@ def scaling_of(
         largest=int(sizes[-1]) if len(sizes) else None,
         of_medians=of_medians,
         left_out=left_out,
-        verdict=_verdict(sizes, steps, fit, tested, censored, of_medians, left_out),
+        verdict=_verdict(sizes, steps, fit, first, tested, censored, of_medians, left_out),
     )
 
 
-def _few_examples_until(
+def _few_examples(
     sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float
-) -> int:
-    """The place of the last batch size before steps x batch size leaves its minimum for good."""
+) -> NDArray[np.int64]:
+    """The places of the batch sizes where steps x batch size is near its minimum."""
     examples = sizes * steps
-    return int(np.flatnonzero(examples <= (1 + tolerance) * examples.min())[-1])
+    return np.flatnonzero(examples <= (1 + tolerance) * examples.min())
 
 
 def _crossing(sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float) -> float:
     """Where it leaves, between two batch sizes tested."""
-    place = _few_examples_until(sizes, steps, tolerance)
+    place = int(_few_examples(sizes, steps, tolerance)[-1])
     if place == len(sizes) - 1:
         return float(sizes[-1])
     examples = np.log(sizes * steps)
@@ -204,6 +213,7 @@ def _verdict(
     sizes: NDArray[np.float64],
     steps: NDArray[np.float64],
     fit: Hyperbola | None,
+    first: int | None,
     tested: int,
     censored: bool,
     of_medians: bool,
@@ -220,7 +230,7 @@ def _verdict(
     if steps.min() > 0.8 * steps.max():
         return "flat: a larger batch buys nothing in the range tested"
     if not _fits(fit):
-        return "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
+        return BENDS if first is None else STARVES.format(first)
     if fit.critical > sizes[-1]:
         return "still scaling at the largest batch size" + (" left" if left_out else " tested")
     return FITS

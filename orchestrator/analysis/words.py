@@ -17,12 +17,19 @@ def sentence(scaling: Scaling) -> str:
     if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
         return f"{scaling.recipe}: {scaling.verdict}.{left_out}"
     said = (
-        f"{scaling.recipe}: perfect scaling up to batch size "
-        f"{_so_far(scaling.perfect_scaling_until, scaling)}, useful up to "
-        f"{_so_far(scaling.max_useful_batch_size, scaling)}"
+        f"{scaling.recipe}: perfect scaling {_perfect(scaling, scaling.perfect_scaling_until)}, "
+        f"useful up to {_so_far(scaling.max_useful_batch_size, scaling)}"
     )
     said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
     return (f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}.") + left_out
+
+
+def _perfect(scaling: Scaling, until: Estimate) -> str:
+    first = scaling.perfect_scaling_from
+    if first == until.value:
+        return f"at batch size {first:,} alone"
+    begins = "up to batch size" if first is None else f"from batch size {first:,} to"
+    return f"{begins} {_so_far(until, scaling)}"
 
 
 def _so_far(estimate: Estimate, scaling: Scaling) -> str:
@@ -72,9 +79,10 @@ def median_of(row: FrontierRow) -> str:
     if again is None:
         return ""
     low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+    ends = f" ({low} to {high})" if again.low is not None else ""
     if again.median is None:
-        return ("not reached" if row.finished else "not yet") + f" ({low} to {high})"
-    return f"{in_count(again.median)} ({low} to {high})"
+        return ("not reached" if row.finished else "not yet") + ends
+    return in_count(again.median) + ends
 
 
 def on_medians(rows: Iterable[FrontierRow]) -> str:

@@ -53,13 +53,18 @@ def plan(
     data_dir: str | Path | None = None,
 ) -> Table[StudyForecast]:
     """How many trials of how many steps a sweep comes to, study by study."""
-    from orchestrator.cli.answers import forecast_in_words
+    from orchestrator.cli.forecasts import forecast_in_words
 
     with _as_file(what) as file:
         described = _load(what, file, set)
         planned = plan_of(described, _folder(data_dir))
     found = forecast(planned.studies, described.resources.ranks)
-    return Table(found.studies, asdict, "\n".join([*planned.remarks, forecast_in_words(found)]))
+    said = "\n".join([*planned.remarks, forecast_in_words(found)])
+    return Table(found.studies, asdict, said, shown=FORECAST)
+
+
+FORECAST = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
+"""Columns that a person looks for first."""
 
 
 def open_run(path: str | Path) -> Run:
@@ -74,6 +79,12 @@ class Trained:
     trial: Trial
     outcome: Outcome
     measurements: Table[Measurement]
+
+    def __repr__(self) -> str:
+        return repr(self.measurements)
+
+    def _repr_html_(self) -> str:
+        return self.measurements._repr_html_()
 
 
 def train(
@@ -107,7 +118,9 @@ def train(
                 break
     if outcome.status == "failed":
         raise SweepFailed(str(outcome.error))
-    return Trained(trial=trial, outcome=outcome, measurements=Table(measurements, _columns))
+    said = f"{trial.study.key}, {trial.settings}: {outcome.status} after {outcome.steps:,} steps"
+    table = Table(measurements, _columns, said)
+    return Trained(trial=trial, outcome=outcome, measurements=table)
 
 
 def _columns(measurement: Measurement) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def run_command(name: str, where: str, options: Mapping[str, Any], *, own: Colle
     """Returns once it is done, be the goals reached or not; what is named `own` may be classes of
     this process's script. Raises `BadInput`, `SweepFailed`, or a
     `KeyboardInterrupt` where somebody has ended it."""
-    arguments = [name, where, *_flags(options)]
+    rest = {option: given for option, given in options.items() if option != "quiet"}
+    arguments = [*(["--quiet"] if options.get("quiet") else []), name, where, *_flags(rest)]
     if options.get("ray") is False:
         with redirect_stdout(io.StringIO()):
             code = call(arguments)

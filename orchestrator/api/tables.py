@@ -66,7 +66,10 @@ class Table(Sequence[Row], Generic[Row]):
 
     def _to_be_shown(self) -> pd.DataFrame:
         """The columns that a person looks for first, and those within them; or else all."""
-        table = self.to_pandas()
+        table = self.to_pandas().dropna(axis="columns", how="all")
+        for name, column in table.items():
+            # As text pandas shows None where a number is missing to one that isn't NaN.
+            table[name] = column if column.dtype.kind in "biuf" else column.fillna("")
         names = [
             name
             for wanted in self._shown

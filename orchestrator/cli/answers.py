@@ -7,13 +7,11 @@ from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Group
-from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import (
     curves_of,
-    in_time,
     median_of,
     on_medians,
     points_of,
@@ -24,7 +22,6 @@ from orchestrator.analysis import (
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, printable
-from orchestrator.planning.forecast import Between, Forecast, StudyForecast
 from orchestrator.records import StudyKey
 from orchestrator.results import BestRow, FrontierRow, Run
 from orchestrator.search import searched
@@ -94,67 +91,6 @@ def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
     return table
 
 
-def forecast_table(forecast: Forecast) -> Table:
-    """What each study of a sweep comes to, before it starts."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("Workload", "Recipe"):
-        table.add_column(name, overflow="fold")
-    columns = ("Batch size", "Ranks", "Trials", "Steps at least", "at most", "A step", "Memory")
-    for name in (*columns, "Whole"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
-    for one in forecast.studies:
-        low, _, high = one.steps
-        whole = one.rank_seconds
-        table.add_row(
-            one.workload,
-            one.recipe,
-            f"{one.batch_size:,}",
-            str(one.ranks),
-            str(one.trials),
-            f"{low:,}",
-            f"{high:,}",
-            "" if one.speed is None else in_time(one.speed.step_seconds),
-            "" if one.speed is None or not one.speed.memory else decimal(one.speed.memory),
-            "" if whole is None else f"{in_time(whole.low)} to {in_time(whole.high)}",
-            "does not fit" if one.fits is False else _cut(one),
-        )
-    return table
-
-
-def _cut(one: StudyForecast) -> str:
-    micro = one.speed and one.speed.micro_batch
-    return f"fits {micro:,} examples at once" if micro else ""
-
-
-def forecast_in_words(forecast: Forecast) -> str:
-    """All studies together."""
-    ranks = max(one.ranks for one in forecast.studies)
-    shapes = f"of up to {ranks} ranks" if ranks > 1 else "of one rank"
-    said = [f"{len(forecast.studies)} studies, {forecast.trials:,} trials {shapes}."]
-    if forecast.device_hours is None:
-        said.append("How long it takes is told by --calibrate, which times some steps of each.")
-        return " ".join(said)
-    said.append(f"Device-time: {_range(forecast.device_hours.mapped(lambda h: 3600 * h))}.")
-    for slots, seconds in forecast.seconds.items():
-        said.append(f"From start to end on {slots}: {_range(seconds)}.")
-    if forecast.money is not None:
-        low, middle, high = forecast.money
-        about = "" if middle is None else f", about {middle:,.3g}"
-        said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
-    if forecast.device_hours.middle is None:
-        said.append("--pilot 3 narrows that down.")
-    if dear := [one for one in forecast.studies if one.dear]:
-        worst = max(dear, key=lambda one: one.rank_seconds.high if one.rank_seconds else 0)
-        said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
-    return " ".join(said)
-
-
-def _range(seconds: Between) -> str:
-    about = "" if seconds.middle is None else f", about {in_time(seconds.middle)}"
-    return f"{in_time(seconds.low)} to {in_time(seconds.high)}{about}"
-
-
 def best_table(rows: Sequence[BestRow]) -> Table:
     """The best of every study as a person reads it."""
     table = _winners(("Workload", "Recipe"), ("Batch size", "Within", "Best", "At step", "Trial"))
@@ -219,23 +155,29 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def what_next(rows: Sequence[FrontierRow], page: object) -> str:
+def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     """The one thing to do next: what stands most in the way of an answer comes first."""
     failed = [row for row in rows if row.trials.get("failed")]
     unfinished = [row for row in rows if not row.finished]
     short = [row for row in rows if not row.reached and row.finished]
     narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
     for found, todo in (
-        (failed, "see why trials failed (log.txt), then resume"),
-        (unfinished, "orchestrate resume, which trains what is missing"),
+        (failed, f"see why trials failed ({run}/log.txt), then orchestrate resume {run}"),
+        (unfinished, f"orchestrate resume {run}, which trains what is missing"),
         (short, "give a larger budget, or a wider space, where the goal was not reached"),
         (narrow, "widen the ranges that the best points lie near the ends of"),
     ):
         if found:
-            sizes = ", ".join(f"{row.batch_size:,}" for row in found[:3])
-            more = ", ..." if len(found) > 3 else ""
-            return f"Next: {todo} ({found[0].recipe} at {sizes}{more})."
-    return f"Next: open {page}."
+            same = [row for row in found if _of_one_curve(row, found[0])]
+            sizes = ", ".join(f"{row.batch_size:,}" for row in same[:3])
+            more = ", ..." if len(same) > 3 else ""
+            rest = f"; and {len(found) - len(same)} others" if len(found) > len(same) else ""
+            return f"Next: {todo} ({found[0].recipe} at {sizes}{more}{rest})."
+    return f"Next: open {run}/report.html."
+
+
+def _of_one_curve(one: FrontierRow, other: FrontierRow) -> bool:
+    return (one.workload, one.recipe, one.goal) == (other.workload, other.recipe, other.goal)
 
 
 def print_table(table: Table | Group) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,9 +14,9 @@ from orchestrator.records import BadInput
 STARTERS = Path(__file__).parent.parent / "starters"
 
 KINDS = {
-    "classification": {"OPTIMIZER": "sgd", "PARAMS": '{"learning_rate": 0.5}'},
-    "regression": {"OPTIMIZER": "adam", "PARAMS": '{"learning_rate": 0.01}'},
-    "language": {"OPTIMIZER": "adam", "PARAMS": '{"learning_rate": 0.01}'},
+    "classification": {"OPTIMIZER": "sgd", "RATE": "0.5"},
+    "regression": {"OPTIMIZER": "adam", "RATE": "0.01"},
+    "language": {"OPTIMIZER": "adam", "RATE": "0.01"},
 }
 METRICS = {"regression": "val/square"}
 
@@ -30,8 +31,9 @@ def init(
     """Write a workload, a sweep file and a test of one's own, which train as written."""
     from orchestrator.cli.terminal import say
 
+    given, name = name, name.replace("-", "_")
     if not name.isidentifier():
-        raise BadInput(f"A name of letters, digits and underscores is needed, but got {name!r}.")
+        raise BadInput(f"A name of letters, digits and underscores is needed, but got {given!r}.")
     files = {
         Path(f"{name}.py"): kind,
         Path(f"{name}.yaml"): "sweep",
@@ -40,16 +42,21 @@ def init(
     for file in files:
         if file.exists():
             raise BadInput(f"{file} is there already. Give another NAME, or move it away.")
-    words = {"NAME": name, "METRIC": METRICS.get(kind, "val/loss"), **KINDS[kind]}
+    made = "".join(word.capitalize() for word in name.split("_"))
+    if not made.isidentifier() or iskeyword(made):
+        made = "Mine"
+    words = {
+        "NAME": name, "CLASS": made, "METRIC": METRICS.get(kind, "val/loss"), **KINDS[kind],
+    }  # fmt: skip
     for file, starter in files.items():
         text = (STARTERS / f"{starter}.txt").read_text()
         for word, meaning in words.items():
             text = text.replace(word, meaning)
         file.write_text(text)
-    optimizer = KINDS[kind]["OPTIMIZER"]
     say(
         f"Written: {', '.join(map(str, files))}. Next:\n"
-        f"  orchestrate trial {name}.py:Mine --optimizer {optimizer} --batch-size 32\n"
+        f"  orchestrate trial {name}.py:{made} --optimizer {words['OPTIMIZER']} --batch-size 32 "
+        f"--set learning_rate={words['RATE']}\n"
         f"  orchestrate sweep {name}.yaml"
     )
     return DONE

@@ -63,7 +63,8 @@ def plan(
 ) -> int:
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
-    from orchestrator.cli.answers import forecast_in_words, forecast_table, print_table
+    from orchestrator.cli.answers import print_table
+    from orchestrator.cli.forecasts import forecast_in_words, forecast_table
     from orchestrator.cli.terminal import answer, say
     from orchestrator.planning.forecast import forecast
     from orchestrator.planning.studies import plan as plan_of
@@ -116,7 +117,7 @@ def _of_file(
 def agree(found: Forecast | None, *, yes: bool) -> None:
     """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
     unless the answer is yes."""
-    from orchestrator.cli.answers import forecast_in_words
+    from orchestrator.cli.forecasts import forecast_in_words
     from orchestrator.cli.terminal import say
 
     if yes:
@@ -167,6 +168,7 @@ def _measured(
         short = calibration_of(studies)
         speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
         if longer := calibration_of(studies, speeds):
+            say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
         if pilot is None:
             return speeds, None, places

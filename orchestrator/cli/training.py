@@ -70,9 +70,11 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     if director.done:
         say(f"{run.place} holds every trial of this sweep: nothing to train.")
     else:
+        again = sum(study.repeats for study in planned.studies)
         say(
             f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
-            f"({progress.done} are there already), into {run.place}"
+            f"({progress.done} are there already)"
+            f"{f', with up to {again} repeats of the best' if again else ''}, into {run.place}"
         )
         try:
             train = _train if how.ray else _train_alone
@@ -88,7 +90,7 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     if code == DONE:
         _put_together(run, keys, over=True)
         _remove_checkpoints(run)
-    rows, written = _write_up(run, as_json)
+    rows, written = _write_up(run, as_json, over=code == DONE)
     if code == FAILED:
         complain(f"{error}\nGo on with: orchestrate resume {run.place}")
         return FAILED
@@ -225,7 +227,7 @@ def _what_is_lost(director: Director) -> str:
     )
 
 
-def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
+def _write_up(run: Run, as_json: bool, *, over: bool) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
@@ -242,5 +244,6 @@ def _write_up(run: Run, as_json: bool) -> tuple[list[FrontierRow], bool]:
         complain(f"The answer can't be written to {run.place}: {error}")
         return rows, False
     say(f"Report: {page}")
-    say(what_next(rows, page))
+    if over:
+        say(what_next(rows, run.place))
     return rows, True

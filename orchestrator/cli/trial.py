@@ -76,6 +76,7 @@ def trial(
 
     from orchestrator.cli.terminal import complain, say
     from orchestrator.planning.studies import single_trial
+    from orchestrator.search import searched
     from orchestrator.training import train_on_ranks
 
     ours = single_trial(
@@ -88,11 +89,9 @@ def trial(
         seed=seed,
         data_dir=data_dir,
     )
-    chosen = ", ".join(
-        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in ours.params.items()
-    )
-    say(f"{ours.study.key}: {chosen or 'the defaults of its library'}")
+    say(f"{ours.study.key}: {ours.settings}")
+    if unset := searched(ours.study.space):
+        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
     kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None

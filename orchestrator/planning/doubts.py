@@ -50,9 +50,9 @@ def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[s
     if not small:
         return []
     return [
-        f"{workload}: batch sizes {', '.join(map(str, small))} are below the ghost size of "
-        f"{ghost_size}. Its batch norms see fewer examples at once there, which makes it another "
-        f"network: these batch sizes can't be compared with the larger ones."
+        f"{workload}: below the ghost size of {ghost_size}, so at batch size "
+        f"{', '.join(map(str, small))}, its batch norms see fewer examples at once. That makes it "
+        f"another network, which can't be compared with that of larger batch sizes."
     ]
 
 

@@ -12,40 +12,21 @@ from pydantic import ValidationError
 
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
-from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Recipe, Search, Sweep
+from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
+from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import (
-    LARGEST,
-    SMALLEST,
     BadInput,
-    Choice,
     Divergence,
     EvaluationGrid,
     Extras,
     Goal,
-    Range,
-    ScalingRule,
     SearchPlan,
-    Space,
     Study,
     Trial,
-    Value,
-    shown,
-    unknown,
 )
-from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.search import (
-    Entry,
-    check_conditions,
-    check_value,
-    even_axes,
-    grid,
-    load_space,
     searched,
-    space_from,
-)
-from orchestrator.training import (
-    check_metaparameters,
 )
 from orchestrator.workloads import Workload, load_workload, splits_of
 
@@ -55,10 +36,6 @@ MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
 TRAINED_PER_EVALUATED = 2
 """Examples between two evaluations where a workload says nothing, for each one that is looked at.
 Training on one takes some three times as long."""
-
-ONLY = "only"
-"""The key of a recipe's `space` for all that it searches; without, the rest is as the optimizer's
-search space has it."""
 
 SELDOM = ("train", "test")
 """Splits that evaluations don't look at each time."""
@@ -78,27 +55,30 @@ class Plan:
 
     @property
     def searched_besides(self) -> dict[str, list[str]]:
-        """Recipe with a space of its own -> what it searches that it does not name."""
+        """Recipe -> what it searches that it does not name."""
         found = {}
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
             names = dict.fromkeys(name for space in spaces for name in searched(space))
             rest = [name for name in names if name not in {**recipe.space, **recipe.schedule}]
-            if recipe.space and ONLY not in recipe.space and rest:
+            if ONLY not in recipe.space and rest:
                 found[recipe.name] = rest
         return found
 
     @property
     def remarks(self) -> list[str]:
         """The doubts, and what recipes search that they do not name."""
-        return [
-            *self.doubts,
-            *(
-                f"Recipe {recipe!r} also searches {', '.join(names)}, as its optimizer's search "
-                f"space has it. To search only what it names, write `space: {{only: {{...}}}}`."
-                for recipe, names in self.searched_besides.items()
-            ),
+        besides = {name: ", ".join(names) for name, names in self.searched_besides.items()}
+        own = {recipe.name for recipe in self.sweep.recipes if recipe.space}
+        said = [
+            f"Recipe {name!r} also searches {names}, as its optimizer's search space has it. To "
+            f"search only what it names, write `space: {{only: {{...}}}}`."
+            for name, names in besides.items()
+            if name in own
         ]
+        bare = "; ".join(f"{name}: {names}" for name, names in besides.items() if name not in own)
+        said += [f"Searched, as `orchestrate spaces` has it: {bare}."] if bare else []
+        return [*self.doubts, *said]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -147,9 +127,12 @@ def single_trial(
         "evaluate": dict(evaluate or {}),
     }
     sweep = validated(document, "orchestrate trial")
-    (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
-    chosen = point_at(study.space, 0.5)
-    rehearse_points(study, [chosen], data_dir)
+    try:
+        (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
+        chosen = point_at(study.space, 0.5)
+        rehearse_points(study, [chosen], data_dir)
+    except BadInput as error:
+        raise BadInput(str(error).removeprefix(f"recipe {optimizer!r}: ")) from None
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)
@@ -189,7 +172,7 @@ def _studies_of(
     except ValidationError as error:
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
     budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
-    spaces = [_space(recipe, name, workload) for recipe in sweep.recipes]
+    spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
     yield from (
         Study(
             workload=name,
@@ -201,8 +184,8 @@ def _studies_of(
             inherit=budget.inherit,
             budget_steps=(steps := budget.in_steps(batch_size, train_size)),
             grid=_grid(spacing, math.ceil(min_examples / batch_size), steps),
-            space=(scaled := _scaled(space, batch_size)),
-            trials=len(chosen := _chosen(recipe, search, scaled))
+            space=(scaled := scaled_to(space, batch_size)),
+            trials=len(chosen := chosen_points(recipe, search, scaled))
             or (search.trials if searched(scaled) else 1),
             search=SearchPlan(
                 algorithm="points" if chosen else search.algorithm,
@@ -238,74 +221,6 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
             f"some {count:,}. Give a larger spacing or min_examples."
         )
     return grid
-
-
-def _chosen(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
-    """The points of a search that is told which; none for others."""
-    if search.algorithm == "grid":
-        return grid(space, search.grid or even_axes(space, search.trials))
-    names = searched(space)
-    for point in search.points:
-        for name in point.keys() - set(names):
-            raise unknown(f"metaparameter in the points of recipe {recipe.name!r}:", name, names)
-        if missing := [name for name in names if name not in point]:
-            raise BadInput(
-                f"recipe {recipe.name!r}: each of `points` needs a value for {', '.join(missing)}, "
-                f"but one is {shown(point)}."
-            )
-        for name, value in point.items():
-            try:
-                _check_point(check_value(value), space[name])
-            except BadInput as error:
-                raise BadInput(f"recipe {recipe.name!r}: points: {name}: {error}") from None
-    fixed = {name: entry for name, entry in space.items() if name not in names}
-    return tuple({**fixed, **point} for point in search.points)
-
-
-def _check_point(value: Value, entry: Range | Choice | Value) -> None:
-    """Refuses a point's value that has no place on the scale of its range."""
-    if isinstance(entry, Range):
-        if isinstance(value, (bool, str)) or not abs(value) <= LARGEST:
-            raise BadInput(f"in place of a range, a number is needed, but got {shown(value)}.")
-        if {"log": value < SMALLEST, "reverse_log": value >= 1}.get(entry.scale):
-            raise BadInput(f"{value:g} is not on the {entry.scale} scale of its range.")
-
-
-def _space(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
-    where, given = f"recipe {recipe.name!r}: space", recipe.space
-    shared = load_space(recipe.optimizer, name)
-    if ONLY in given:
-        if len(given) > 1 or not isinstance(given[ONLY], dict):
-            raise BadInput(f"{where}: `{ONLY}` holds all of it: {{{ONLY}: {{NAME: RANGE, ...}}}}.")
-        shared, given = {}, given[ONLY]
-    if twice := sorted(given.keys() & recipe.schedule.keys()):
-        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
-    for setting in recipe.schedule:
-        if setting not in SCHEDULE_SETTINGS:
-            raise unknown(
-                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
-            )
-    space = {
-        **shared,
-        **space_from(given, where),
-        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
-    }
-    try:
-        check_metaparameters(recipe.optimizer, space, workload)
-        check_conditions(space)
-        decay = space.get("decay", "constant")
-        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
-    except BadInput as error:
-        raise BadInput(f"recipe {recipe.name!r}: {error}") from None
-    return space
-
-
-def _scaled(space: Mapping[str, Entry], batch_size: int) -> Space:
-    """The space with every scaling rule replaced by what it comes to."""
-    return {
-        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
-        for name, entry in space.items()
-    }
 
 
 def _batch_sizes(

@@ -91,10 +91,14 @@ def _explain(source: str, error: Mapping[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         known = _keys_at(location[:-1])
         return f"{source}: {unknown('key', key, [*map(str, known)])}"
-    message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         return f"{source}: {key}: this key is required."
-    return f"{source}: {key}: {message[0].lower() + message[1:]} (got {shown(error['input'])})."
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "model_type":
+        names = ", ".join(name.rpartition(".")[2] for name in _keys_at(location))
+        message = f"write it in braces, {{key: value, ...}}, with some of the keys {names}"
+    got = "" if "but got" in message else f" (got {shown(error['input'])})"
+    return f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
 
 
 def _keys_at(location: list[Any]) -> list[str]:

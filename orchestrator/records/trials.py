@@ -53,6 +53,15 @@ class Trial:
     def key(self) -> TrialKey:
         return TrialKey(study=self.study.key, index=self.index, repeat=self.repeat)
 
+    @property
+    def settings(self) -> str:
+        """Its metaparameters in words, as NAME=VALUE."""
+        said = ", ".join(
+            f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in self.params.items()
+        )
+        return said or "the defaults of its library"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis import (
     Group,
+    beside_minima,
     groups_of,
     relative,
     shared_size,
@@ -37,12 +38,12 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
     shown = ""
     for workload, recipe in dict.fromkeys((row.workload, row.recipe) for row in rows):
         mine = [row for row in rows if (row.workload, row.recipe) == (workload, recipe)]
-        goals = len({row.goal for row in mine})
-        if goals > 1:
+        goals = {one: [row for row in mine if row.goal == one] for one in (r.goal for r in mine)}
+        if len(goals) > 1:
             shown += show(
                 figures.goals_compared(mine),
                 f"{workload}, {recipe}: goals compared",
-                f"Steps to each of {goals} goals.",
+                f"Steps to each of {len(goals)} goals.{beside_minima(goals)}",
                 "Whether a stricter goal moves the batch size at which scaling ends.",
             )
     return shown
@@ -81,6 +82,7 @@ def _relative(
     if at is not None:
         said = f"Relative to the steps at batch size {at:,}."
         said += f" Not reached there: {missing}." if missing else ""
+    said += beside_minima(there)
     return show(
         figures.relative_steps(there, at),
         title,

@@ -86,6 +86,10 @@ class Panel:
     def recipes(self) -> list[str]:
         return list(dict.fromkeys(row.recipe for row in self.rows))
 
+    @property
+    def by_recipe(self) -> dict[str, list[FrontierRow]]:
+        return {name: [row for row in self.rows if row.recipe == name] for name in self.recipes}
+
     @cached_property
     def drawn(self) -> Panel:
         """What figures show of it."""

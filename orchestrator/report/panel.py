@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis import Tuned, in_count, wander
+from orchestrator.analysis import Tuned, beside_minima, in_count, wander
 from orchestrator.records import Goal
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
@@ -55,7 +55,7 @@ def _steps(panel: Panel, show: Show) -> str:
     return show(
         figures.steps_to_goal(panel.rows),
         "Steps to goal against batch size",
-        panel.least,
+        panel.least + beside_minima(panel.by_recipe),
         "Both axes are logarithmic. Along the dashed line, twice the batch halves the steps; it "
         "passes through the point that needed the fewest examples.",
     )

@@ -65,6 +65,7 @@ def answers(panels: Sequence[Panel]) -> str:
         if more := sum(not panel.drawn.rows for panel in panels):
             items.append(f"<li>And {more:,} more workloads and goals, in the tables.</li>")
         parts = [f"<ul>{''.join(items)}</ul>"]
+    numbers = table_of_scalings(panels)
     remark = (
         f"In brackets 90 % intervals, by the scatter about the fitted curve. Scaling is called "
         f"perfect while steps times batch size is within {PERFECT_TOLERANCE:.0%} of its minimum, a "
@@ -72,8 +73,9 @@ def answers(panels: Sequence[Panel]) -> str:
         f"and S_min are those of steps = S_min (1 + B_crit / B); the last column says by how many "
         f"doublings the points lie off that curve."
     )
-    text = f"""{"".join(parts)}{_basis(panels)}{table_of_scalings(panels)}
-<p class="lead">{remark}</p>{table_of_advice(panels)}"""
+    if numbers:
+        numbers += f'<p class="lead">{remark}</p>'
+    text = f"{''.join(parts)}{_basis(panels)}{numbers}{table_of_advice(panels)}"
     return section("answer", "The answer", text)
 
 

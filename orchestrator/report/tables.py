@@ -9,6 +9,7 @@ from orchestrator.analysis import (
     Cost,
     Priced,
     Scaling,
+    beside_minima,
     in_count,
     in_time,
     in_words,
@@ -40,8 +41,9 @@ def table_of_scalings(panels: Sequence[Panel]) -> str:
         [*([scaling.workload, scaling.goal] if many else []), *_scaling_cells(scaling)]
         for panel in panels
         for scaling in panel.scalings
+        if scaling.critical_batch_size is not None
     ]
-    return table("Where each curve bends, in numbers.", heads, rows)
+    return table("Where each curve bends, in numbers.", heads, rows) if rows else ""
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
@@ -100,8 +102,8 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
     fewest: dict[int, float] = {}
     for (_, size), count in steps.items():
         fewest[size] = min(count, fewest.get(size, count))
-    recipes = list(dict.fromkeys(row.recipe for row in rows))
-    if len(recipes) < 2 or not sizes:
+    recipes = list(dict.fromkeys(point.recipe for point in points))
+    if len(recipes) < 2:
         return ""
     cells = [
         [
@@ -110,13 +112,8 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         ]
         for recipe in recipes
     ]
-    caption = "Steps of each recipe over the fewest of any, by batch size."
-    medians = {point.recipe for point in points if point.is_median}
-    if minima := {point.recipe for point in points} - medians if medians else set():
-        caption += (
-            f" Medians of repeats stand beside minima over trials, which are lucky: those of "
-            f"{', '.join(sorted(minima))}."
-        )
+    curves = {recipe: [row for row in rows if row.recipe == recipe] for recipe in recipes}
+    caption = f"Steps of each recipe over the fewest of any, by batch size.{beside_minima(curves)}"
     return table(
         escape(caption), [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells
     )

@@ -84,22 +84,34 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         ends = [examples / smallest, examples / largest]
         figure.add_traces(guide([smallest, largest], ends, "perfect scaling"))
     for number, (name, rows) in enumerate(curves.items()):
-        points = trained_points(rows)
-        at = [(point.batch_size, point.steps, _describe(name, point)) for point in points]
-        add_line(figure, name, at, mark(number), error_y=_spread(points))
+        points = _with_gaps(rows)
+        if all(point is None for _, point in points):
+            continue
+        at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
+        add_line(figure, name, at, mark(number), error_y=_spread([point for _, point in points]))
     styled(figure, "Batch size", "Steps to goal")
-    figure.update_xaxes(**log2_axis(point.batch_size for point in reached))
-    figure.update_yaxes(**log2_axis(point.steps for point in reached))
+    figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
+    # Of a median, all of where it may lie is to be seen.
+    seen = [end for point in reached for end in (point.steps, point.low, point.high) if end]
+    figure.update_yaxes(**log2_axis(seen))
     return figure
 
 
-def _spread(points: Sequence[Point]) -> dict[str, object]:
+def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
+    """The points of a curve by batch size; None where one didn't reach the goal: no line leads
+    through there."""
+    points: dict[int, Point | None] = {row.batch_size: None for row in rows}
+    points |= {point.batch_size: point for point in trained_points(rows)}
+    return sorted(points.items(), key=lambda at: at[0])
+
+
+def _spread(points: Sequence[Point | None]) -> dict[str, object]:
     """From the lowest to the highest of where a median may lie."""
-    ends = [(point.steps, point.low or point.steps, point.high or point.steps) for point in points]
     return {
-        "visible": any(point.is_median for point in points), "symmetric": False, "thickness": 1,
-        "array": [high - steps for steps, _, high in ends],
-        "arrayminus": [steps - low for steps, low, _ in ends],
+        "visible": any(p is not None and p.is_median for p in points),
+        "symmetric": False, "thickness": 1,
+        "array": [p and (p.high or p.steps) - p.steps for p in points],
+        "arrayminus": [p and p.steps - (p.low or p.steps) for p in points],
     }  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""What a recipe searches: its space, at each batch size, and the points that its search is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from orchestrator.planning.sweep import Recipe, Search
+from orchestrator.records import (
+    LARGEST,
+    SMALLEST,
+    BadInput,
+    Choice,
+    Range,
+    ScalingRule,
+    Space,
+    Value,
+    shown,
+    unknown,
+)
+from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
+from orchestrator.search import (
+    Entry,
+    check_conditions,
+    check_value,
+    even_axes,
+    grid,
+    load_space,
+    searched,
+    space_from,
+)
+from orchestrator.training import check_metaparameters
+from orchestrator.workloads import Workload
+
+ONLY = "only"
+"""The key of a recipe's `space` for all that it searches; without, the rest is as the optimizer's
+search space has it."""
+
+
+def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
+    where, given = f"recipe {recipe.name!r}: space", recipe.space
+    shared = load_space(recipe.optimizer, name)
+    if ONLY in given:
+        if len(given) > 1 or not isinstance(given[ONLY], dict):
+            raise BadInput(f"{where}: `{ONLY}` holds all of it: {{{ONLY}: {{NAME: RANGE, ...}}}}.")
+        shared, given = {}, given[ONLY]
+    if twice := sorted(given.keys() & recipe.schedule.keys()):
+        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
+    for setting in recipe.schedule:
+        if setting not in SCHEDULE_SETTINGS:
+            raise unknown(
+                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
+            )
+    space = {
+        **shared,
+        **space_from(given, where),
+        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
+    }
+    try:
+        check_metaparameters(recipe.optimizer, space, workload)
+        check_conditions(space)
+        decay = space.get("decay", "constant")
+        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
+    except BadInput as error:
+        raise BadInput(f"recipe {recipe.name!r}: {error}") from None
+    return space
+
+
+def scaled_to(space: Mapping[str, Entry], batch_size: int) -> Space:
+    """The space with every scaling rule replaced by what it comes to."""
+    return {
+        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
+        for name, entry in space.items()
+    }
+
+
+def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
+    """The points of a search that is told which; none for others."""
+    if search.algorithm == "grid":
+        return grid(space, search.grid or even_axes(space, search.trials))
+    names = searched(space)
+    for point in search.points:
+        for name in point.keys() - set(names):
+            raise unknown(f"metaparameter in the points of recipe {recipe.name!r}:", name, names)
+        if missing := [name for name in names if name not in point]:
+            raise BadInput(
+                f"recipe {recipe.name!r}: each of `points` needs a value for {', '.join(missing)}, "
+                f"but one is {shown(point)}."
+            )
+        for name, value in point.items():
+            try:
+                _check_point(check_value(value), space[name])
+            except BadInput as error:
+                raise BadInput(f"recipe {recipe.name!r}: points: {name}: {error}") from None
+    fixed = {name: entry for name, entry in space.items() if name not in names}
+    return tuple({**fixed, **point} for point in search.points)
+
+
+def _check_point(value: Value, entry: Range | Choice | Value) -> None:
+    """Refuses a point's value that has no place on the scale of its range."""
+    if isinstance(entry, Range):
+        if isinstance(value, (bool, str)) or not abs(value) <= LARGEST:
+            raise BadInput(f"in place of a range, a number is needed, but got {shown(value)}.")
+        if {"log": value < SMALLEST, "reverse_log": value >= 1}.get(entry.scale):
+            raise BadInput(f"{value:g} is not on the {entry.scale} scale of its range.")

@@ -1,0 +1,46 @@
+"""The command, in a process of its own that need not load torch anew, which takes two seconds."""
+
+import atexit
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SECONDS = 300
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    ["torch", "orchestrator.cli.training", "orchestrator.planning.studies", "orchestrator.report"]
+)
+
+
+def orchestrate(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / name for name in ("out", "err")]
+        process = SERVER.Process(target=_run, args=(arguments, cwd, dict(os.environ), said))
+        process.start()
+        process.join(SECONDS)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(arguments, SECONDS, said[0].read_bytes())
+        return subprocess.CompletedProcess(
+            arguments, process.exitcode, *(path.read_text() for path in said)
+        )
+
+
+def _run(arguments: list[str], cwd: Path, environment: dict[str, str], said: list[Path]) -> None:
+    from orchestrator.cli import main
+
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    for number, path in enumerate(said, start=1):
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), number)
+    sys.argv = ["orchestrate", *arguments]
+    try:
+        main()
+    finally:
+        atexit._run_exitfuncs()  # which the end of such a process leaves out
