@@ -5,7 +5,7 @@ steps with their evaluations, as a sweep has them, at widths 4, 16 and 64. Each 
 trial when its first ends. Alone: `orchestrator.training.train`. Learning rates are such that none
 diverges, so all trials take as long. The sides take turns; figures are medians over rounds, and
 ratios are medians over rounds of the ratio within a round. `set-up` is the time until a new stack
-has taken its first step and its first measurement, once per study, and not in the other figures.
+has taken its first step and its first measurement; that is once per study, and not in the others.
 
 Bounds: at the best width, at least 5, 4 and 3 times as many as alone at batch sizes 1, 8 and 32.
 """
@@ -27,10 +27,9 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, Trial
 from orchestrator.training import Ranks, train
 from orchestrator.training.alike import ask_for_alike
-from orchestrator.training.stack import Stack
-from orchestrator.training.stack_evaluation import StackEvaluator
+from orchestrator.training.loop import Task, train_all
 from orchestrator.training.standing import Standing
-from orchestrator.workloads import load_workload, splits_of
+from orchestrator.training.together import Together
 
 WORKLOAD = "digits/mlp"
 BOUNDS = {1: 5.0, 8: 4.0, 32: 3.0}
@@ -83,68 +82,39 @@ def train_alone(trials: Sequence[Trial]) -> float:
     return (time.perf_counter() - began) / len(trials)
 
 
-class Stacked:
-    """Trains many trials in the slots of one stack."""
-
-    def __init__(self, study: Study, width: int) -> None:
-        workload = load_workload(study.workload)
-        splits = splits_of(workload, None)
-        first = trials_of(study, 1)[0]
-        began = time.perf_counter()
-        self._stack = Stack(first, workload, splits["train"], width)
-        self._evaluator = StackEvaluator(workload=workload, splits=splits, extras=study.extras)
-        self._stack.put(0, first)
-        self._stack.advance(1)
-        self._evaluator.measure(self._stack, [0], test=False)
-        self._stack.clear(0)
-        self.set_up_seconds = time.perf_counter() - began
-
-    def train(self, trials: Sequence[Trial]) -> float:
-        """Seconds per trial."""
-        stack, waiting = self._stack, list(trials)
-        inside: dict[int, Standing] = {}
-        began = time.perf_counter()
-        while waiting or inside:
-            for slot in range(stack.width):
-                if slot not in inside and waiting:
-                    trial = waiting.pop(0)
-                    stack.put(slot, trial)
-                    inside[slot] = Standing(trial.study)
-            ahead = {slot: inside[slot].upcoming - stack.tenant(slot).step for slot in inside}
-            if (steps := min(ahead.values())) > 0:
-                stack.advance(steps)
-            due = [slot for slot, left in ahead.items() if left == steps]
-            self._measure(due, inside)
-        return (time.perf_counter() - began) / len(trials)
-
-    def _measure(self, slots: list[int], inside: dict[int, Standing]) -> None:
-        stack = self._stack
-        told = stack.batch_metrics(slots)
-        measured = self._evaluator.measure(stack, slots, test=False)
-        for slot, of_training, of_evaluation in zip(slots, told, measured, strict=True):
-            inside[slot].add(stack.measurement(slot, of_training | of_evaluation))
-            if inside[slot].status is not None:
-                del inside[slot]
-                stack.clear(slot)
+def train_stacked(trials: Sequence[Trial], width: int) -> tuple[float, float]:
+    """Seconds per trial, and until the first slots are there, which is once per study."""
+    began = time.perf_counter()
+    engine = Together(trials[0], width, Ranks())
+    engine.put(0, trials[0])
+    engine.advance(1)
+    engine.measure({0: Standing(trials[0].study)})
+    engine.clear(0)
+    ready = time.perf_counter()
+    for _ in train_all(engine, [Task(trial=trial) for trial in trials]):
+        pass
+    return (time.perf_counter() - ready) / len(trials), ready - began
 
 
 def compare(batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
     study = study_of(batch_size, sizes.steps)
-    stacks = {width: Stacked(study, width) for width in sizes.widths}
     train_alone(trials_of(study, 1))
     alone: list[float] = []
-    stacked: dict[int, list[float]] = {width: [] for width in stacks}
+    stacked: dict[int, list[float]] = {width: [] for width in sizes.widths}
+    set_ups: dict[int, list[float]] = {width: [] for width in sizes.widths}
     for _ in range(sizes.rounds):
         alone.append(train_alone(trials_of(study, sizes.alone)))
-        for width, stack in stacks.items():
-            stacked[width].append(stack.train(trials_of(study, 2 * width)))
+        for width in sizes.widths:
+            seconds, set_up = train_stacked(trials_of(study, 2 * width), width)
+            stacked[width].append(seconds)
+            set_ups[width].append(set_up)
     per_hour = 3600 / statistics.median(alone)
     results = []
-    for width, seconds in stacked.items():
-        ratios = [a / s for a, s in zip(alone, seconds, strict=True)]
+    for width, each in stacked.items():
+        ratios = [a / s for a, s in zip(alone, each, strict=True)]
         ratio = statistics.median(ratios)
-        rate = 3600 / statistics.median(seconds)
-        set_up = stacks[width].set_up_seconds
+        rate = 3600 / statistics.median(each)
+        set_up = statistics.median(set_ups[width])
         print(
             f"{batch_size:>6}{width:>7}{per_hour:>12,.0f}{rate:>12,.0f}{ratio:>8.1f}  "
             f"({min(ratios):.1f} to {max(ratios):.1f}){set_up:>9.2f}"

@@ -1,4 +1,4 @@
-"""Trials trained in a stack, slots refilled as trials end, the way that a loop will do it."""
+"""Trials trained in a stack, slots refilled as trials end."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from orchestrator.records import Measurement, Trial
+from orchestrator.training import Ranks
+from orchestrator.training.loop import Task, train_all
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
-from orchestrator.training.standing import Standing
+from orchestrator.training.together import Together
 from orchestrator.training.warm import prepare
-
-Metrics = dict[str, float]
 
 
 def make_stack(trial: Trial, width: int, data_dir: Any = None) -> tuple[Stack, StackEvaluator]:
@@ -26,57 +26,17 @@ def train_stacked(
     width: int,
     *,
     data_dir: Any = None,
-    slots: Sequence[int] | None = None,
+    order: Sequence[int] | None = None,
 ) -> list[list[Measurement]]:
-    """What is measured in each trial. They take free slots in the order of `slots`."""
-    stack, evaluator = make_stack(trials[0], width, data_dir)
-    free, waiting = list(slots or range(width)), list(range(len(trials)))
-    standings = [Standing(trial.study) for trial in trials]
-    inside: dict[int, int] = {}
-    while waiting or inside:
-        while free and waiting:
-            number, slot = waiting.pop(0), free.pop(0)
-            stack.put(slot, trials[number])
-            inside[slot] = number
-        due = [s for s, n in inside.items() if stack.tenant(s).step == standings[n].upcoming]
-        if due:
-            for slot, measurement in zip(
-                due, measure(stack, evaluator, due, standings, inside), strict=True
-            ):
-                standings[inside[slot]].add(measurement)
-                if standings[inside[slot]].status is not None:
-                    stack.clear(slot)
-                    del inside[slot]
-                    free.append(slot)
-        else:
-            stack.advance(
-                min(standings[n].upcoming - stack.tenant(s).step for s, n in inside.items())
-            )
-    return [standing.measurements for standing in standings]
-
-
-def measure(
-    stack: Stack,
-    evaluator: StackEvaluator,
-    slots: list[int],
-    standings: list[Standing],
-    inside: dict[int, int],
-) -> list[Measurement]:
-    found = stack.batch_metrics(slots)
-    for place, more in enumerate(evaluator.measure(stack, slots, test=False)):
-        found[place] |= more
-    wanting = [
-        place
-        for place, slot in enumerate(slots)
-        if standings[inside[slot]].wants_test(found[place], stack.tenant(slot).step)
-    ]
-    tested = evaluator.measure(stack, [slots[place] for place in wanting], test=True)
-    for place, more in zip(wanting, tested, strict=True):
-        found[place] |= more
-    return [
-        replace(stack.measurement(slot, metrics), seconds=0.0)
-        for slot, metrics in zip(slots, found, strict=True)
-    ]
+    """What is measured in each trial, without clocks. They take slots in that `order`."""
+    ours = [replace(trial) for trial in trials]
+    found: dict[int, list[Measurement]] = {id(trial): [] for trial in ours}
+    engine = Together(trials[0], width, Ranks(), data_dir=data_dir)
+    tasks = [Task(trial=ours[number]) for number in order or range(len(ours))]
+    for trial, event in train_all(engine, tasks):
+        if isinstance(event, Measurement):
+            found[id(trial)].append(replace(event, seconds=0.0))
+    return [found[id(trial)] for trial in ours]
 
 
 def variants(trial: Trial, count: int, **changes: Sequence[Any]) -> list[Trial]:

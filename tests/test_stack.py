@@ -136,7 +136,7 @@ def test_bits_depend_on_the_trial_alone(network: str) -> None:
     wild = replace(trials[1], params={**trials[1].params, "learning_rate": 1e30})
     first, *_, last = train_stacked(trials, 5)
     assert train_stacked([trials[4], trials[0]], 2)[::-1] == [first, last]
-    assert train_stacked([trials[0]], 3, slots=[2, 0, 1])[0] == first
+    assert train_stacked([trials[1], trials[2], trials[0]], 3)[2] == first
     refilled = train_stacked([wild, trials[4], trials[0], wild, trials[0]], 2)
     assert not all(map(math.isfinite, refilled[0][-1].metrics.values()))
     assert refilled[1] == last
@@ -148,7 +148,7 @@ LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 
 @st.composite
 def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
-    """Trials of one study with any of its metaparameters, a width, and slots in some order."""
+    """Trials of one study with any of its metaparameters, a width, and an order."""
     network = draw(st.sampled_from(["mlp", "augmented", "nested", "quadratic", "ghosts"]))
     optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(OPTIMIZERS)
     optimizer = draw(st.sampled_from(optimizers))
@@ -179,18 +179,18 @@ def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
         for name, value in trial.params.items()
         if isinstance(value, float) and name != "learning_rate"
     }
-    return variants(trial, count, **numbers), width, draw(st.permutations(range(width)))
+    return variants(trial, count, **numbers), width, draw(st.permutations(range(count)))
 
 
 @pytest.mark.dear
 @given(packs())
 @settings(max_examples=12, deadline=None)
 def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, list[int]]) -> None:
-    trials, width, slots = pack
-    found = train_stacked([*map(in_double, trials)], width, slots=slots)
+    trials, width, order = pack
+    found = train_stacked([*map(in_double, trials)], width, order=order)
     for trial, stacked in zip(trials, found, strict=True):
         close(stacked, run_trial(in_double(trial))[0], 20, 1e-9)
-    one_way, other = train_stacked(trials, width, slots=slots), train_stacked(trials[::-1], 2)
+    one_way, other = train_stacked(trials, width, order=order), train_stacked(trials[::-1], 2)
     assert one_way == other[::-1]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 from orchestrator.records import Measurement, Trial
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.stack import Stack, Tenant
+from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.standing import Standing
+from orchestrator.training.tenant import Tenant
 from orchestrator.training.warm import prepare
 
 
