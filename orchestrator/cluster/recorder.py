@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,14 +14,14 @@ import ray
 from ray import tune
 
 from orchestrator.cluster.board import Silence, last_words, numbered
-from orchestrator.cluster.failures import error_of, failure_of
-from orchestrator.cluster.gang import FINISHED, REACHES_RUN, GangSettings
+from orchestrator.cluster.failures import Failure, error_of, failure_of
+from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, GangSettings
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
+from orchestrator.records import FinishedTrial, Outcome, Study, SweepFailed, Trial, TrialKey
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Director
@@ -97,7 +98,11 @@ class Recorder(OfThisProcess, tune.Callback):
         self._noted: set[str] = set()
         self._ran_at = time.monotonic()
         self._running: dict[tuple[int, ...], Any] = {}
-        """Trial -> Tune's."""
+        """The first trial of a pack -> Tune's."""
+        self._left: dict[tuple[int, ...], dict[TrialKey, Trial]] = {}
+        """The trials of each pack that is running, but for those that ended."""
+        self._begun: dict[tuple[int, ...], set[TrialKey]] = {}
+        """And which of them were given a slot."""
         self._silence = Silence(settings.board, settings.hang_seconds)
         self._silenced: set[tuple[int, ...]] = set()
         """Those whose processes were ended because they gave no sign of life."""
@@ -132,14 +137,19 @@ class Recorder(OfThisProcess, tune.Callback):
         """The trial to start next, if there is one now."""
         self._flush()
         if self._again and self._again[0][0] <= time.monotonic():
-            proposal = self._director.proposal(heapq.heappop(self._again)[2])
-        elif (found := self._director.next()) is not None:
-            proposal = found
+            pack = [self._director.proposal(heapq.heappop(self._again)[2])]
         else:
+            pack = self._director.next_pack(self._most)
+        if not pack:
             return None
         self.usage.last_start = time.time()
-        config = self._settings.config(proposal)
+        config = self._settings.config(pack)
         return {**config, "micro_batch": self._micro_batches.get(config["study"])}
+
+    def _most(self, study: Study, waiting: int) -> int:
+        """Trials for one gang: so many that all gangs get some, where they are trained together."""
+        together = self._settings.widths[study.key] > 1
+        return math.ceil(waiting / self._progress.slots) if together else 1
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()
@@ -168,35 +178,57 @@ class Recorder(OfThisProcess, tune.Callback):
             logger.warning("%s", text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number = numbered(trial.config)
+        number, width = numbered(trial.config), self._settings.width(trial.config)
         self._running[number] = trial
         self._silence.begin(number)
-        self._progress.start(self._settings.trial(trial.config))
+        pack = [proposal.trial for proposal in self._settings.pack(trial.config)]
+        self._left[number] = {one.key: one for one in pack}
+        for one in pack[:width]:
+            self._progress.start(one)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        number = numbered(trial.config)
+        left, begun = self._left[number], self._begun.setdefault(number, set())
+        for key in result[BEGUN]:
+            begun.add(key)
+            self._progress.start(left[key])
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
-        finished = result.pop(FINISHED, None)
-        if finished is not None:
-            self._running.pop(numbered(trial.config), None)
-            if not result[REACHES_RUN]:
-                self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
-            outcome = finished.outcome
-            if outcome.status == "failed":
-                self.failures += 1
-                self.last_error = outcome.error or ""
-            else:
-                self._any_success = True
-            if outcome.micro_batch is not None:
-                self._micro_batches[trial.config["study"]] = outcome.micro_batch
-            self._keep(finished)
+        for finished in result.pop(FINISHED):
+            del left[finished.trial.key]
+            self._hear(finished, trial.config["study"], reaches_run=result[REACHES_RUN])
+        if result["done"]:
+            self._forget(number)
+
+    def _hear(self, finished: FinishedTrial, study: int, *, reaches_run: bool) -> None:
+        if not reaches_run:
+            self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
+        outcome = finished.outcome
+        if outcome.status == "failed":
+            self.failures += 1
+            self.last_error = outcome.error or ""
+        else:
+            self._any_success = True
+        if outcome.micro_batch is not None:
+            self._micro_batches[study] = outcome.micro_batch
+        self._keep(finished)
+
+    def _forget(self, number: tuple[int, ...]) -> tuple[list[Trial], set[TrialKey]]:
+        """A pack is off its gang: what is left of it, and which of that was begun."""
+        self._running.pop(number, None)
+        return [*self._left.pop(number, {}).values()], self._begun.pop(number, set())
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        ours, number = self._settings.trial(trial.config), numbered(trial.config)
-        self._running.pop(number, None)
+        number = numbered(trial.config)
+        left, begun = self._forget(number)
         failure = failure_of(error_of(trial))
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
+        if len(left) > 1:
+            self._try_apart(left, begun, failure)
+            return
+        (ours,) = left
+        number = trial.config["study"], ours.index, ours.repeat
         failures, losses = self._attempts.get(number, (0, 0))
         lost = failure.machine_lost
         failures, losses = (failures, losses + 1) if lost else (failures + 1, losses)
@@ -211,7 +243,23 @@ class Recorder(OfThisProcess, tune.Callback):
         self._progress.stop(ours)
         wait = min(BACKOFF_SECONDS * 2 ** (failures + losses - 1), LONGEST_BACKOFF_SECONDS)
         logger.warning("%s trial %d is tried again in %g s", ours.study.key, ours.index, wait)
-        heapq.heappush(self._again, (time.monotonic() + wait, number, ours))
+        self._again_in(wait, ours)
+
+    def _try_apart(self, left: list[Trial], begun: set[TrialKey], failure: Failure) -> None:
+        """Of several trials that were trained together nobody knows which one was at fault: each
+        that may have been is tried again without the others, and this time counts against none."""
+        logger.warning("%s: %s", left[0].study.key, self.last_error)
+        for one in left:
+            self._progress.stop(one)
+            # What a process that died had begun in its last second, it can't have told.
+            if failure.died or one.key in begun:
+                self._again_in(0.0, one)
+            else:
+                self._director.put_back(one)
+
+    def _again_in(self, seconds: float, trial: Trial) -> None:
+        number = self._settings.number(trial.study), trial.index, trial.repeat
+        heapq.heappush(self._again, (time.monotonic() + seconds, number, trial))
 
     def _said_of(self, number: tuple[int, ...]) -> str | None:
         """What is known of a trial whose process has died, beside Ray's words."""

@@ -27,8 +27,10 @@ from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.recorder import OfThisProcess, Recorder
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.widths import decide
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.training.width import Kind
 
 IDLE_SECONDS = 20.0
 """So long gangs without a trial wait for the next one, on machines that may cost money: about as
@@ -79,9 +81,12 @@ def _gang_settings(
     run: Run, director: Director, sweep: Sweep, cluster: Cluster, data_dir: Path | None
 ) -> GangSettings:
     studies = tuple(search.study for search in director.searches.values())
+    resources = fit_resources(sweep.resources, cluster)
+    kind: Kind = "cuda" if resources.gpus_per_device else "cpu"
     return GangSettings(
         studies=studies,
-        resources=fit_resources(sweep.resources, cluster),
+        widths=decide(run, studies, resources, kind, data_dir),
+        resources=resources,
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here(sweep.places),
         checkpoints=run.place.absolute() / "checkpoints",

@@ -134,6 +134,13 @@ class Run:
     def studies(self) -> list[Study]:
         return self._purpose.studies()
 
+    def widths(self) -> dict[StudyKey, int]:
+        """How many trials of each study are trained as one model, as far as that was decided."""
+        return self._purpose.widths()
+
+    def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
+        self._purpose.write_widths(widths)
+
     def provenance(self) -> dict[str, Any]:
         """Versions and machine; nothing where that can't be read, since no answer needs it."""
         found = self._by_the_way("provenance.json")

@@ -32,6 +32,7 @@ TRIALS = pa.schema(
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("memory", pa.int64()),  # bytes, at its peak
+        pa.field("width", pa.int32()),  # slots of its stack; null in older runs: 1
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("where", pa.string()),  # machine:process
         pa.field("error", pa.string()),
@@ -73,6 +74,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
         "memory": outcome.memory,
+        "width": outcome.width,
         "started": finished.started,
         "where": finished.where,
         "error": outcome.error,
@@ -112,7 +114,11 @@ def finished_trial(
             params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
-        outcome=Outcome(**{name: row[name] for name in fields}, memory=row.get("memory")),
+        outcome=Outcome(
+            **{name: row[name] for name in fields},
+            memory=row.get("memory"),
+            width=row.get("width") or 1,
+        ),
         measurements=tuple(
             Measurement(
                 step=measured["step"],

@@ -1,8 +1,10 @@
 """The training of one trial: torch only, no Ray."""
 
+from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.checkpoint import Checkpoint
-from orchestrator.training.loop import follow, train, train_on_ranks
+from orchestrator.training.loop import Task, follow, train, train_on_ranks
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
+from orchestrator.training.pack import train_pack
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
 from orchestrator.training.trying_out import rehearse
@@ -12,6 +14,7 @@ __all__ = [
     "OPTIMIZERS",
     "Checkpoint",
     "Ranks",
+    "Task",
     "accepted_by",
     "check_metaparameters",
     "follow",
@@ -22,4 +25,8 @@ __all__ = [
     "rehearse",
     "train",
     "train_on_ranks",
+    "train_pack",
 ]
+
+# Before anything is computed in this process: afterwards nobody asks.
+ask_for_alike()
