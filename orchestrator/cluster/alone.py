@@ -15,7 +15,7 @@ from orchestrator.planning.widths import decide
 from orchestrator.records import FinishedTrial, Study, Trial
 from orchestrator.results import Run
 from orchestrator.search import Director, PackRace, Proposal
-from orchestrator.training import Checkpoint, Ranks, Task, one_thread, train_pack
+from orchestrator.training import Checkpoint, Ranks, Task, one_thread, time_alone, train_pack
 
 
 def train_alone(
@@ -40,7 +40,11 @@ def train_alone(
 
     with one_thread():
         while not asked_to_end() and (pack := director.next_pack(most)):
-            width = widths[pack[0].trial.study.key]
+            first = pack[0].trial
+            width = widths[first.study.key]
+            if width > 1 and first.study.key not in (timed := run.timed()):
+                seconds = time_alone(first, Ranks(), data_dir)
+                run.write_timed({**timed, first.study.key: seconds})
             usage.last_start = time.time()
             for finished in _train(run, sweep, pack, width, data_dir, progress, asked_to_end):
                 progress.stop(finished.trial)

@@ -35,6 +35,7 @@ from orchestrator.training import (
     is_built_in,
     listen_at,
     open_ranks,
+    time_alone,
     train_pack,
 )
 
@@ -52,6 +53,9 @@ FINISHED = "finished"
 
 BEGUN = "begun"
 """And the one with the keys of those that were begun."""
+
+TIMED = "timed"
+"""And the one with the seconds of a step alone, where they were asked for."""
 
 REACHES_RUN = "reaches_run"
 """And the one that says whether its machine has the run's folder, where checkpoints go."""
@@ -190,6 +194,8 @@ class Gang(tune.Trainable):
             peer.follow.remote([replace(task, ending=None) for task in tasks], options)
             for peer in self._peers
         ]
+        self._to_time = pack[0].trial if config.get("to_time") else None
+        self._timed: float | None = None
         self._begun: list[TrialKey] = []
         self._ended: list[FinishedTrial] = []
         self._failure: BaseException | None = None
@@ -212,8 +218,13 @@ class Gang(tune.Trainable):
                 raise self._reason(error) from None
             # What has come to an end before is told first.
             self._failure = error
-        told = {FINISHED: self._ended, BEGUN: self._begun, REACHES_RUN: self._reaches_run}
-        self._ended, self._begun = [], []
+        told = {
+            FINISHED: self._ended,
+            BEGUN: self._begun,
+            TIMED: self._timed,
+            REACHES_RUN: self._reaches_run,
+        }
+        self._ended, self._begun, self._timed = [], [], None
         return {"done": over, **told}
 
     def _train(self) -> bool:
@@ -222,6 +233,9 @@ class Gang(tune.Trainable):
             raise self._failure
         deadline = time.monotonic() + PROGRESS_SECONDS
         with self._watchdog.over(numbered(self._config)):
+            if (trial := self._to_time) is not None:
+                self._to_time = None
+                self._timed = time_alone(trial, self._ranks, self._settings.data_dir)
             while time.monotonic() < deadline:
                 event = next(self._training, None)
                 if event is None:

@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -15,13 +16,21 @@ from ray import tune
 
 from orchestrator.cluster.board import Silence, last_words, numbered
 from orchestrator.cluster.failures import Failure, error_of, failure_of
-from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, GangSettings
+from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangSettings
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import FinishedTrial, Outcome, Study, SweepFailed, Trial, TrialKey
+from orchestrator.records import (
+    FinishedTrial,
+    Outcome,
+    Study,
+    StudyKey,
+    SweepFailed,
+    Trial,
+    TrialKey,
+)
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Director
@@ -99,6 +108,8 @@ class Recorder(OfThisProcess, tune.Callback):
         self._ran_at = time.monotonic()
         self._running: dict[tuple[int, ...], Any] = {}
         """The first trial of a pack -> Tune's."""
+        self._timed: dict[StudyKey, float | None] = {**run.timed()}
+        """Of studies whose trials are trained together, a step alone; None where it was asked."""
         self._left: dict[tuple[int, ...], dict[TrialKey, Trial]] = {}
         """The trials of each pack that is running, but for those that ended."""
         self._begun: dict[tuple[int, ...], set[TrialKey]] = {}
@@ -143,8 +154,11 @@ class Recorder(OfThisProcess, tune.Callback):
         if not pack:
             return None
         self.usage.last_start = time.time()
-        config = self._settings.config(pack)
-        return {**config, "micro_batch": self._micro_batches.get(config["study"])}
+        config, key = self._settings.config(pack), pack[0].trial.study.key
+        to_time = self._settings.widths[key] > 1 and key not in self._timed
+        self._timed.setdefault(key, None)
+        micro_batch = self._micro_batches.get(config["study"])
+        return {**config, "micro_batch": micro_batch, "to_time": to_time}
 
     def _most(self, study: Study, waiting: int) -> int:
         """Trials for one gang: so many that all gangs get some, where they are trained together."""
@@ -194,6 +208,11 @@ class Recorder(OfThisProcess, tune.Callback):
         for key in result[BEGUN]:
             begun.add(key)
             self._progress.start(left[key])
+        if (seconds := result[TIMED]) is not None:
+            self._timed[self._settings.studies[trial.config["study"]].key] = seconds
+            known = {key: each for key, each in self._timed.items() if each is not None}
+            with suppress(OSError):  # it will be timed anew
+                self._run.write_timed(known)
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         for finished in result.pop(FINISHED):
             del left[finished.trial.key]

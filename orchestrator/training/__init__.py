@@ -7,6 +7,7 @@ from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_i
 from orchestrator.training.pack import train_pack
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
+from orchestrator.training.timing import time_alone
 from orchestrator.training.trying_out import rehearse
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "one_thread",
     "open_ranks",
     "rehearse",
+    "time_alone",
     "train",
     "train_on_ranks",
     "train_pack",
