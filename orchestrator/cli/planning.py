@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.machines import Cluster
     from orchestrator.planning.forecast import Forecast, Speed
+    from orchestrator.planning.studies import Plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study, StudyKey
     from orchestrator.results import Run
+    from orchestrator.training.width import Kind
 
 ASKED_ABOVE_STEPS = 20_000_000
 """In the worst case. At a millisecond each they take a device six hours."""
@@ -78,7 +80,7 @@ def plan(
     studies = planned.studies
     if slots and not calibrate and pilot is None:
         say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
-    for remark in planned.remarks:
+    for remark in [*planned.remarks, *_alone(planned, data_dir)]:
         say(remark)
     speeds = pilots = None
     if calibrate or pilot is not None:
@@ -94,6 +96,27 @@ def plan(
     print_table(forecast_table(found))
     answer(f"\n{forecast_in_words(found)}")
     return DONE
+
+
+def _alone(planned: Plan, data_dir: Path | None) -> list[str]:
+    """Which studies train their trials one at a time, and why."""
+    from orchestrator.planning.widths import widths_of
+
+    kind: Kind = "cuda" if planned.sweep.resources.gpus_per_device else "cpu"
+    widths = widths_of(planned.studies, planned.sweep.resources, kind, data_dir, {})
+    of_reason: dict[str, list[StudyKey]] = {}
+    for key, (width, reason) in widths.items():
+        if width == 1 and reason:
+            of_reason.setdefault(reason, []).append(key)
+    return [
+        f"Trained one at a time: {_names(keys)}, since {reason}."
+        for reason, keys in of_reason.items()
+    ]
+
+
+def _names(keys: Sequence[StudyKey]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(map(str, keys[:3])) + more
 
 
 def _of_file(

@@ -45,16 +45,15 @@ def widths_of(
             found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
             continue
         trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
-        of_recipe = study.workload, study.recipe
-        if of_recipe not in reasons:
-            reasons[of_recipe] = why_not(trial, *prepare(study.workload, data_dir, cpu), cpu)
-        if (reason := reasons[of_recipe]) is not None:
-            found[study.key] = Width(1, f"its trials can't be stacked: {reason}")
-            continue
-        width, said = best_width(trial, kind, data_dir)
+        width, reason = best_width(trial, kind, data_dir)
         if resources.stack != "auto":
-            width, said = resources.stack, ""
-        found[study.key] = Width(min(width, study.trials), said)
+            width, reason = resources.stack, ""
+        of_recipe = study.workload, study.recipe
+        if width > 1 and of_recipe not in reasons:
+            reasons[of_recipe] = why_not(trial, *prepare(study.workload, data_dir, cpu), cpu)
+        if width > 1 and (why := reasons[of_recipe]) is not None:
+            width, reason = 1, f"they can't be stacked: {why}"
+        found[study.key] = Width(min(width, study.trials), reason)
     return found
 
 

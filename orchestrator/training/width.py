@@ -34,26 +34,21 @@ PER_WEIGHT = 4
 def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, str]:
     """How many trials of the study of `trial` are trained quickest as one model, and why no more,
     in words. Whether they can be is another question."""
-    flops, weights = _step_of(trial, data_dir)
-    if flops > BUSY_FLOPS[kind]:
-        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
-    width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
-    if width < NARROWEST:
-        return 1, f"no cache holds several models of {weights / 2**20:,.3g} MiB"
-    return min(width, WIDEST[kind]), ""
-
-
-def _step_of(trial: Trial, data_dir: Path | None) -> tuple[float, int]:
-    """Floating-point operations of a step, and bytes of weights."""
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     few = min(2, trial.study.batch_size)
     study = replace(trial.study, batch_size=few)
     trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
     try:
+        weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
+        width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
+        if width < NARROWEST:
+            return 1, f"no cache holds several models of {weights / 2**20:,.3g} MiB"
         with FlopCounterMode(display=False) as counter:
             trainer.advance(1)
     finally:
         trainer.close()
-    weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
-    return counter.get_total_flops() / few * trial.study.batch_size, weights
+    flops = counter.get_total_flops() / few * trial.study.batch_size
+    if flops > BUSY_FLOPS[kind]:
+        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
+    return min(width, WIDEST[kind]), ""
