@@ -13,6 +13,7 @@ from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import Run
+from orchestrator.training import one_thread
 from orchestrator.training.stackable import why_not
 from orchestrator.training.warm import prepare
 from orchestrator.training.width import Kind, best_width
@@ -39,21 +40,22 @@ def widths_of(
     reasons: dict[tuple[str, str], str | None] = {}
     """Workload and recipe -> why trials can't be stacked, whatever the batch size."""
     found = {}
-    for study in studies:
-        one_by_one = _one_by_one(study, resources)
-        if study.key in known or one_by_one is not None:
-            found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
-            continue
-        trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
-        width, reason = best_width(trial, kind, data_dir)
-        if resources.stack != "auto":
-            width, reason = resources.stack, ""
-        of_recipe = study.workload, study.recipe
-        if width > 1 and of_recipe not in reasons:
-            reasons[of_recipe] = why_not(trial, *prepare(study.workload, data_dir, cpu), cpu)
-        if width > 1 and (why := reasons[of_recipe]) is not None:
-            width, reason = 1, f"they can't be stacked: {why}"
-        found[study.key] = Width(min(width, study.trials), reason)
+    with one_thread():
+        for study in studies:
+            one_by_one = _one_by_one(study, resources)
+            if study.key in known or one_by_one is not None:
+                found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
+                continue
+            trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
+            width, reason = best_width(trial, kind, data_dir)
+            if resources.stack != "auto":
+                width, reason = resources.stack, ""
+            of_recipe = study.workload, study.recipe
+            if width > 1 and of_recipe not in reasons:
+                reasons[of_recipe] = why_not(trial, *prepare(study.workload, data_dir, cpu), cpu)
+            if width > 1 and (why := reasons[of_recipe]) is not None:
+                width, reason = 1, f"they can't be stacked: {why}"
+            found[study.key] = Width(min(width, study.trials), reason)
     return found
 
 
