@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
-from orchestrator.records import FinishedTrial
+from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
+from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.loop import Event, Task, train_all
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH
+from orchestrator.training.stackable import why_not
 from orchestrator.training.together import Together, convolves
 from orchestrator.training.trainer import OutOfMemory
+from orchestrator.training.warm import prepare
 
 logger = logging.getLogger(__name__)
 
@@ -54,3 +59,25 @@ def train_pack(
             width = engine.width // 2
             key = tasks[0].trial.study.key
             logger.warning("%s: %s; %d at a time from here on", key, error, width)
+
+
+def train_in_stack(
+    trial: Trial,
+    width: int,
+    *,
+    data_dir: Path | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
+    """`train_on_ranks` in a stack of so many slots, of which it takes one: what a trial measures
+    there depends on no others."""
+    ranks = Ranks()
+    prepared = prepare(trial.study.workload, data_dir, ranks.device)
+    if (reason := why_not(trial, *prepared, ranks.device)) is not None:
+        raise BadInput(f"This trial can't be trained in a stack: {reason}.")
+    task = Task(trial=trial, checkpoint=checkpoint)
+    with closing(train_pack([task], width, ranks, data_dir=data_dir)) as events:
+        for _, event in events:
+            if isinstance(event, FinishedTrial):
+                return event.outcome, [os.getpid()]
+            yield event
+    raise AssertionError("a trial ends with an outcome")
