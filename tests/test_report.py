@@ -341,7 +341,7 @@ def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
         wait_for(written.exists, process)
         assert "not yet" in written.read_text()
         train_all(run, planned)
-        wait_for(lambda: "useful up to" in without_plotly(written.read_text()), process)
+        wait_for(lambda: "Fewest steps: " in without_plotly(written.read_text()), process)
         process.kill()
     assert '<meta http-equiv="refresh" content="1">' in written.read_text()
     assert orchestrate("report", run.place).returncode == 0
