@@ -47,7 +47,7 @@ def train_alone(
                 run.write_timed({**timed, first.study.key: seconds})
             usage.last_start = time.time()
             for finished in _train(run, sweep, pack, width, data_dir, progress, asked_to_end):
-                progress.stop(finished.trial)
+                progress.stop(finished.trial, finished.outcome)
                 run.write(finished)
                 director.record(finished)
                 key = finished.trial.study.key

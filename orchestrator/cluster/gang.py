@@ -66,7 +66,6 @@ class GangSettings:
     """What every gang of a sweep knows; sent once, not with each trial."""
 
     studies: Sequence[Study]
-    widths: Mapping[StudyKey, int]
     resources: Resources
     data_dir: Path | None
     folder: UserFolder
@@ -82,9 +81,6 @@ class GangSettings:
         name = f"study-{number:04d}-trial-{trial.index:05d}-{trial.repeat}.pt"
         return Checkpoint(place=self.checkpoints / name, every_seconds=self.checkpoint_seconds)
 
-    def width(self, config: Mapping[str, Any]) -> int:
-        return self.widths[self.studies[config["study"]].key]
-
     def ranks(self, config: Mapping[str, Any]) -> int:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
 
@@ -96,9 +92,11 @@ class GangSettings:
             bundle["GPU"] = self.resources.gpus_per_device
         return [bundle] * self.ranks(config)
 
-    def config(self, pack: Sequence[Proposal]) -> dict[str, Any]:
-        """Trials as Tune carries them: small, plain, readable in the dashboard."""
+    def config(self, pack: Sequence[Proposal], **how: Any) -> dict[str, Any]:
+        """Trials, and how to train them, as Tune carries it: small, plain, readable in the
+        dashboard."""
         return {
+            **how,
             "study": self.number(pack[0].trial.study),
             "trials": [
                 {
@@ -189,19 +187,19 @@ class Gang(tune.Trainable):
             )
             for proposal in pack
         ]
-        options = {"micro_batch": config.get("micro_batch"), "data_dir": settings.data_dir}
+        options = {"micro_batch": config["micro_batch"], "data_dir": settings.data_dir}
         self._following = [
             peer.follow.remote([replace(task, ending=None) for task in tasks], options)
             for peer in self._peers
         ]
-        self._to_time = pack[0].trial if config.get("to_time") else None
+        self._to_time = pack[0].trial if config["to_time"] else None
         self._timed: float | None = None
         self._begun: list[TrialKey] = []
         self._ended: list[FinishedTrial] = []
         self._failure: BaseException | None = None
         self._training = train_pack(
             tasks,
-            settings.width(config),
+            config["width"],
             self._ranks,
             **options,
             pulse=self._watchdog.pulse,

@@ -1,10 +1,8 @@
-"""What becomes of the trials of a sweep: written, counted, and tried again."""
+"""What becomes of the trials of a sweep: written, counted, and told to others."""
 
 from __future__ import annotations
 
-import heapq
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,38 +13,23 @@ import ray
 from ray import tune
 
 from orchestrator.cluster.board import Silence, last_words, numbered
-from orchestrator.cluster.failures import Failure, error_of, failure_of
+from orchestrator.cluster.failures import error_of, failure_of
 from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangSettings
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.packs import BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Packs
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import (
-    FinishedTrial,
-    Outcome,
-    Study,
-    StudyKey,
-    SweepFailed,
-    Trial,
-    TrialKey,
-)
+from orchestrator.records import FinishedTrial, Outcome, SweepFailed
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Director
 
 logger = logging.getLogger(__name__)
 
-MAX_LOSSES = 20
-"""How often a trial is tried again because its machine was lost, which is nobody's fault."""
-
 GIVE_UP_AFTER = 6
 """A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
-
-BACKOFF_SECONDS = 1.0
-"""Before the first new attempt at anything; twice as long before each further one."""
-
-LONGEST_BACKOFF_SECONDS = 60.0
 
 PUZZLED_AFTER_SECONDS = 60.0
 """Of nothing running, which may be a machine coming up or one that never will."""
@@ -83,13 +66,14 @@ class Recorder(OfThisProcess, tune.Callback):
         self,
         run: Run,
         settings: GangSettings,
+        packs: Packs,
         director: Director,
         progress: Progress,
         metrics: Metrics,
         trackers: Trackers | None,
         faults: Faults,
     ) -> None:
-        self._run, self._settings = run, settings
+        self._run, self._settings, self._packs = run, settings, packs
         self._metrics, self._trackers = metrics, trackers
         self._director, self._progress = director, progress
         self._faults = faults
@@ -98,22 +82,10 @@ class Recorder(OfThisProcess, tune.Callback):
         self.failures = 0
         self.last_error = ""
         self._any_success = False
-        self._attempts: dict[tuple[int, ...], tuple[int, int]] = {}
-        """Trial -> failures and losses so far."""
-        self._again: list[tuple[float, tuple[int, ...], Trial]] = []
-        """When a trial is due once more."""
-        self._micro_batches: dict[int, int] = {}
-        """Study -> what is known to fit, once something did not."""
         self._noted: set[str] = set()
         self._ran_at = time.monotonic()
         self._running: dict[tuple[int, ...], Any] = {}
-        """The first trial of a pack -> Tune's."""
-        self._timed: dict[StudyKey, float | None] = {**run.timed()}
-        """Of studies whose trials are trained together, a step alone; None where it was asked."""
-        self._left: dict[tuple[int, ...], dict[TrialKey, Trial]] = {}
-        """The trials of each pack that is running, but for those that ended."""
-        self._begun: dict[tuple[int, ...], set[TrialKey]] = {}
-        """And which of them were given a slot."""
+        self._timed = {**run.timed()}
         self._silence = Silence(settings.board, settings.hang_seconds)
         self._silenced: set[tuple[int, ...]] = set()
         """Those whose processes were ended because they gave no sign of life."""
@@ -124,7 +96,7 @@ class Recorder(OfThisProcess, tune.Callback):
     @property
     def over(self) -> bool:
         """Whether there is nothing more to start, now or later."""
-        return self._nothing_left and not self._again and not self._unwritten
+        return self._nothing_left and self._packs.none_again and not self._unwritten
 
     @property
     def _nothing_left(self) -> bool:
@@ -145,25 +117,12 @@ class Recorder(OfThisProcess, tune.Callback):
         return since is not None and time.monotonic() - since > self._faults.storage_seconds
 
     def next_config(self) -> dict[str, Any] | None:
-        """The trial to start next, if there is one now."""
+        """What to start next, if there is something now."""
         self._flush()
-        if self._again and self._again[0][0] <= time.monotonic():
-            pack = [self._director.proposal(heapq.heappop(self._again)[2])]
-        else:
-            pack = self._director.next_pack(self._most)
-        if not pack:
-            return None
-        self.usage.last_start = time.time()
-        config, key = self._settings.config(pack), pack[0].trial.study.key
-        to_time = self._settings.widths[key] > 1 and key not in self._timed
-        self._timed.setdefault(key, None)
-        micro_batch = self._micro_batches.get(config["study"])
-        return {**config, "micro_batch": micro_batch, "to_time": to_time}
-
-    def _most(self, study: Study, waiting: int) -> int:
-        """Trials for one gang: so many that all gangs get some, where they are trained together."""
-        together = self._settings.widths[study.key] > 1
-        return math.ceil(waiting / self._progress.slots) if together else 1
+        config = self._packs.next_config()
+        if config is not None:
+            self.usage.last_start = time.time()
+        return config
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()
@@ -192,33 +151,28 @@ class Recorder(OfThisProcess, tune.Callback):
             logger.warning("%s", text)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number, width = numbered(trial.config), self._settings.width(trial.config)
+        number = numbered(trial.config)
         self._running[number] = trial
         self._silence.begin(number)
-        pack = [proposal.trial for proposal in self._settings.pack(trial.config)]
-        self._left[number] = {one.key: one for one in pack}
-        for one in pack[:width]:
+        for one in self._packs.started(trial.config):
             self._progress.start(one)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        number = numbered(trial.config)
-        left, begun = self._left[number], self._begun.setdefault(number, set())
         for key in result[BEGUN]:
-            begun.add(key)
-            self._progress.start(left[key])
+            self._progress.start(self._packs.begun(trial.config, key))
         if (seconds := result[TIMED]) is not None:
             self._timed[self._settings.studies[trial.config["study"]].key] = seconds
-            known = {key: each for key, each in self._timed.items() if each is not None}
             with suppress(OSError):  # it will be timed anew
-                self._run.write_timed(known)
+                self._run.write_timed(self._timed)
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
         for finished in result.pop(FINISHED):
-            del left[finished.trial.key]
+            self._packs.ended(trial.config, finished.trial.key)
             self._hear(finished, trial.config["study"], reaches_run=result[REACHES_RUN])
         if result["done"]:
-            self._forget(number)
+            self._packs.worked_through(trial.config)
+            self._running.pop(numbered(trial.config), None)
 
     def _hear(self, finished: FinishedTrial, study: int, *, reaches_run: bool) -> None:
         if not reaches_run:
@@ -230,55 +184,22 @@ class Recorder(OfThisProcess, tune.Callback):
         else:
             self._any_success = True
         if outcome.micro_batch is not None:
-            self._micro_batches[study] = outcome.micro_batch
+            self._packs.micro_batches[study] = outcome.micro_batch
         self._keep(finished)
 
-    def _forget(self, number: tuple[int, ...]) -> tuple[list[Trial], set[TrialKey]]:
-        """A pack is off its gang: what is left of it, and which of that was begun."""
-        self._running.pop(number, None)
-        return [*self._left.pop(number, {}).values()], self._begun.pop(number, set())
-
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        number = numbered(trial.config)
-        left, begun = self._forget(number)
-        failure = failure_of(error_of(trial))
+        number, failure = numbered(trial.config), failure_of(error_of(trial))
+        self._running.pop(number, None)
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
-        if len(left) > 1:
-            self._try_apart(left, begun, failure)
-            return
-        (ours,) = left
-        number = trial.config["study"], ours.index, ours.repeat
-        failures, losses = self._attempts.get(number, (0, 0))
-        lost = failure.machine_lost
-        failures, losses = (failures, losses + 1) if lost else (failures + 1, losses)
-        self._attempts[number] = failures, losses
-        self.failures += not lost
-        if failures > self._faults.max_failures or losses > MAX_LOSSES:
+        verdict = self._packs.failed(trial.config, failure)
+        self.failures += verdict.counts
+        for one in verdict.again:
+            self._progress.stop(one)
+        if (ours := verdict.failed) is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self.last_error, died=failure.died
             )
             self._keep(FinishedTrial(trial=ours, outcome=outcome))
-            return
-        self._progress.stop(ours)
-        wait = min(BACKOFF_SECONDS * 2 ** (failures + losses - 1), LONGEST_BACKOFF_SECONDS)
-        logger.warning("%s trial %d is tried again in %g s", ours.study.key, ours.index, wait)
-        self._again_in(wait, ours)
-
-    def _try_apart(self, left: list[Trial], begun: set[TrialKey], failure: Failure) -> None:
-        """Of several trials that were trained together nobody knows which one was at fault: each
-        that may have been is tried again without the others, and this time counts against none."""
-        logger.warning("%s: %s", left[0].study.key, self.last_error)
-        for one in left:
-            self._progress.stop(one)
-            # What a process that died had begun in its last second, it can't have told.
-            if failure.died or one.key in begun:
-                self._again_in(0.0, one)
-            else:
-                self._director.put_back(one)
-
-    def _again_in(self, seconds: float, trial: Trial) -> None:
-        number = self._settings.number(trial.study), trial.index, trial.repeat
-        heapq.heappush(self._again, (time.monotonic() + seconds, number, trial))
 
     def _said_of(self, number: tuple[int, ...]) -> str | None:
         """What is known of a trial whose process has died, beside Ray's words."""
@@ -306,7 +227,7 @@ class Recorder(OfThisProcess, tune.Callback):
             )
 
     def _keep(self, finished: FinishedTrial) -> None:
-        self._progress.stop(finished.trial)
+        self._progress.stop(finished.trial, finished.outcome)
         self._unwritten.append(finished)
         self._flush()
 

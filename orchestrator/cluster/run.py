@@ -23,6 +23,7 @@ from orchestrator.cluster.folder import UserFolder
 from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.cluster.machines import Cluster, fit_resources, places
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.packs import Packs
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.recorder import OfThisProcess, Recorder
 from orchestrator.cluster.tracking import Trackers
@@ -55,11 +56,14 @@ def run_trials(
     run could not be written.
     """
     settings = _gang_settings(run, director, sweep, cluster, data_dir)
+    kind: Kind = "cuda" if settings.resources.gpus_per_device else "cpu"
+    widths = decide(run, settings.studies, settings.resources, kind, data_dir)
     ranks = places(settings.resources, cluster)
     largest = max(settings.resources.ranks(study.batch_size) for study in settings.studies)
     progress.slots = max(1, ranks // largest)
     metrics = Metrics(sweep.name, ranks)
-    recorder = Recorder(run, settings, director, progress, metrics, trackers, sweep.faults)
+    packs = Packs(settings, widths, director, progress.slots, sweep.faults, run.timed())
+    recorder = Recorder(run, settings, packs, director, progress, metrics, trackers, sweep.faults)
 
     def ended() -> bool:
         return asked_to_end() or recorder.hopeless
@@ -81,12 +85,9 @@ def _gang_settings(
     run: Run, director: Director, sweep: Sweep, cluster: Cluster, data_dir: Path | None
 ) -> GangSettings:
     studies = tuple(search.study for search in director.searches.values())
-    resources = fit_resources(sweep.resources, cluster)
-    kind: Kind = "cuda" if resources.gpus_per_device else "cpu"
     return GangSettings(
         studies=studies,
-        widths=decide(run, studies, resources, kind, data_dir),
-        resources=resources,
+        resources=fit_resources(sweep.resources, cluster),
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here(sweep.places),
         checkpoints=run.place.absolute() / "checkpoints",

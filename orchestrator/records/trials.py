@@ -107,6 +107,11 @@ class Outcome:
     width: int = 1
     """Slots of the stack that it was trained in; its seconds are then its share of the stack's."""
 
+    @property
+    def own_seconds(self) -> float:
+        """Of training and evaluation, since it was last begun."""
+        return self.seconds + self.evaluation_seconds - self.resumed_seconds
+
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedTrial:
