@@ -17,6 +17,7 @@ from conftest import TINY, first_trials, orchestrate, wait_for
 from driving import trained_alone
 from quadratic import steps_to_goal
 
+from orchestrator.cluster import recorder
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.machines import Cluster
 from orchestrator.cluster.run import run_trials
@@ -38,6 +39,14 @@ pytestmark = pytest.mark.dear
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with connect(None, tmp_path_factory.mktemp("ray") / "log.txt") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def tiny(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the tiny sweep, each trial on one rank."""
+    path = tmp_path_factory.mktemp("tiny")
+    sweep_into(path, cluster, TINY)
+    return path
 
 
 def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[FrontierRow]:
@@ -82,8 +91,10 @@ def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) 
         assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
 
 
-def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    alone = sweep_into(tmp_path / "one", cluster, TINY)
+def test_warm_gangs_of_two_ranks_find_the_same(
+    cluster: Cluster, tiny: Path, tmp_path: Path
+) -> None:
+    alone = frontier_of(Run(tiny))
     shared = {"examples_per_device": 32, "max_devices": 2}
     together = sweep_into(tmp_path / "two", cluster, {**TINY, "resources": shared})
     assert [(row.steps, row.trial) for row in alone] == [(r.steps, r.trial) for r in together]
@@ -92,14 +103,13 @@ def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path)
 
 
 def test_trials_are_put_together_while_others_train(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = sweep_into(tmp_path / "alone", cluster, TINY)
     monkeypatch.setattr(merger, "MOST_LOOSE", 0)
-    together = sweep_into(tmp_path / "together", cluster, TINY)
-    assert to_csv(together) == to_csv(alone)
-    assert list((tmp_path / "together").glob("trials/**/study.parquet"))
-    assert not list((tmp_path / "alone").glob("trials/**/study.parquet"))
+    together = sweep_into(tmp_path, cluster, TINY)
+    assert to_csv(together) == to_csv(frontier_of(Run(tiny)))
+    assert list(tmp_path.glob("trials/**/study.parquet"))
+    assert not list(tiny.glob("trials/**/study.parquet"))
     assert "merger" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -120,18 +130,20 @@ class OneRank(DigitsMLP):
 
 
 def test_a_sweep_in_which_nothing_works_stops_and_says_why(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recorder, "GIVE_UP_AFTER", 2)  # a new process takes seconds
     (tmp_path / "mine.py").write_text(BROKEN)
     document = {**TINY, "workloads": [f"{tmp_path}/mine.py:Broken"]}
-    with pytest.raises(SweepFailed, match="no loss today"):
+    with pytest.raises(SweepFailed, match=r"failures \([2-4] so far(.|\n)*no loss today"):
         sweep_into(tmp_path / "run", cluster, document)
 
 
 @pytest.mark.slow
 def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recorder, "GIVE_UP_AFTER", 2)
     (tmp_path / "mine.py").write_text(BROKEN)
     document = {
         **TINY,
@@ -258,7 +270,7 @@ def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
     (tmp_path / "sitecustomize.py").write_text(ONE_STARTS_LATE)
     (tmp_path / "mine.py").write_text(NOTED)
     out_of_reach = {"goals": ["val/error < 0.0001"], "batch_sizes": [64]}
-    path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 300}, **out_of_reach)
+    path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 200}, **out_of_reach)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     result = orchestrate("sweep", path, "--set", "stop.dominated=false", cwd=tmp_path, env=env)
     assert result.returncode == 3, result.stderr
@@ -271,7 +283,7 @@ def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     path = sweep_file(goals=["val/error < 0.0001"], batch_sizes=[64])
-    result = orchestrate("sweep", path, "--out", tmp_path / "run")
+    result = orchestrate("sweep", path, "--out", tmp_path / "run", "--no-ray")
     assert result.returncode == 3, result.stderr
     assert "not reached" in result.stdout
     assert yaml.safe_load((tmp_path / "run/sweep.yaml").read_text())["name"] == "tiny"
