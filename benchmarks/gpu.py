@@ -58,8 +58,8 @@ class Sizes:
 
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
-    hungry_megabytes=32, most_hungry=5000, overhead_steps=3000, widths=(1, 2, 4, 8, 16, 32, 64, 128, 256),
-    stacked_steps=100,
+    hungry_megabytes=32, most_hungry=5000, overhead_steps=3000,
+    widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
@@ -207,10 +207,13 @@ def check_stacks(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
     for name in (f"{__file__}:Digits?examples={sizes.examples}", "digits/mlp"):
         for batch_size in (1, 8, 32, 128):
             trial = toy(name, batch_size=batch_size, steps=10**6)
-            paces = {width: _pace(device, trial, width, sizes.stacked_steps) for width in sizes.widths}
+            paces = {
+                width: _pace(device, trial, width, sizes.stacked_steps) for width in sizes.widths
+            }
             print(f"{name.rpartition(':')[2]:<24}{batch_size:>5}", end="")
             alone = paces[1] or float("nan")
-            print("".join("       -" if pace is None else f"{pace / alone:8.1f}" for pace in paces.values()))
+            ratios = [None if pace is None else pace / alone for pace in paces.values()]
+            print("".join("       -" if ratio is None else f"{ratio:8.1f}" for ratio in ratios))
             found.append({"workload": name, "batch_size": batch_size, "steps_per_second": paces})
     return found
 

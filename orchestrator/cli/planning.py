@@ -202,9 +202,7 @@ def _measured(
         timed = speeds_of(trained, PILOT_STEPS)
         # A few in a stack for many take other shares.
         speeds |= {
-            key: speed
-            for key, speed in timed.items()
-            if speed is not None and key not in together
+            key: speed for key, speed in timed.items() if speed is not None and key not in together
         }
         return speeds, pilots_of(trained), places
 
