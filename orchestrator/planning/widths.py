@@ -47,12 +47,18 @@ def widths_of(
                 found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
                 continue
             trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
-            width, reason = best_width(trial, kind, data_dir)
-            if resources.stack != "auto":
-                width, reason = resources.stack, ""
-            of_recipe = study.workload, study.recipe
-            if width > 1 and of_recipe not in reasons:
-                reasons[of_recipe] = why_not(trial, *prepare(study.workload, data_dir, cpu), cpu)
+            try:
+                width, reason = best_width(trial, kind, data_dir)
+                if resources.stack != "auto":
+                    width, reason = resources.stack, ""
+                of_recipe = study.workload, study.recipe
+                if width > 1 and of_recipe not in reasons:
+                    prepared = prepare(study.workload, data_dir, cpu)
+                    reasons[of_recipe] = why_not(trial, *prepared, cpu)
+            except Exception:
+                # What its code raises is said by whoever trains it, or tries to.
+                found[study.key] = Width(1, "")
+                continue
             if width > 1 and (why := reasons[of_recipe]) is not None:
                 width, reason = 1, f"they can't be stacked: {why}"
             found[study.key] = Width(min(width, study.trials), reason)
