@@ -64,6 +64,7 @@ OWN = {
     ],
     "batch_sizes": [64],
     "search": {"trials": 6},
+    "goals": ["val/error < 0.3"],
 }
 
 
