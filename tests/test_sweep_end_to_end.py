@@ -141,9 +141,8 @@ def test_a_sweep_in_which_nothing_works_stops_and_says_why(
 
 @pytest.mark.slow
 def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(recorder, "GIVE_UP_AFTER", 2)
     (tmp_path / "mine.py").write_text(BROKEN)
     document = {
         **TINY,
