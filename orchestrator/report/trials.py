@@ -213,7 +213,7 @@ def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> li
     spans, ends = list[Span](), dict[str, float]()
     for key, row in sorted(timed, key=lambda one: one[1]["started"]):
         started, where = row["started"] - first, row.get("where") or ""
-        if (row.get("width") or 1) > 1:
+        if (row["width"] or 1) > 1:
             started = max(started, ends.get(where, started))
             ends[where] = started + _seconds(row)
         spans.append(

@@ -35,7 +35,7 @@ def _of_study(run: Run, study: Study) -> list[StepTime]:
         row
         for row in trials
         # Of trials that were trained together, the seconds are shares.
-        if row["steps"] and (row["seconds"] or 0) > 0 and (row.get("width") or 1) == 1
+        if row["steps"] and (row["seconds"] or 0) > 0 and (row["width"] or 1) == 1
     ]
     found = []
     if (alone := run.timed().get(study.key)) is not None:

@@ -116,8 +116,8 @@ def finished_trial(
         ),
         outcome=Outcome(
             **{name: row[name] for name in fields},
-            memory=row.get("memory"),
-            width=row.get("width") or 1,
+            memory=row["memory"],
+            width=row["width"] or 1,
         ),
         measurements=tuple(
             Measurement(
@@ -129,7 +129,7 @@ def finished_trial(
         ),
         ranks=row["ranks"],
         started=row["started"],
-        where=row.get("where"),
+        where=row["where"],
     )
 
 
@@ -184,7 +184,12 @@ def _read(
 ) -> pa.Table:
     file = _opened(source, schema, **options)
     names = file.schema_arrow.names
-    return file.read([n for n in names if columns is None or n in columns], use_threads=False)
+    table = file.read([n for n in names if columns is None or n in columns], use_threads=False)
+    for field in schema:
+        if field.name not in names and (columns is None or field.name in columns):
+            # What runs of an older version don't tell.
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
@@ -192,6 +197,8 @@ def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
     there = {field.name: field.type for field in file.schema_arrow}
     metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
     for field in [*schema, *metrics]:
+        if field.nullable and field.name not in there:
+            continue
         if there.get(field.name) != field.type:
             raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
     return file
