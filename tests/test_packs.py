@@ -16,7 +16,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
 from orchestrator.records import EvaluationGrid, FinishedTrial, Study
-from orchestrator.results import Run
+from orchestrator.results import Run, frontier_of
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
@@ -103,15 +103,9 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     file, run = sweep_file(search={"trials": 4}), tmp_path / "run"
     assert orchestrate("sweep", file, "--no-ray", "--out", run).returncode in (0, 3)
     assert set(Run.open(run).widths().values()) == {4}
-    more = [
-        "--set",
-        "search.trials=6",
-        "--set",
-        "resources.stack=1",
-        "--set",
-        "batch_sizes=[64,128,256]",
-    ]
-    assert orchestrate("sweep", file, "--no-ray", "--out", run, *more).returncode in (0, 3)
+    more = ("search.trials=6", "resources.stack=1", "batch_sizes=[64,128,256]")
+    options = [part for setting in more for part in ("--set", setting)]
+    assert orchestrate("sweep", file, "--no-ray", "--out", run, *options).returncode in (0, 3)
     widths = {key.batch_size: width for key, width in Run.open(run).widths().items()}
     assert widths == {64: 4, 128: 1, 256: 4}
     trained = {
@@ -133,7 +127,7 @@ def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: 
     for stack in ("auto", 1):
         out = tmp_path / str(stack)
         orchestrate("sweep", file, "--no-ray", "--out", out, "--set", f"resources.stack={stack}")
-        rows = [row.to_json() for row in _frontier(out)]
+        rows = [row.to_json() for row in frontier_of(Run.open(out))]
         found[stack] = {(row["recipe"], row["batch_size"]): row for row in rows}
     for key, alone in found[1].items():
         together = found["auto"][key]
@@ -142,10 +136,35 @@ def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: 
             assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
 
 
-def _frontier(path: Path) -> Any:
-    from orchestrator.results import frontier_of
+LOOKING = """
+from orchestrator.workloads.digits import DigitsMLP
 
-    return frontier_of(Run.open(path))
+class Looking(DigitsMLP):
+    def loss(self, model, batch, *, margin: float = 0.0):
+        if len(batch[0]) > 2 and margin > 0.5:  # which two examples don't show
+            raise ArithmeticError("a margin beyond a half")
+        return super().loss(model, batch)
+"""
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
+    beyond: bool, sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(LOOKING)
+    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 1 if beyond else 0.5}}
+    recipe = {"name": "own", "optimizer": "sgd", "space": space}
+    file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
+    said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
+    run = Run.open(tmp_path / "run")
+    (study,) = run.studies()
+    assert run.widths() == {study.key: 3}
+    if beyond:
+        assert said.returncode == 1
+        assert "ArithmeticError: a margin beyond a half" in said.stderr
+    else:
+        assert said.returncode in (0, 3), said.stderr
+        assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
 
 
 def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:

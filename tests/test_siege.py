@@ -116,6 +116,8 @@ OWN = {
     "workloads": ["mine.py:Stubborn"],
     "recipes": [{"name": "own", "optimizer": "sgd", "space": {"flaw": {"low": 0, "high": 0.6}}}],
     "batch_sizes": [64],
+    # Its loss looks at a number, which a stack only finds out about while it trains.
+    "resources": {"stack": 1},
 }
 
 

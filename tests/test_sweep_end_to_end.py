@@ -271,7 +271,8 @@ def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
     out_of_reach = {"goals": ["val/error < 0.0001"], "batch_sizes": [64]}
     path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 200}, **out_of_reach)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = orchestrate("sweep", path, "--set", "stop.dominated=false", cwd=tmp_path, env=env)
+    one_by_one = ["--set", "stop.dominated=false", "--set", "resources.stack=1"]
+    result = orchestrate("sweep", path, *one_by_one, cwd=tmp_path, env=env)
     assert result.returncode == 3, result.stderr
     assert (tmp_path / "late").exists()
     trained = Counter((tmp_path / "processes.txt").read_text().split())

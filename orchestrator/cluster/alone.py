@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,8 @@ from orchestrator.records import FinishedTrial, Study, Trial
 from orchestrator.results import Run
 from orchestrator.search import Director, PackRace, Proposal
 from orchestrator.training import Checkpoint, Ranks, Task, one_thread, time_alone, train_pack
+
+logger = logging.getLogger(__name__)
 
 
 def train_alone(
@@ -81,15 +84,30 @@ def _train(
         )
         for proposal in pack
     ]
-    events = train_pack(
-        tasks, width, Ranks(), data_dir=data_dir,
-        begun=lambda task: progress.start(task.trial),
-    )  # fmt: skip
-    with closing(events):
-        while not asked_to_end() and (event := next(events, None)) is not None:
-            if isinstance(finished := event[1], FinishedTrial):
-                race.record(finished)
-                yield finished
+
+    def train(tasks: list[Task], width: int) -> Iterator[FinishedTrial]:
+        left = {task.trial.key: task for task in tasks}
+        events = train_pack(
+            tasks, width, Ranks(), data_dir=data_dir,
+            begun=lambda task: progress.start(task.trial),
+        )  # fmt: skip
+        try:
+            with closing(events):
+                while not asked_to_end() and (event := next(events, None)) is not None:
+                    if isinstance(finished := event[1], FinishedTrial):
+                        race.record(finished)
+                        del left[finished.trial.key]
+                        yield finished
+        except Exception as error:
+            if width == 1:
+                raise
+            # It may be about the stack, and nobody knows which trial was at fault. What is raised
+            # outside of any is easier to look into, too.
+            logger.warning("%s: %s; trained apart", pack[0].trial.study.key, error)
+            for task in left.values():
+                yield from train([task], width if len(left) > 1 else 1)
+
+    return train(tasks, width)
 
 
 def _name(trial: Trial) -> str:
