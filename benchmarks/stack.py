@@ -175,30 +175,32 @@ def compare_all(sizes: Sizes) -> list[dict[str, Any]]:
         for name in sizes.workloads:
             examples = splits_of(load_workload(name, data), data)["train"].size
             for batch_size in EVERY_SIZE:
-                if examples is None or batch_size <= examples:
-                    found += compare_workload(name, batch_size, data, sizes.rounds)
+                if examples is not None and batch_size > examples:
+                    break
+                if (case := compare_workload(name, batch_size, data, sizes.rounds)) is None:
+                    break  # nor are larger batches trained together
+                found.append(case)
     return found
 
 
-def compare_workload(
-    name: str, batch_size: int, data: Path, rounds: int
-) -> list[dict[str, float | str]]:
-    """Nothing where trials are trained alone anyway."""
+def compare_workload(name: str, batch_size: int, data: Path, rounds: int) -> dict[str, Any] | None:
+    """None where trials are trained alone anyway."""
     (few,) = trials_of(study_of(batch_size, 10, name, data), 1)
     width = min(best_width(few, "cpu", data)[0], TRIALS)
     if width == 1 or why_not(few, *prepare(name, data, CPU), CPU) is not None:
-        return []
+        return None
     train_alone([few], data)
-    steps = max(2, min(500, int(ABOUT_SECONDS / train_alone([few], data))))
+    steps = int(few.study.budget_steps * ABOUT_SECONDS / train_alone([few], data))
+    steps = min(max(steps, few.study.budget_steps), 500)
     trials = trials_of(study_of(batch_size, steps, name, data), width)
     ratios = [
         train_stacked(trials, width, data)[0] / train_alone(trials[:1], data) for _ in range(rounds)
     ]
     ratio = statistics.median(ratios)
     print(f"{name:<36}{batch_size:>6}{width:>6}{steps:>7}{ratio:>8.2f}")
-    return [
-        {"workload": name, "batch_size": batch_size, "width": width, "time_ratio": round(ratio, 3)}
-    ]
+    return {
+        "workload": name, "batch_size": batch_size, "width": width, "time_ratio": round(ratio, 3),
+    }  # fmt: skip
 
 
 def main() -> int:

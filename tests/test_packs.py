@@ -9,6 +9,7 @@ import models
 import pytest
 import torch
 from conftest import make_trial, orchestrate
+from driving import trained_alone
 from stacking import variants
 
 from orchestrator.planning.studies import plan
@@ -134,6 +135,38 @@ def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: 
         assert together["reached"] == alone["reached"]
         if alone["reached"]:
             assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("stack", ["auto", 1])
+def test_searches_take_the_course_that_they_take_one_trial_after_another(
+    stack: Any, sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    """One that learns and one that widens its range, with repeats, and grown afterwards."""
+    narrow = {"learning_rate": {"low": 0.003, "high": 0.03, "scale": "log"}}
+    learning = {"algorithm": "tpe", "generation": 4}
+    run = tmp_path / "run"
+    for trials in (8, 12):
+        file = sweep_file(
+            goals=["val/error < 0.3"], budget={"steps": 200}, batch_sizes=[64], repeats=2,
+            seed=6, resources={"stack": stack},
+            recipes=[
+                {"name": "learns", "optimizer": "momentum",
+                 "search": {**learning, "trials": trials}},
+                {"name": "widens", "optimizer": "sgd", "space": narrow,
+                 "search": {"extend": True, "trials": trials}},
+            ],
+        )  # fmt: skip
+        said = orchestrate("sweep", file, "--no-ray", "--out", run)
+        assert said.returncode == 0, said.stderr
+    truth = trained_alone(file)
+    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
+    wider = [key for key in Run(run).widths() if len(Run(run).trials(key)) > 12]
+    assert {key.recipe for key in wider} == {"widens"}
+    of_each = {
+        width for key in Run(run).widths() for width in Run(run).trials(key)["width"].to_pylist()
+    }
+    assert (max(of_each) > 1) == (stack == "auto")
 
 
 LOOKING = """
