@@ -32,8 +32,8 @@ from torch.nn import functional
 from orchestrator.records import EvaluationGrid, Measurement, Outcome, Study, Trial
 from orchestrator.training import Ranks, open_ranks, train, train_on_ranks
 from orchestrator.training.engine import Engine, Single
+from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.together import Together
-from orchestrator.training.trainer import OutOfMemory
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
 from orchestrator.workloads.models import simple_cnn
 

@@ -17,9 +17,9 @@ import torch
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Position, Single
+from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.standing import Standing
-from orchestrator.training.trainer import OutOfMemory
 
 Cut = Literal["dominated", "paused"] | None
 Ending = Callable[[Collection[Goal], int], Cut]

@@ -12,11 +12,11 @@ from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, 
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.loop import Event, Task, train_all
+from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH
 from orchestrator.training.stackable import why_not
 from orchestrator.training.together import Together, convolves
-from orchestrator.training.trainer import OutOfMemory
 from orchestrator.training.warm import prepare
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ import torch
 from torch.nn.modules.conv import _ConvNd
 
 from orchestrator.records import Measurement, Trial
-from orchestrator.training.memory import forget_peak, peak
+from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory, peak
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.standing import Standing
 from orchestrator.training.tenant import Tenant
-from orchestrator.training.trainer import OutOfMemory, fresh_model, out_of_memory
+from orchestrator.training.trainer import fresh_model
 from orchestrator.training.warm import prepare
 
 
