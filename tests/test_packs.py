@@ -118,7 +118,7 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     assert {key.batch_size for key in Run.open(run).timed()} == {64, 256}
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: Path) -> None:
     file = sweep_file(
         goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 64, 256], search={"trials": 8},
@@ -137,7 +137,7 @@ def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: 
             assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", ["auto", 1])
 def test_searches_take_the_course_that_they_take_one_trial_after_another(
     stack: Any, sweep_file: SweepFile, tmp_path: Path
