@@ -7,6 +7,8 @@
     memory        allocated CUDA memory returns to its baseline after 50 warm trials
     out of memory a batch that can't fit is trained in smaller micro-batches
     overhead      microseconds per step beside a loop written by hand
+    stacks        steps per second of all trials together, in stacks of 1 (alone) to 256, of the
+                  paper's Simple CNN on random images and of digits/mlp
 
 Prints a table and one JSON line; exit code 1 if anything does not hold. In smoke mode, and without
 a GPU, the CPU goes through the same checks.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,7 +31,11 @@ from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Measurement, Outcome, Study, Trial
 from orchestrator.training import Ranks, open_ranks, train, train_on_ranks
+from orchestrator.training.engine import Engine, Single
+from orchestrator.training.memory import OutOfMemory
+from orchestrator.training.together import Together
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
+from orchestrator.workloads.models import simple_cnn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +52,18 @@ class Sizes:
     most_hungry: int
     """Examples in that batch at most."""
     overhead_steps: int
+    widths: tuple[int, ...]
+    stacked_steps: int
 
 
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
     hungry_megabytes=32, most_hungry=5000, overhead_steps=3000,
+    widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
-    hungry_megabytes=1, most_hungry=8, overhead_steps=20,
+    hungry_megabytes=1, most_hungry=8, overhead_steps=20, widths=(1, 2), stacked_steps=2,
 )  # fmt: skip
 
 
@@ -103,6 +112,24 @@ class _Hungry(nn.Module):
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         wide = torch.tanh(logits.repeat(1, self._copies))
         return logits + wide.mean(dim=1, keepdim=True).exp()
+
+
+@dataclass(frozen=True)
+class Digits(Images):
+    """As large as those of MNIST, for the Simple CNN of Shallue et al."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(self.examples, 1, 28, 28, generator=generator)
+        labels = torch.randint(10, (self.examples,), generator=generator)
+        cut = self.examples * 5 // 6
+        return {
+            "train": Tensors(inputs[:cut], labels[:cut]),
+            "val": Tensors(inputs[cut:], labels[cut:]),
+        }
+
+    def model(self) -> nn.Module:
+        return simple_cnn((32, 64), 1024, 10)
 
 
 def toy(
@@ -174,6 +201,40 @@ def check_overhead(device: torch.device, steps: int) -> dict[str, float]:
     return {"ours_us": ours * 1e6, "by_hand_us": by_hand * 1e6, "ratio": ours / by_hand}
 
 
+def check_stacks(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
+    """Steps of all trials together per second, by workload, batch size and width."""
+    found = []
+    for name in (f"{__file__}:Digits?examples={sizes.examples}", "digits/mlp"):
+        for batch_size in (1, 8, 32, 128):
+            trial = toy(name, batch_size=batch_size, steps=10**6)
+            paces = {
+                width: _pace(device, trial, width, sizes.stacked_steps) for width in sizes.widths
+            }
+            print(f"{name.rpartition(':')[2]:<24}{batch_size:>5}", end="")
+            alone = paces[1] or float("nan")
+            ratios = [None if pace is None else pace / alone for pace in paces.values()]
+            print("".join("       -" if ratio is None else f"{ratio:8.1f}" for ratio in ratios))
+            found.append({"workload": name, "batch_size": batch_size, "steps_per_second": paces})
+    return found
+
+
+def _pace(device: torch.device, trial: Trial, width: int, steps: int) -> float | None:
+    """None where memory does not suffice."""
+    ranks = Ranks(device=device)
+    try:
+        engine: Engine = Single(ranks) if width == 1 else Together(trial, width, ranks)
+        for slot in range(width):
+            engine.put(slot, replace(trial, index=slot, seed=slot))
+        engine.advance(max(steps // 4, 1))
+        engine.advance(steps)
+    except OutOfMemory:
+        return None
+    pace = width / engine.rate
+    for slot in range(width):
+        engine.clear(slot)
+    return pace
+
+
 def check_memory(device: torch.device, trial: Trial, warm_trials: int) -> int:
     """Bytes of CUDA memory that are held after so many trials and weren't before; 0 on the CPU."""
     torch.cuda.empty_cache()
@@ -221,6 +282,7 @@ def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
     figures["memory_growth_bytes"] = check_memory(device, images(steps=5), sizes.warm_trials)
     figures["out_of_memory"], was_split = check_out_of_memory(device, sizes)
     figures["overhead"] = check_overhead(device, sizes.overhead_steps)
+    figures["stacks"] = check_stacks(device, sizes)
     return figures, {
         "accumulation": figures["accumulation"] < 1e-3,
         "two_ranks": (figures["two_ranks"] or 0) < 1e-3,

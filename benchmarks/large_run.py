@@ -110,7 +110,7 @@ def make(study: Study) -> tuple[pa.Table, pa.Table]:
         "evaluation_seconds": np.zeros(count), "resumed_seconds": np.zeros(count),
         "resumed_steps": np.zeros(count, dtype=np.int64),
         "ranks": np.ones(count, int), "micro_batch": [None] * count, "memory": [None] * count,
-        "started": started, "error": [None] * count,
+        "width": np.ones(count, int), "started": started, "error": [None] * count,
         "where": [f"machine-{slot % 2}:{1000 + slot}" for slot in where.tolist()],
     }  # fmt: skip
     measured = {

@@ -63,6 +63,7 @@ def describe(trials: int, studies: int) -> dict[str, Any]:
         "batch_sizes": list(range(1, studies + 1)),
         "search": {"trials": max(trials // studies, 1)},
         "budget": {"steps": 1},
+        "resources": {"stack": 1},  # each goes its own way
     }
 
 

@@ -9,8 +9,11 @@ seconds     a sweep's wall time once Ray runs and the studies are known; two CPU
             Tune and this process
 command     wall time of `orchestrate sweep`, from start to exit: (a) only
 
+The sweep with its own budgets is run once more with trials one at a time (`resources.stack: 1`):
+trials that are trained together race each other at once, but begin before others have ended.
+
 Bounds: the same frontier, steps and trials, with exact stopping and without; in (b) at most half
-the examples; in (a) at most half the seconds.
+the examples; in (a) at most half the seconds. Trained together, at most 1.05 times the examples.
 """
 
 from __future__ import annotations
@@ -44,8 +47,12 @@ LAVISH = 4
 WITHOUT = "stop.dominated=false"
 """Turns exact stopping off."""
 
+ALONE = "resources.stack=1"
+"""Turns stacks off."""
+
 MIN_SAVING = 2
 MIN_SPEED_UP = 2
+MAX_STACKED = 1.05
 
 SMOKE_SWEEP = {
     "name": "search-cost",
@@ -120,7 +127,11 @@ def lavish(studies: Sequence[Study], found: Search) -> list[Study]:
 
 def search_all(file: Path, folder: Path) -> dict[str, Search]:
     """Leaves the runs in `folder`, each under its name."""
-    sweeps = {"exact": load_sweep(file), "full": load_sweep(file, [WITHOUT])}
+    sweeps = {
+        "exact": load_sweep(file),
+        "full": load_sweep(file, [WITHOUT]),
+        "alone": load_sweep(file, [ALONE]),
+    }
     exact = [replace(study, stop_dominated=True) for study in plan(sweeps["exact"]).studies]
     with connect(None, folder / "log.txt") as cluster:
 
@@ -132,7 +143,8 @@ def search_all(file: Path, folder: Path) -> dict[str, Search]:
             }
 
         own = both("a", exact)
-        return own | both("b", lavish(exact, own["a, exact"]))
+        alone = search(folder / "a-alone", cluster, sweeps["alone"], exact)
+        return own | {"a, alone": alone} | both("b", lavish(exact, own["a, exact"]))
 
 
 def time_command(sweep: Path, run: Path, *options: str) -> float:
@@ -189,15 +201,22 @@ def main() -> int:
         saving[name] = full.total / exact.total
         speed_up[name] = full.seconds / exact.seconds
         identical[name] = exact.frontier == full.frontier
-    ok = all(identical.values()) and saving["b"] >= MIN_SAVING and speed_up["a"] >= MIN_SPEED_UP
+    stacked = found["a, exact"].total / found["a, alone"].total
+    ok = (
+        all(identical.values())
+        and saving["b"] >= MIN_SAVING
+        and speed_up["a"] >= MIN_SPEED_UP
+        and stacked <= MAX_STACKED
+    )
 
     print_studies(found)
     for name in ("a", "b"):
         print(f"{name}: frontier {'the same' if identical[name] else 'NOT the same'},", end=" ")
         print(f"{saving[name]:.2f} times fewer examples, {speed_up[name]:.2f} times faster")
+    print(f"stacked: {stacked:.3f} times the examples of trials one at a time")
     print(f"command: {commands['exact']:.1f} s, {commands['full']:.1f} s without exact stopping")
     print(f"bounds: same frontiers; b {MIN_SAVING} times fewer; a {MIN_SPEED_UP} times faster")
-    figures = to_json(found, commands, saving, speed_up, identical)
+    figures = to_json(found, commands, saving, speed_up, identical) | {"stacked": stacked}
     return print_result("search_cost", figures, smoke=smoke, ok=ok)
 
 

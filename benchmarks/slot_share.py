@@ -45,6 +45,7 @@ def describe(trials: int, steps: int) -> dict[str, Any]:
         "search": {"trials": trials},
         "budget": {"steps": steps},
         "stop": {"dominated": False},
+        "resources": {"stack": 1},
     }
 
 

@@ -171,7 +171,7 @@ def time_ours(cluster: Cluster, trials: int, steps: int, **resources: float) -> 
             "workloads": [WORKLOAD],
             "recipes": ["sgd"],
             "batch_sizes": [BATCH_SIZE],
-            "resources": {"gpus_per_device": 0, **resources},
+            "resources": {"gpus_per_device": 0, "stack": 1, **resources},
         }
     )
     study = Study(

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ from orchestrator.records import (
     Measurement,
     Outcome,
     Study,
+    StudyKey,
     Trial,
 )
 from orchestrator.results import Run
 from orchestrator.search import Director
-from orchestrator.training import Ranks, follow, train
+from orchestrator.training import Ranks, follow, train, train_in_stack
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
@@ -114,8 +115,9 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.index)
 
 
-def train_all(run: Run, planned: Plan) -> int:
-    """A sweep without Ray, in this process; returns how many trials it took."""
+def train_all(run: Run, planned: Plan, widths: Mapping[StudyKey, int] | None = None) -> int:
+    """A sweep without Ray, in this process, one trial after another; those of studies that are
+    stacked, which `widths` tells, each in a stack of its own. Returns how many trials it took."""
     director = Director(planned.studies, planned.sweep.seed)
     for study in planned.studies:
         for finished in trials_within(run, study)[0]:
@@ -123,7 +125,10 @@ def train_all(run: Run, planned: Plan) -> int:
     director.begin()
     count = 0
     while (proposal := director.next()) is not None:
-        measurements, outcome = run_trial(proposal.trial)
+        if (widths or {}).get(proposal.trial.study.key, 1) > 1:
+            measurements, (outcome, _) = exhaust(train_in_stack(proposal.trial, 2))
+        else:
+            measurements, outcome = run_trial(proposal.trial)
         finished = FinishedTrial(
             trial=proposal.trial, outcome=outcome, measurements=tuple(measurements)
         )

@@ -18,6 +18,7 @@ from conftest import command, train_all, wait_for
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.planning.widths import decide
 from orchestrator.results import Run, frontier_of, write_frontier
 
 PATIENCE = 240
@@ -153,7 +154,7 @@ def train_alone() -> None:
     sweep, path = map(Path, sys.argv[1:])
     planned, run = plan(load_sweep(sweep)), Run(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(run, planned)
+    train_all(run, planned, decide(run, planned.studies, planned.sweep.resources, "cpu", None))
     for study in planned.studies:
         run.compact(study.key, over=True)
     write_frontier(run, frontier_of(run))

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import orchestrate
@@ -43,19 +44,27 @@ from pathlib import Path
 from orchestrator.workloads.digits import DigitsMLP
 
 class Flawed(DigitsMLP):
-    def loss(self, model, batch, *, flaw: float = 0.0):
+    def loss(self, model, batch, *, flaw: str = "none"):
         trained = len(batch[0]) > 2  # and not only looked at before the sweep
-        if trained and Path("flawed").exists() and flaw > 0.85:
+        if trained and Path("flawed").exists() and flaw == "raises":
             raise RuntimeError("no loss where the flaw is large")
-        if trained and Path("flawed").exists() and flaw > 0.7:
+        if trained and Path("flawed").exists() and flaw == "hangs":
             time.sleep(10**6)
         return super().loss(model, batch)
 """
 
 OWN = {
     "workloads": ["mine.py:Flawed"],
-    "recipes": [{"name": "own", "optimizer": "sgd", "space": {"flaw": {"low": 0, "high": 1}}}],
+    "recipes": [
+        {
+            "name": "own",
+            "optimizer": "sgd",
+            "space": {"flaw": {"options": ["none", "raises", "hangs"]}},
+        }
+    ],
     "batch_sizes": [64],
+    "search": {"trials": 6},
+    "goals": ["val/error < 0.3"],
 }
 
 
@@ -73,8 +82,13 @@ def truth_on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def truth_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return undisturbed(tmp_path_factory.mktemp("own"), code=FLAWED, **OWN)
+def truth_of_own(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Path]:
+    return {
+        stack: undisturbed(
+            tmp_path_factory.mktemp("own"), code=FLAWED, **OWN, resources={"stack": stack}
+        )
+        for stack in (1, "auto")
+    }
 
 
 def test_a_rank_that_is_killed_changes_nothing(truth_on_two_ranks: Path, tmp_path: Path) -> None:
@@ -124,35 +138,42 @@ def test_a_driver_that_is_killed_again_and_again_comes_to_the_same(
     assert_same(run, truth)
 
 
+@pytest.mark.parametrize("stack", [1, "auto"])
 def test_trials_that_raise_or_hang_fail_alone_and_are_tried_again_by_resume(
-    truth_of_own: Path, tmp_path: Path
+    stack: Any, truth_of_own: dict[Any, Path], tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
+    run, truth = tmp_path / "run", truth_of_own[stack]
     (tmp_path / "flawed").touch()
-    sweep = describe(tmp_path, code=FLAWED, **OWN, faults={"hang_seconds": 3, "max_failures": 1})
+    sweep = describe(
+        tmp_path, code=FLAWED, **OWN, faults={"hang_seconds": 3, "max_failures": 1},
+        resources={"stack": stack},
+    )  # fmt: skip
     with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
         code, said = driver.end()
     assert code in {0, 3}, said
-    for trial, as_it_should_be in zip(trials_of(run), trials_of(truth_of_own), strict=True):
+    for trial, as_it_should_be in zip(trials_of(run), trials_of(truth), strict=True):
         flaw = json.loads(trial["params"])["flaw"]
-        assert (trial["status"] == "failed") == (flaw > 0.7)
-        if flaw > 0.85:
+        assert (trial["status"] == "failed") == (flaw != "none")
+        if flaw == "raises":
             assert trial["error"].endswith("RuntimeError: no loss where the flaw is large")
             assert "mine.py" in trial["error"]
-        elif flaw > 0.7:
+        elif flaw == "hangs":
             assert "took no step for 3 seconds" in trial["error"]
             assert "time.sleep(10**6)" in trial["error"]
         else:
             assert trial["status"] == as_it_should_be["status"]
             assert trial["steps"] == as_it_should_be["steps"]
-    assert Counter(trial["status"] for trial in trials_of(run))["failed"] == 2
+            assert (trial["width"] > 1) == (stack == "auto")
+    assert Counter(json.loads(trial["params"])["flaw"] for trial in trials_of(run)).keys() == {
+        "none", "raises", "hangs",
+    }  # fmt: skip
     assert "reached" in {trial["status"] for trial in trials_of(run)}
 
     (tmp_path / "flawed").unlink()
     with driving(tmp_path, "resume", run) as driver:
         code, said = driver.end()
     assert code == 0, said
-    assert_same(run, truth_of_own)
+    assert_same(run, truth)
 
 
 def test_storage_that_fails_for_a_while_loses_nothing(truth: Path, tmp_path: Path) -> None:

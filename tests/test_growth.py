@@ -171,9 +171,14 @@ RAISED = {
 }
 
 
-@pytest.mark.parametrize("stop", [{}, {"dominated": False}, {"at_goal": False}])
 @pytest.mark.parametrize(
-    ("killed_in", "name", "calls"), [(study_files, "write_table", 1), (Run, "write", 3)]
+    ("stop", "killed_in", "name", "calls"),
+    [
+        ({}, study_files, "write_table", 1),
+        ({}, Run, "write", 3),
+        ({"dominated": False}, Run, "write", 3),
+        ({"at_goal": False}, study_files, "write_table", 1),
+    ],
 )
 def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
     sweep_file: SweepFile, tmp_path: Path, stop: Any, killed_in: Any, name: str, calls: int

@@ -10,7 +10,13 @@ from conftest import orchestrate
 pytestmark = pytest.mark.dear
 
 
-@pytest.mark.parametrize("kind", ["classification", "regression", "language"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classification",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("regression", "language")),
+    ],
+)
 def test_a_start_trains_as_written(kind: str, tmp_path: Path) -> None:
     made = orchestrate("init", "my-first", "--kind", kind, cwd=tmp_path)
     assert made.returncode == 0, made.stderr

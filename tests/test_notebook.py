@@ -43,7 +43,7 @@ def count(values: Any) -> int:
     return len(values)
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_its_cells_still_come_to_what_it_shows(tmp_path: Path) -> None:
     again = tmp_path / "again.ipynb"
     script = Path(__file__).with_name("notebook.py")

@@ -97,7 +97,7 @@ def test_a_frozen_part_stays_as_it_is_on_any_number_of_ranks(
     )
     alone = run_trial(trial, data_dir=weights)[0]
     assert len({measurement.metrics["val/sum_1"] for measurement in alone}) == 1
-    assert len({measurement.metrics["val/sum_4"] for measurement in alone}) == len(alone)
+    assert len({measurement.metrics["val/sum_4"] for measurement in alone}) > len(alone) / 2
     together = train_on_pair(trial, data_dir=weights)[0]
     for one, other in zip(alone, together, strict=True):
         assert other.metrics == pytest.approx(one.metrics, rel=1e-4)

@@ -116,6 +116,8 @@ OWN = {
     "workloads": ["mine.py:Stubborn"],
     "recipes": [{"name": "own", "optimizer": "sgd", "space": {"flaw": {"low": 0, "high": 0.6}}}],
     "batch_sizes": [64],
+    # Its loss looks at a number, which a stack only finds out about while it trains.
+    "resources": {"stack": 1},
 }
 
 
@@ -293,14 +295,22 @@ def test_a_search_that_learns_waits_for_trials_that_it_lost(tmp_path: Path) -> N
 ATTACKS = 3
 """On the processes of each series."""
 
+ONE_BY_ONE = {"resources": {"stack": 1}}
+
+
+@pytest.fixture(scope="module")
+def truth_one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return undisturbed(tmp_path_factory.mktemp("one-by-one"), **SMALL, **ONE_BY_ONE)
+
 
 def test_a_random_series_of_kills_and_stops_changes_nothing(
-    series: int, truth: Path, tmp_path: Path
+    series: int, truth: Path, truth_one_by_one: Path, tmp_path: Path
 ) -> None:
     """Over all processes of a sweep, its own included."""
     chance = random.Random(series)
+    changes, truth = (ONE_BY_ONE, truth_one_by_one) if series % 2 else ({}, truth)
     run = tmp_path / "run"
-    arguments = ["sweep", describe(tmp_path, **SMALL), "--out", run]
+    arguments = ["sweep", describe(tmp_path, **SMALL, **changes), "--out", run]
     attacks: list[str] = []
     code = None
     while code != 0:

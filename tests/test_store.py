@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_trial
 
@@ -71,6 +72,16 @@ def test_metrics_may_appear_later(tmp_path: Path) -> None:
     outcome = Outcome(status="exhausted", steps=0, seconds=0.0)
     run.write(FinishedTrial(trial=make_trial(index=1), outcome=outcome, measurements=(later,)))
     assert run.measurements(KEY)["test/loss"].to_pylist() == [None, 2.0]
+
+
+def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.write(finished(0, 3.0, 1.0))
+    (file,) = (tmp_path / "trials").rglob("*.parquet")
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["width"]), file)
+    run.write(finished(1, 2.0))
+    assert run.trials(KEY)["width"].to_pylist() == [None, 1]
+    assert [trial.outcome.width for trial in run.finished(STUDY)] == [1, 1]
 
 
 def test_studies_survive_the_way_to_disk(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) 
         "workloads": ["noisy_quadratic?d=30&replicas=300"],
         "goals": ["val/loss < 0.1"],
         "recipes": ["sgd", "momentum"],
-        "batch_sizes": [2, 16, 64],
-        "search": {"trials": 6},
+        "batch_sizes": [2, 64],
+        "search": {"trials": 4},
         "budget": {"steps": 800},
         "evaluate": {"spacing": 0.005},
     }
@@ -91,6 +91,7 @@ def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) 
         assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
 
 
+@pytest.mark.slow
 def test_warm_gangs_of_two_ranks_find_the_same(
     cluster: Cluster, tiny: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ class OneRank(DigitsMLP):
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_in_which_nothing_works_stops_and_says_why(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +273,8 @@ def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
     out_of_reach = {"goals": ["val/error < 0.0001"], "batch_sizes": [64]}
     path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 200}, **out_of_reach)
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    result = orchestrate("sweep", path, "--set", "stop.dominated=false", cwd=tmp_path, env=env)
+    one_by_one = ["--set", "stop.dominated=false", "--set", "resources.stack=1"]
+    result = orchestrate("sweep", path, *one_by_one, cwd=tmp_path, env=env)
     assert result.returncode == 3, result.stderr
     assert (tmp_path / "late").exists()
     trained = Counter((tmp_path / "processes.txt").read_text().split())

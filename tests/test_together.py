@@ -11,8 +11,9 @@ from conftest import make_trial
 from stacking import variants
 
 from orchestrator.files.places import Place
-from orchestrator.records import EvaluationGrid, Measurement, Outcome, Trial
-from orchestrator.search.race import Bounds, better, ending, no_bounds
+from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Trial
+from orchestrator.search import PackRace, Proposal
+from orchestrator.search.race import no_bounds
 from orchestrator.training import Checkpoint, Ranks
 from orchestrator.training.loop import Task, train_all
 from orchestrator.training.together import Together
@@ -34,7 +35,7 @@ def followed(
         if isinstance(event, Measurement):
             curves.setdefault(trial.index, []).append((event.step, event.metrics))
         else:
-            outcomes[trial.index] = event
+            outcomes[trial.index] = event.outcome
     return curves, outcomes, list(outcomes)
 
 
@@ -50,10 +51,11 @@ def test_slots_are_refilled_and_every_trial_is_told_of_as_it_ends() -> None:
     engine, events = Together(trials[0], 2, Ranks()), []
     for trial, event in train_all(engine, tasks()):
         events.append(trial.index)
-        if isinstance(event, Outcome):
-            assert event.status == "exhausted"
-            assert event.steps == 30
-            assert event.seconds > 0
+        if isinstance(event, FinishedTrial):
+            assert event.outcome.status == "exhausted"
+            assert event.outcome.steps == 30
+            assert event.outcome.seconds > 0
+            assert event.outcome.width == 2
             assert len(begun) < 5 or trial.index > 1, "taken only when there is a slot for it"
     assert begun == [0, 1, 2, 3, 4]
     assert events.index(2) > events.index(0)
@@ -94,19 +96,22 @@ def test_slots_race_each_other(width: int) -> None:
         replace(trial, study=replace(trial.study, budget_steps=400))
         for trial in study_of(4, goals=["val/error < 0.15"], params={"learning_rate": 0.5})
     ]
-    bounds: list[Bounds] = [no_bounds(trials[0].study)]
-
-    def ends(index: int, unmet: Any, upcoming: int) -> Any:
-        return ending(trials[0].study, bounds[0], None, unmet=unmet, upcoming=upcoming, index=index)
-
-    tasks = [Task(trial=trial, ending=partial(ends, trial.index)) for trial in trials]
+    race = PackRace(trials[0].study)
+    tasks = [
+        Task(
+            trial=trial,
+            ending=partial(
+                race.ending,
+                Proposal(trial=trial, bounds=no_bounds(trial.study), limit=None),
+            ),
+        )
+        for trial in trials
+    ]
     outcomes: dict[int, Outcome] = {}
     for trial, event in train_all(Together(trials[0], width, Ranks()), tasks):
-        if isinstance(event, Outcome):
-            outcomes[trial.index] = event
-            if event.status == "reached":
-                candidate = (event.steps, trial.index)
-                bounds[0] = better(bounds[0], 0, candidate) or bounds[0]
+        if isinstance(event, FinishedTrial):
+            outcomes[trial.index] = event.outcome
+            race.record(event)
     reached = [outcome.steps for outcome in outcomes.values() if outcome.status == "reached"]
     assert reached
     assert all(

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from orchestrator.cluster.machines import Cluster
     from orchestrator.planning.forecast import Forecast, Speed
     from orchestrator.planning.sweep import Sweep
+    from orchestrator.planning.widths import Width
     from orchestrator.records import Study, StudyKey
     from orchestrator.results import Run
+    from orchestrator.training.width import Kind
 
 ASKED_ABOVE_STEPS = 20_000_000
 """In the worst case. At a millisecond each they take a device six hours."""
@@ -69,6 +71,7 @@ def plan(
     from orchestrator.planning.forecast import forecast
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
+    from orchestrator.planning.widths import widths_of
 
     sweep = load_sweep(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
@@ -78,11 +81,14 @@ def plan(
     studies = planned.studies
     if slots and not calibrate and pilot is None:
         say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
-    for remark in planned.remarks:
+    kind: Kind = "cuda" if sweep.resources.gpus_per_device else "cpu"
+    widths = widths_of(studies, sweep.resources, kind, data_dir, {})
+    for remark in [*planned.remarks, *_alone(widths)]:
         say(remark)
     speeds = pilots = None
     if calibrate or pilot is not None:
-        speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)
+        together = {key: width for key, (width, _) in widths.items() if width > 1}
+        speeds, pilots, places = _measured(studies, together, sweep, pilot, address, data_dir)
         slots = slots or [places]
     found = forecast(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
@@ -94,6 +100,23 @@ def plan(
     print_table(forecast_table(found))
     answer(f"\n{forecast_in_words(found)}")
     return DONE
+
+
+def _alone(widths: Mapping[StudyKey, Width]) -> list[str]:
+    """Which studies train their trials one at a time, and why."""
+    of_reason: dict[str, list[StudyKey]] = {}
+    for key, (width, reason) in widths.items():
+        if width == 1 and reason:
+            of_reason.setdefault(reason, []).append(key)
+    return [
+        f"Trained one at a time: {_names(keys)}, since {reason}."
+        for reason, keys in of_reason.items()
+    ]
+
+
+def _names(keys: Sequence[StudyKey]) -> str:
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return ", ".join(map(str, keys[:3])) + more
 
 
 def _of_file(
@@ -141,6 +164,7 @@ def agree(found: Forecast | None, *, yes: bool) -> None:
 
 def _measured(
     studies: Sequence[Study],
+    together: Mapping[StudyKey, int],
     sweep: Sweep,
     pilot: int | None,
     address: str | None,
@@ -165,9 +189,9 @@ def _measured(
     ):
         places = places_for(sweep.resources, cluster)
         say(f"Timing {len(studies)} studies ...")
-        short = calibration_of(studies)
+        short = calibration_of(studies, widths=together)
         speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
-        if longer := calibration_of(studies, speeds):
+        if longer := calibration_of(studies, speeds, together):
             say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
         if pilot is None:
@@ -176,7 +200,10 @@ def _measured(
         few = pilots_among(studies, pilot)
         trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
         timed = speeds_of(trained, PILOT_STEPS)
-        speeds |= {key: speed for key, speed in timed.items() if speed is not None}
+        # A few in a stack for many take other shares.
+        speeds |= {
+            key: speed for key, speed in timed.items() if speed is not None and key not in together
+        }
         return speeds, pilots_of(trained), places
 
 

@@ -58,6 +58,15 @@ def trial(
     micro_batch: Annotated[
         int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
     ] = None,
+    stack: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1024,
+            help="Train in a stack of so many slots: the bits of a sweep's trial whose `width` is "
+            "above 1.",
+        ),
+    ] = 1,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="As `orchestrate frontier --json` prints it.")
     ] = 0,
@@ -77,7 +86,7 @@ def trial(
     from orchestrator.cli.terminal import complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.search import searched
-    from orchestrator.training import train_on_ranks
+    from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
         workload,
@@ -95,13 +104,14 @@ def trial(
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
     kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
-    training = train_on_ranks(
-        ours,
-        ranks,
-        micro_batch=micro_batch,
-        data_dir=data_dir,
-        checkpoint=kept,
-    )
+    if stack > 1:
+        if ranks > 1 or micro_batch is not None:
+            raise BadInput("--stack trains on one rank: leave out --ranks and --micro-batch.")
+        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=kept)
+    else:
+        training = train_on_ranks(
+            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=kept
+        )
     try:
         measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
     except KeyboardInterrupt:
@@ -155,6 +165,7 @@ def _print_outcome(
             "evaluation_seconds": outcome.evaluation_seconds,
             "ranks": processes,
             "micro_batch": outcome.micro_batch,
+            "width": outcome.width,
             "params": dict(trial.params),
             "seed": trial.seed,
             "measurements": measurements,

@@ -1,20 +1,24 @@
-"""The trials of a sweep in this process, one after another: no Ray, same files, same answers."""
+"""The trials of a sweep in this process, pack after pack: no Ray, same files, same answers."""
 
 from __future__ import annotations
 
-import os
-import platform
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Sweep
-from orchestrator.records import FinishedTrial, Measurement
+from orchestrator.planning.widths import decide
+from orchestrator.records import FinishedTrial, Study, Trial
 from orchestrator.results import Run
-from orchestrator.search import Director, Proposal, ending
-from orchestrator.training import Checkpoint, Ranks, one_thread, train
+from orchestrator.search import Director, PackRace, Proposal
+from orchestrator.training import Checkpoint, Ranks, Task, one_thread, time_alone, train_pack
+
+logger = logging.getLogger(__name__)
 
 
 def train_alone(
@@ -30,20 +34,30 @@ def train_alone(
     all: False once it was `asked_to_end`. What the code of a workload raises goes through, to a
     debugger perhaps, where a cluster would try again and take note of a failed trial."""
     usage = Usage()
+    studies = [search.study for search in director.searches.values()]
+    widths = decide(run, studies, sweep.resources, "cpu", data_dir)
+
+    def most(study: Study, waiting: int) -> int:
+        # All that wait, where they are trained together; else each is chosen by those before it.
+        return waiting if widths[study.key] > 1 else 1
+
     with one_thread():
-        while not asked_to_end() and (proposal := director.next()) is not None:
+        while not asked_to_end() and (pack := director.next_pack(most)):
+            first = pack[0].trial
+            width = widths[first.study.key]
+            if width > 1 and first.study.key not in (timed := run.timed()):
+                seconds = time_alone(first, Ranks(), data_dir)
+                run.write_timed({**timed, first.study.key: seconds})
             usage.last_start = time.time()
-            progress.start(proposal.trial)
-            finished = _train(run, sweep, proposal, data_dir, asked_to_end)
-            progress.stop(proposal.trial)
-            if finished is None:
-                break
-            run.write(finished)
-            director.record(finished)
-            key = finished.trial.study.key
-            progress.follow(key, director.searches[key])
-            progress.keep(finished)
-            usage.add(finished)
+            for finished in _train(run, sweep, pack, width, data_dir, progress, asked_to_end):
+                progress.stop(finished.trial, finished.outcome)
+                run.write(finished)
+                director.record(finished)
+                key = finished.trial.study.key
+                progress.follow(key, director.searches[key])
+                progress.keep(finished)
+                usage.add(finished)
+                usage.last_start = finished.started or usage.last_start
     run.add_session(usage.summary(ranks=1))
     return director.done
 
@@ -51,41 +65,50 @@ def train_alone(
 def _train(
     run: Run,
     sweep: Sweep,
-    proposal: Proposal,
+    pack: list[Proposal],
+    width: int,
     data_dir: Path | None,
+    progress: Progress,
     asked_to_end: Callable[[], bool],
-) -> FinishedTrial | None:
-    """None if it did not end."""
-    trial, began = proposal.trial, time.time()
-    measurements: list[Measurement] = []
-    name = f"{trial.study.key}-trial-{trial.index:05d}-{trial.repeat}.pt".replace("/", "-")
-    training = train(
-        trial,
-        Ranks(),
-        data_dir=data_dir,
-        checkpoint=Checkpoint(
-            place=run.place.absolute() / "checkpoints" / name,
-            every_seconds=sweep.checkpoint.every_seconds,
-        ),
-        ending=lambda unmet, upcoming: ending(
-            trial.study,
-            proposal.bounds,
-            proposal.limit,
-            unmet=unmet,
-            upcoming=upcoming,
-            index=trial.index,
-        ),
-    )
-    while not asked_to_end():
+) -> Iterator[FinishedTrial]:
+    """Those that end before somebody asks for the end."""
+    race = PackRace(pack[0].trial.study)
+    tasks = [
+        Task(
+            trial=proposal.trial,
+            checkpoint=Checkpoint(
+                place=run.place.absolute() / "checkpoints" / _name(proposal.trial),
+                every_seconds=sweep.checkpoint.every_seconds,
+            ),
+            ending=partial(race.ending, proposal),
+        )
+        for proposal in pack
+    ]
+
+    def train(tasks: list[Task], width: int) -> Iterator[FinishedTrial]:
+        left = {task.trial.key: task for task in tasks}
+        events = train_pack(
+            tasks, width, Ranks(), data_dir=data_dir,
+            begun=lambda task: progress.start(task.trial),
+        )  # fmt: skip
         try:
-            measurements.append(next(training))
-        except StopIteration as end:
-            return FinishedTrial(
-                trial=trial,
-                outcome=end.value,
-                measurements=tuple(measurements),
-                started=began,
-                where=f"{platform.node()}:{os.getpid()}",
-            )
-    training.close()
-    return None
+            with closing(events):
+                while not asked_to_end() and (event := next(events, None)) is not None:
+                    if isinstance(finished := event[1], FinishedTrial):
+                        race.record(finished)
+                        del left[finished.trial.key]
+                        yield finished
+        except Exception as error:
+            if width == 1:
+                raise
+            # It may be about the stack, and nobody knows which trial was at fault. What is raised
+            # outside of any is easier to look into, too.
+            logger.warning("%s: %s; trained apart", pack[0].trial.study.key, error)
+            for task in left.values():
+                yield from train([task], width if len(left) > 1 else 1)
+
+    return train(tasks, width)
+
+
+def _name(trial: Trial) -> str:
+    return f"{trial.study.key}-trial-{trial.index:05d}-{trial.repeat}.pt".replace("/", "-")

@@ -187,5 +187,6 @@ def last_words(board: Any, trial: tuple[int, ...]) -> str | None:
 
 
 def numbered(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """The trial in a config, as the board knows it."""
-    return config["study"], config["index"], config["repeat"]
+    """The first trial in a config, by which the board knows what is trained together."""
+    first = config["trials"][0]
+    return config["study"], first["index"], first["repeat"]

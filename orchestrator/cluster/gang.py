@@ -7,12 +7,12 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 import torch
@@ -26,24 +26,17 @@ from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_
 from orchestrator.cluster.folder import UserFolder
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep import Resources
-from orchestrator.records import (
-    FinishedTrial,
-    Goal,
-    Measurement,
-    Outcome,
-    Study,
-    StudyKey,
-    Trial,
-)
-from orchestrator.search import Proposal, ending, tighter
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
+from orchestrator.search import PackRace, Proposal
 from orchestrator.training import (
     Checkpoint,
     Ranks,
-    follow,
+    Task,
     is_built_in,
     listen_at,
     open_ranks,
-    train,
+    time_alone,
+    train_pack,
 )
 
 PROGRESS_SECONDS = 1.0
@@ -56,7 +49,13 @@ LOST_SECONDS = 10
 """How long it may take until Ray knows that a process is gone."""
 
 FINISHED = "finished"
-"""The key of a trial's last result that holds its `FinishedTrial`."""
+"""The key of a result that holds what came of the trials that ended since the one before."""
+
+BEGUN = "begun"
+"""And the one with the keys of those that were begun."""
+
+TIMED = "timed"
+"""And the one with the seconds of a step alone, where they were asked for."""
 
 REACHES_RUN = "reaches_run"
 """And the one that says whether its machine has the run's folder, where checkpoints go."""
@@ -77,16 +76,10 @@ class GangSettings:
     board: Any
     """An actor that tells running trials what others have reached."""
 
-    def options(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What `train` is told beside the trial."""
-        name = "study-{study:04d}-trial-{index:05d}-{repeat}.pt".format(**config)
-        return {
-            "data_dir": self.data_dir,
-            "micro_batch": config.get("micro_batch"),
-            "checkpoint": Checkpoint(
-                place=self.checkpoints / name, every_seconds=self.checkpoint_seconds
-            ),
-        }
+    def checkpoint(self, trial: Trial) -> Checkpoint:
+        number = self.number(trial.study)
+        name = f"study-{number:04d}-trial-{trial.index:05d}-{trial.repeat}.pt"
+        return Checkpoint(place=self.checkpoints / name, every_seconds=self.checkpoint_seconds)
 
     def ranks(self, config: Mapping[str, Any]) -> int:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
@@ -99,17 +92,23 @@ class GangSettings:
             bundle["GPU"] = self.resources.gpus_per_device
         return [bundle] * self.ranks(config)
 
-    def config(self, proposal: Proposal) -> dict[str, Any]:
-        """A trial as Tune carries it: small, plain, readable in the dashboard."""
-        trial = proposal.trial
+    def config(self, pack: Sequence[Proposal], **how: Any) -> dict[str, Any]:
+        """Trials, and how to train them, as Tune carries it: small, plain, readable in the
+        dashboard."""
         return {
-            "study": self.number(trial.study),
-            "index": trial.index,
-            "repeat": trial.repeat,
-            "seed": trial.seed,
-            "params": dict(trial.params),
-            "bounds": proposal.bounds,
-            "limit": proposal.limit,
+            **how,
+            "study": self.number(pack[0].trial.study),
+            "trials": [
+                {
+                    "index": proposal.trial.index,
+                    "repeat": proposal.trial.repeat,
+                    "seed": proposal.trial.seed,
+                    "params": dict(proposal.trial.params),
+                    "bounds": proposal.bounds,
+                    "limit": proposal.limit,
+                }
+                for proposal in pack
+            ],
         }
 
     def number(self, study: Study) -> int:
@@ -119,14 +118,22 @@ class GangSettings:
     def _numbers(self) -> dict[StudyKey, int]:
         return {study.key: number for number, study in enumerate(self.studies)}
 
-    def trial(self, config: Mapping[str, Any]) -> Trial:
-        return Trial(
-            study=self.studies[config["study"]],
-            index=config["index"],
-            seed=config["seed"],
-            params=config["params"],
-            repeat=config["repeat"],
-        )
+    def pack(self, config: Mapping[str, Any]) -> list[Proposal]:
+        """What `config` was made of."""
+        return [
+            Proposal(
+                trial=Trial(
+                    study=self.studies[config["study"]],
+                    index=one["index"],
+                    seed=one["seed"],
+                    params=one["params"],
+                    repeat=one["repeat"],
+                ),
+                bounds=one["bounds"],
+                limit=one["limit"],
+            )
+            for one in config["trials"]
+        ]
 
 
 class Gang(tune.Trainable):
@@ -168,61 +175,82 @@ class Gang(tune.Trainable):
         return ranks
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._config = config
-        self._trial = self._settings.trial(config)
-        self._measurements: list[Measurement] = []
-        self._began = time.time()
-        options = self._settings.options(config)
-        self._following = [peer.follow.remote(self._trial, options) for peer in self._peers]
-        self._training: Generator[Measurement, None, Outcome] = train(
-            self._trial,
+        self._config, settings = config, self._settings
+        pack, study = settings.pack(config), settings.studies[config["study"]]
+        heard = partial(self._listener.bounds, config["study"])
+        self._race = PackRace(study, heard)
+        tasks = [
+            Task(
+                trial=proposal.trial,
+                checkpoint=settings.checkpoint(proposal.trial),
+                ending=partial(self._race.ending, proposal),
+            )
+            for proposal in pack
+        ]
+        options = {"micro_batch": config["micro_batch"], "data_dir": settings.data_dir}
+        self._following = [
+            peer.follow.remote([replace(task, ending=None) for task in tasks], options)
+            for peer in self._peers
+        ]
+        self._to_time = pack[0].trial if config["to_time"] else None
+        self._timed: float | None = None
+        self._begun: list[TrialKey] = []
+        self._ended: list[FinishedTrial] = []
+        self._failure: BaseException | None = None
+        self._training = train_pack(
+            tasks,
+            config["width"],
             self._ranks,
             **options,
-            ending=self._ending,
             pulse=self._watchdog.pulse,
-        )
-
-    def _ending(
-        self, unmet: Collection[Goal], upcoming: int
-    ) -> Literal["dominated", "paused"] | None:
-        """Whether the trial ends here, as far as is known by now."""
-        study, bounds = self._trial.study, self._config["bounds"]
-        if study.stop_dominated and not self._trial.repeat:
-            bounds = tighter(bounds, self._listener.bounds(self._config["study"]))
-        return ending(
-            study,
-            bounds,
-            self._config["limit"],
-            unmet=unmet,
-            upcoming=upcoming,
-            index=self._trial.index,
+            begun=lambda task: self._begun.append(task.trial.key),
         )
 
     def step(self) -> dict[str, Any]:
-        deadline = time.monotonic() + PROGRESS_SECONDS
+        over = False
         try:
-            with self._watchdog.over(numbered(self._config)):
-                while time.monotonic() < deadline:
-                    self._measurements.append(next(self._training))
-        except StopIteration as end:
-            ray.get(self._following)
-            finished = FinishedTrial(
-                trial=self._trial,
-                outcome=end.value,
-                measurements=tuple(self._measurements),
-                ranks=self._count,
-                started=self._began,
-                where=f"{platform.node()}:{os.getpid()}",
-            )
-            return {"done": True, FINISHED: finished, REACHES_RUN: self._reaches_run}
+            over = self._train()
         # A call of `sys.exit` in the code of a trial would end this process without a word.
         except (Exception, SystemExit) as error:
-            if (reason := self._ranks.reason()) is not None:
-                raise Raised(reason) from None
-            if (lost := _lost(self._following)) is not None:
-                raise RankLost(str(lost), machine_lost=machine_was_lost(lost)) from None
-            raise Raised(last_lines("".join(traceback.format_exception(error)))) from None
-        return {"done": False}
+            if not (self._ended or self._begun):
+                raise self._reason(error) from None
+            # What has come to an end before is told first.
+            self._failure = error
+        told = {
+            FINISHED: self._ended,
+            BEGUN: self._begun,
+            TIMED: self._timed,
+            REACHES_RUN: self._reaches_run,
+        }
+        self._ended, self._begun, self._timed = [], [], None
+        return {"done": over, **told}
+
+    def _train(self) -> bool:
+        """For a second or so; whether all trials of the pack have ended."""
+        if self._failure is not None:
+            raise self._failure
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        with self._watchdog.over(numbered(self._config)):
+            if (trial := self._to_time) is not None:
+                self._to_time = None
+                self._timed = time_alone(trial, self._ranks, self._settings.data_dir)
+            while time.monotonic() < deadline:
+                event = next(self._training, None)
+                if event is None:
+                    ray.get(self._following)
+                    return True
+                if isinstance(finished := event[1], FinishedTrial):
+                    self._race.record(finished)
+                    self._ended.append(finished)
+        return False
+
+    def _reason(self, error: BaseException) -> Exception:
+        """What ended the pack, in a form that survives the way to the driver."""
+        if (reason := self._ranks.reason()) is not None:
+            return Raised(reason)
+        if (lost := _lost(self._following)) is not None:
+            return RankLost(str(lost), machine_lost=machine_was_lost(lost))
+        return Raised(last_lines("".join(traceback.format_exception(error))))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._begin(new_config)
@@ -255,9 +283,10 @@ class _Peer:
             open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
         )
 
-    def follow(self, trial: Trial, options: dict[str, Any]) -> None:
+    def follow(self, tasks: list[Task], options: dict[str, Any]) -> None:
         try:
-            follow(self._ranks, trial, options)
+            for _ in train_pack(tasks, 1, self._ranks, **options):
+                pass
         except BaseException:
             # The others wait for this rank in a collective: only its end ends that.
             self._ranks.say_why(last_lines(traceback.format_exc()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.planning.evaluations import dear_evaluations
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
+from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 WORTH_SAYING_SECONDS = 10.0
 """Of evaluation, until it is said that they take much of the time."""
@@ -36,7 +36,7 @@ class StudyProgress:
     best_steps: int | None = None
     """Fewest steps in which a trial has passed every goal."""
     busy_seconds: float = 0.0
-    """Wall-clock time of the trials timed so far, added up."""
+    """Of a worker, that the trials timed so far have taken."""
     timed: int = 0
 
     @property
@@ -83,14 +83,17 @@ class Progress:
             self.studies[trial.study.key].running += 1
         self._started[trial.key] = time.monotonic()
 
-    def stop(self, trial: Trial) -> None:
-        """A trial is off its worker, whether it ended or will be tried again."""
-        key = trial.study.key
+    def stop(self, trial: Trial, outcome: Outcome | None = None) -> None:
+        """A trial is off its worker: it ended so, or will be tried again."""
+        study = self.studies[trial.study.key]
         began = self._started.pop(trial.key, None)
-        if began is not None:
-            self.studies[key].running -= 1
-            self.studies[key].busy_seconds += time.monotonic() - began
-            self.studies[key].timed += 1
+        if began is None:
+            return
+        study.running -= 1
+        if outcome is not None:
+            alone = outcome.width == 1
+            study.busy_seconds += time.monotonic() - began if alone else outcome.own_seconds
+            study.timed += 1
 
     def keep(self, finished: FinishedTrial) -> None:
         """Takes note of a trial that is on disk."""

@@ -1,12 +1,12 @@
-"""What becomes of the trials of a sweep: written, counted, and tried again."""
+"""What becomes of the trials of a sweep: written, counted, and told to others."""
 
 from __future__ import annotations
 
-import heapq
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -14,29 +14,22 @@ from ray import tune
 
 from orchestrator.cluster.board import Silence, last_words, numbered
 from orchestrator.cluster.failures import error_of, failure_of
-from orchestrator.cluster.gang import FINISHED, REACHES_RUN, GangSettings
+from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangSettings
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.packs import BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Packs
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import FinishedTrial, Outcome, SweepFailed, Trial
+from orchestrator.records import FinishedTrial, Outcome, SweepFailed
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Director
 
 logger = logging.getLogger(__name__)
 
-MAX_LOSSES = 20
-"""How often a trial is tried again because its machine was lost, which is nobody's fault."""
-
 GIVE_UP_AFTER = 6
 """A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
-
-BACKOFF_SECONDS = 1.0
-"""Before the first new attempt at anything; twice as long before each further one."""
-
-LONGEST_BACKOFF_SECONDS = 60.0
 
 PUZZLED_AFTER_SECONDS = 60.0
 """Of nothing running, which may be a machine coming up or one that never will."""
@@ -73,13 +66,14 @@ class Recorder(OfThisProcess, tune.Callback):
         self,
         run: Run,
         settings: GangSettings,
+        packs: Packs,
         director: Director,
         progress: Progress,
         metrics: Metrics,
         trackers: Trackers | None,
         faults: Faults,
     ) -> None:
-        self._run, self._settings = run, settings
+        self._run, self._settings, self._packs = run, settings, packs
         self._metrics, self._trackers = metrics, trackers
         self._director, self._progress = director, progress
         self._faults = faults
@@ -88,16 +82,10 @@ class Recorder(OfThisProcess, tune.Callback):
         self.failures = 0
         self.last_error = ""
         self._any_success = False
-        self._attempts: dict[tuple[int, ...], tuple[int, int]] = {}
-        """Trial -> failures and losses so far."""
-        self._again: list[tuple[float, tuple[int, ...], Trial]] = []
-        """When a trial is due once more."""
-        self._micro_batches: dict[int, int] = {}
-        """Study -> what is known to fit, once something did not."""
         self._noted: set[str] = set()
         self._ran_at = time.monotonic()
         self._running: dict[tuple[int, ...], Any] = {}
-        """Trial -> Tune's."""
+        self._timed = {**run.timed()}
         self._silence = Silence(settings.board, settings.hang_seconds)
         self._silenced: set[tuple[int, ...]] = set()
         """Those whose processes were ended because they gave no sign of life."""
@@ -108,7 +96,7 @@ class Recorder(OfThisProcess, tune.Callback):
     @property
     def over(self) -> bool:
         """Whether there is nothing more to start, now or later."""
-        return self._nothing_left and not self._again and not self._unwritten
+        return self._nothing_left and self._packs.none_again and not self._unwritten
 
     @property
     def _nothing_left(self) -> bool:
@@ -129,17 +117,12 @@ class Recorder(OfThisProcess, tune.Callback):
         return since is not None and time.monotonic() - since > self._faults.storage_seconds
 
     def next_config(self) -> dict[str, Any] | None:
-        """The trial to start next, if there is one now."""
+        """What to start next, if there is something now."""
         self._flush()
-        if self._again and self._again[0][0] <= time.monotonic():
-            proposal = self._director.proposal(heapq.heappop(self._again)[2])
-        elif (found := self._director.next()) is not None:
-            proposal = found
-        else:
-            return None
-        self.usage.last_start = time.time()
-        config = self._settings.config(proposal)
-        return {**config, "micro_batch": self._micro_batches.get(config["study"])}
+        config = self._packs.next_config()
+        if config is not None:
+            self.usage.last_start = time.time()
+        return config
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()
@@ -171,47 +154,52 @@ class Recorder(OfThisProcess, tune.Callback):
         number = numbered(trial.config)
         self._running[number] = trial
         self._silence.begin(number)
-        self._progress.start(self._settings.trial(trial.config))
+        for one in self._packs.started(trial.config):
+            self._progress.start(one)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        for key in result[BEGUN]:
+            self._progress.start(self._packs.begun(trial.config, key))
+        if (seconds := result[TIMED]) is not None:
+            self._timed[self._settings.studies[trial.config["study"]].key] = seconds
+            with suppress(OSError):  # it will be timed anew
+                self._run.write_timed(self._timed)
         # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
-        finished = result.pop(FINISHED, None)
-        if finished is not None:
+        for finished in result.pop(FINISHED):
+            self._packs.ended(trial.config, finished.trial.key)
+            self._hear(finished, trial.config["study"], reaches_run=result[REACHES_RUN])
+        if result["done"]:
+            self._packs.worked_through(trial.config)
             self._running.pop(numbered(trial.config), None)
-            if not result[REACHES_RUN]:
-                self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
-            outcome = finished.outcome
-            if outcome.status == "failed":
-                self.failures += 1
-                self.last_error = outcome.error or ""
-            else:
-                self._any_success = True
-            if outcome.micro_batch is not None:
-                self._micro_batches[trial.config["study"]] = outcome.micro_batch
-            self._keep(finished)
+
+    def _hear(self, finished: FinishedTrial, study: int, *, reaches_run: bool) -> None:
+        if not reaches_run:
+            self._note("alone", ALONE.format(where=finished.where, run=self._run.place))
+        outcome = finished.outcome
+        if outcome.status == "failed":
+            self.failures += 1
+            self.last_error = outcome.error or ""
+        else:
+            self._any_success = True
+        if outcome.micro_batch is not None:
+            self._packs.micro_batches[study] = outcome.micro_batch
+        self._keep(finished)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        ours, number = self._settings.trial(trial.config), numbered(trial.config)
+        number, failure = numbered(trial.config), failure_of(error_of(trial))
         self._running.pop(number, None)
-        failure = failure_of(error_of(trial))
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
-        failures, losses = self._attempts.get(number, (0, 0))
-        lost = failure.machine_lost
-        failures, losses = (failures, losses + 1) if lost else (failures + 1, losses)
-        self._attempts[number] = failures, losses
-        self.failures += not lost
-        if failures > self._faults.max_failures or losses > MAX_LOSSES:
+        verdict = self._packs.failed(trial.config, failure)
+        self.failures += verdict.counts
+        for one in verdict.again:
+            self._progress.stop(one)
+        if (ours := verdict.failed) is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self.last_error, died=failure.died
             )
             self._keep(FinishedTrial(trial=ours, outcome=outcome))
-            return
-        self._progress.stop(ours)
-        wait = min(BACKOFF_SECONDS * 2 ** (failures + losses - 1), LONGEST_BACKOFF_SECONDS)
-        logger.warning("%s trial %d is tried again in %g s", ours.study.key, ours.index, wait)
-        heapq.heappush(self._again, (time.monotonic() + wait, number, ours))
 
     def _said_of(self, number: tuple[int, ...]) -> str | None:
         """What is known of a trial whose process has died, beside Ray's words."""
@@ -239,7 +227,7 @@ class Recorder(OfThisProcess, tune.Callback):
             )
 
     def _keep(self, finished: FinishedTrial) -> None:
-        self._progress.stop(finished.trial)
+        self._progress.stop(finished.trial, finished.outcome)
         self._unwritten.append(finished)
         self._flush()
 

@@ -23,12 +23,15 @@ from orchestrator.cluster.folder import UserFolder
 from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.cluster.machines import Cluster, fit_resources, places
 from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.packs import Packs
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.recorder import OfThisProcess, Recorder
 from orchestrator.cluster.tracking import Trackers
 from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.widths import decide
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.training.width import Kind
 
 IDLE_SECONDS = 20.0
 """So long gangs without a trial wait for the next one, on machines that may cost money: about as
@@ -53,11 +56,14 @@ def run_trials(
     run could not be written.
     """
     settings = _gang_settings(run, director, sweep, cluster, data_dir)
+    kind: Kind = "cuda" if settings.resources.gpus_per_device else "cpu"
+    widths = decide(run, settings.studies, settings.resources, kind, data_dir)
     ranks = places(settings.resources, cluster)
     largest = max(settings.resources.ranks(study.batch_size) for study in settings.studies)
     progress.slots = max(1, ranks // largest)
     metrics = Metrics(sweep.name, ranks)
-    recorder = Recorder(run, settings, director, progress, metrics, trackers, sweep.faults)
+    packs = Packs(settings, widths, director, progress.slots, sweep.faults, run.timed())
+    recorder = Recorder(run, settings, packs, director, progress, metrics, trackers, sweep.faults)
 
     def ended() -> bool:
         return asked_to_end() or recorder.hopeless

@@ -14,9 +14,9 @@ from orchestrator.records import FinishedTrial
 class Usage:
     """How much of the time there was went into training and evaluating."""
 
-    spans: list[tuple[float, float]] = field(default_factory=list)
-    """Start of each trial, seconds since the epoch, and what it trained and evaluated since, times
-    its ranks."""
+    spans: list[tuple[float, float, float]] = field(default_factory=list)
+    """Start and end of each trial, seconds since the epoch, and how much of that it trained and
+    evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> how many were trained on, over all trials."""
     last_start: float = 0.0
@@ -27,15 +27,22 @@ class Usage:
         outcome, study = finished.outcome, finished.trial.study
         examples = (outcome.steps - outcome.resumed_steps) * study.batch_size
         self.examples[str(study.key)] += examples
-        seconds = outcome.seconds + outcome.evaluation_seconds - outcome.resumed_seconds
+        seconds = outcome.own_seconds
         if finished.started is not None:
-            self.spans.append((finished.started, seconds * finished.ranks))
+            # Of one that shared its rank, the seconds are spread over all the time it was there.
+            end = time.time() if outcome.width > 1 else finished.started + seconds
+            self.spans.append((finished.started, end, seconds * finished.ranks))
         return examples, seconds * finished.ranks
 
     def summary(self, ranks: int) -> dict[str, Any]:
-        began = min((start for start, _ in self.spans), default=self.last_start)
-        window = max(self.last_start - began, 0.0)
-        busy = sum(min(seconds, max(self.last_start - start, 0)) for start, seconds in self.spans)
+        last = self.last_start
+        began = min((start for start, _, _ in self.spans), default=last)
+        window = max(last - began, 0.0)
+        busy = sum(
+            seconds * min(max(last - start, 0.0) / (end - start), 1.0)
+            for start, end, seconds in self.spans
+            if end > start
+        )
         return {
             "ended": time.time(),
             "trials": len(self.spans),

@@ -44,7 +44,7 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What was measured of a study."""
+    """What was measured of a study; of trials that are trained together, the share of each."""
 
     step_seconds: float
     evaluation_seconds: float
@@ -206,11 +206,14 @@ def _sum(amounts: Sequence[Between | None]) -> Between | None:
 
 
 def calibration_of(
-    studies: Sequence[Study], speeds: Mapping[StudyKey, Speed | None] | None = None
+    studies: Sequence[Study],
+    speeds: Mapping[StudyKey, Speed | None] | None = None,
+    widths: Mapping[StudyKey, int] | None = None,
 ) -> list[Study]:
     """Studies that time a few dozen steps of each, in the middle of its space; with the `speeds`
     that this came to, those whose steps are too quick to be timed by so few, with more. Between
-    these come the evaluations of real trials, after which quick steps are slower for a while."""
+    these come the evaluations of real trials, after which quick steps are slower for a while.
+    Where trials are trained together, as many as `widths` has it."""
     short = EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // CALIBRATION_PARTS)
     shapes = {study.key: (CALIBRATION_STEPS, short) for study in studies}
     if speeds is not None:
@@ -228,10 +231,10 @@ def calibration_of(
             study,
             budget_steps=shapes[study.key][0],
             grid=shapes[study.key][1],
-            trials=1,
+            trials=(width := (widths or {}).get(study.key, 1)),
             search=SearchPlan(
                 algorithm="points",
-                points=(assemble(study.space, [0.5] * len(searched(study.space))),),
+                points=(assemble(study.space, [0.5] * len(searched(study.space))),) * width,
             ),
             repeats=0,
             inherit=None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from pydantic import (
@@ -256,6 +256,9 @@ class Resources(_Part):
     """Below 1, several trials of one rank share a GPU. None: 1 where there are GPUs, else 0."""
     cpus_per_rank: int = Field(default=1, ge=1, le=100_000)
     """Cores of each rank, and threads that torch computes with there."""
+    stack: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    """How many trials of a study one rank trains as one model; auto: as many as that makes
+    quicker."""
 
     @model_validator(mode="after")
     def _shared(self) -> Resources:

@@ -54,6 +54,15 @@ class Trial:
         return TrialKey(study=self.study.key, index=self.index, repeat=self.repeat)
 
     @property
+    def kind(self) -> frozenset[tuple[str, Value | None]]:
+        """What trials must share to be trained as one model: the names of their metaparameters,
+        and all values that aren't numbers."""
+        return frozenset(
+            (name, value if isinstance(value, bool | str) else None)
+            for name, value in self.params.items()
+        )
+
+    @property
     def settings(self) -> str:
         """Its metaparameters in words, as NAME=VALUE."""
         said = ", ".join(
@@ -95,6 +104,13 @@ class Outcome:
     """Of `steps`, those that were taken over from a checkpoint."""
     resumed_seconds: float = 0.0
     """And of the training and evaluation."""
+    width: int = 1
+    """Slots of the stack that it was trained in; its seconds are then its share of the stack's."""
+
+    @property
+    def own_seconds(self) -> float:
+        """Of training and evaluation, since it was last begun."""
+        return self.seconds + self.evaluation_seconds - self.resumed_seconds
 
 
 @dataclass(frozen=True, kw_only=True)

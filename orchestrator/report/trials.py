@@ -198,27 +198,35 @@ def course_of(run: Run) -> Course:
     tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
     rows = [(key, row) for key, some in zip(keys, tables, strict=True) for row in some]
     timed = [(key, row) for key, row in rows if _is_timed(row)]
-    ends = [row["started"] + _seconds(row) for _, row in timed]
     first = min((row["started"] for _, row in timed), default=0.0)
+    spans = _spans(timed, first)
     return Course(
         statuses=dict(Counter(row["status"] for _, row in rows).most_common()),
-        seconds=max(ends) - first if ends else None,
-        spans=_spans(timed, first),
+        seconds=max((span.started + span.seconds for span in spans), default=None),
+        spans=spans,
     )
 
 
 def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
-    return [
-        Span(
-            study=str(key),
-            trial=row["trial"],
-            status=row["status"],
-            started=round(row["started"] - first, 3),
-            seconds=round(_seconds(row), 3),
-            where=row.get("where") or "",
+    """In order of start. Trials that were trained together are drawn one after another, each as
+    long as its share."""
+    spans, ends = list[Span](), dict[str, float]()
+    for key, row in sorted(timed, key=lambda one: one[1]["started"]):
+        started, where = row["started"] - first, row.get("where") or ""
+        if (row["width"] or 1) > 1:
+            started = max(started, ends.get(where, started))
+            ends[where] = started + _seconds(row)
+        spans.append(
+            Span(
+                study=str(key),
+                trial=row["trial"],
+                status=row["status"],
+                started=round(started, 3),
+                seconds=round(_seconds(row), 3),
+                where=where,
+            )
         )
-        for key, row in sorted(timed, key=lambda one: one[1]["started"])
-    ]
+    return sorted(spans, key=lambda span: span.started)
 
 
 def _is_timed(row: Mapping[str, Any]) -> bool:

@@ -19,10 +19,13 @@ from orchestrator.records import (
     Range,
     SearchPlan,
     Study,
+    StudyKey,
     When,
 )
 
 STUDIES = "studies.json"
+
+KEY = ("workload", "recipe", "batch_size")
 
 FORMAT = 1
 """Of the files of a run. A change after which an older run is not read right makes it one more."""
@@ -46,8 +49,22 @@ class Purpose:
             "sweep": dict(sweep),
             "grown_from": grown_from,
             "studies": [asdict(study) for study in studies],
+            "widths": _listed(self.widths() if self._file.is_file() else {}),
         }
         self._file.write_text(to_json(document))
+
+    def widths(self) -> dict[StudyKey, int]:
+        """Study -> how many of its trials are trained as one model, where that was decided."""
+        with self._understanding():
+            return {
+                StudyKey(**{name: entry[name] for name in KEY}): entry["width"]
+                for entry in self._parts()["widths"]
+            }
+
+    def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
+        with self._understanding():
+            document = json.loads(self._file.read_text())
+        self._file.write_text(to_json({**document, "widths": _listed(widths)}))
 
     def part(self, name: str) -> Any:
         """`sweep`, or `grown_from`: the sweep that the run was for before that."""
@@ -62,6 +79,7 @@ class Purpose:
             document = json.loads(self._file.read_text())
             self._refuse_format(document.get("format", 0))
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
+            parts["widths"] = document.get("widths", [])  # which older runs don't have
             parts["sweep"].keys()
             return parts
 
@@ -100,6 +118,10 @@ class Purpose:
             return str(told["version"])
         except (OSError, ValueError, KeyError, TypeError):
             return "another version"
+
+
+def _listed(widths: Mapping[StudyKey, int]) -> list[dict[str, Any]]:
+    return [{**asdict(key), "width": width} for key, width in sorted(widths.items())]
 
 
 def to_json(document: Any) -> str:

@@ -30,9 +30,16 @@ def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
 
 
 def _of_study(run: Run, study: Study) -> list[StepTime]:
-    trials = run.trials(study.key).select(["steps", "seconds", "ranks"]).to_pylist()
-    trained = [row for row in trials if row["steps"] and (row["seconds"] or 0) > 0]
+    trials = run.trials(study.key, ["steps", "seconds", "ranks", "width"]).to_pylist()
+    trained = [
+        row
+        for row in trials
+        # Of trials that were trained together, the seconds are shares.
+        if row["steps"] and (row["seconds"] or 0) > 0 and (row["width"] or 1) == 1
+    ]
     found = []
+    if (alone := run.timed().get(study.key)) is not None:
+        trained.append({"steps": 1, "seconds": alone, "ranks": 1})
     for ranks in sorted({row["ranks"] for row in trained}):
         mine = [row for row in trained if row["ranks"] == ranks]
         longest = max(row["steps"] for row in mine)

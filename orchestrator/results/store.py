@@ -3,6 +3,7 @@
 studies.json      what the run is for: its sweep in full, and the studies that this comes to
 sweep.yaml        the sweep again, for people  provenance.json  versions, machine, commit
 sessions.json     how well machines were used  log.txt          what Ray had to say
+step_times.json   of a step alone, where trials were trained together
 trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
     workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial as it ends,
     workload=W/recipe=R/batch_size=B/study.parquet              and all together later on
@@ -20,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -35,7 +37,7 @@ from orchestrator.records import (
     StudyKey,
 )
 from orchestrator.results import lock
-from orchestrator.results.purpose import STUDIES, Purpose, to_json
+from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
 from orchestrator.results.study_files import StudyFiles, own_file
 from orchestrator.results.tables import finished_trial, of_trial, tables_of
 
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+TIMED = "step_times.json"
 
 REQUESTS_AT_ONCE = 32
 """To a bucket, where waiting takes most of the time."""
@@ -134,6 +138,13 @@ class Run:
     def studies(self) -> list[Study]:
         return self._purpose.studies()
 
+    def widths(self) -> dict[StudyKey, int]:
+        """How many trials of each study are trained as one model, as far as that was decided."""
+        return self._purpose.widths()
+
+    def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
+        self._purpose.write_widths(widths)
+
     def provenance(self) -> dict[str, Any]:
         """Versions and machine; nothing where that can't be read, since no answer needs it."""
         found = self._by_the_way("provenance.json")
@@ -206,6 +217,20 @@ class Run:
 
     def add_session(self, session: Mapping[str, Any]) -> None:
         (self.place / "sessions.json").write_text(to_json([*self.sessions(), dict(session)]))
+
+    def timed(self) -> dict[StudyKey, float]:
+        """Seconds of a step alone, of studies whose trials were trained together."""
+        found = self._by_the_way(TIMED)
+        entries = found if isinstance(found, list) else []
+        return {
+            StudyKey(**{name: entry[name] for name in KEY}): float(entry["seconds"])
+            for entry in entries
+            if isinstance(entry, dict) and {*KEY, "seconds"} <= entry.keys()
+        }
+
+    def write_timed(self, timed: Mapping[StudyKey, float]) -> None:
+        listed = [{**asdict(key), "seconds": seconds} for key, seconds in sorted(timed.items())]
+        (self.place / TIMED).write_text(to_json(listed))
 
     def _by_the_way(self, name: str) -> Any:
         """A JSON document that may be missing; None, with a warning, if it can't be read."""

@@ -32,6 +32,7 @@ TRIALS = pa.schema(
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("memory", pa.int64()),  # bytes, at its peak
+        pa.field("width", pa.int32()),  # slots of its stack; null in older runs: 1
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("where", pa.string()),  # machine:process
         pa.field("error", pa.string()),
@@ -73,6 +74,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "ranks": finished.ranks,
         "micro_batch": outcome.micro_batch,
         "memory": outcome.memory,
+        "width": outcome.width,
         "started": finished.started,
         "where": finished.where,
         "error": outcome.error,
@@ -112,7 +114,11 @@ def finished_trial(
             params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
-        outcome=Outcome(**{name: row[name] for name in fields}, memory=row.get("memory")),
+        outcome=Outcome(
+            **{name: row[name] for name in fields},
+            memory=row["memory"],
+            width=row["width"] or 1,
+        ),
         measurements=tuple(
             Measurement(
                 step=measured["step"],
@@ -123,7 +129,7 @@ def finished_trial(
         ),
         ranks=row["ranks"],
         started=row["started"],
-        where=row.get("where"),
+        where=row["where"],
     )
 
 
@@ -178,7 +184,12 @@ def _read(
 ) -> pa.Table:
     file = _opened(source, schema, **options)
     names = file.schema_arrow.names
-    return file.read([n for n in names if columns is None or n in columns], use_threads=False)
+    table = file.read([n for n in names if columns is None or n in columns], use_threads=False)
+    for field in schema:
+        if field.name not in names and (columns is None or field.name in columns):
+            # What runs of an older version don't tell.
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table
 
 
 def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
@@ -186,6 +197,8 @@ def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
     there = {field.name: field.type for field in file.schema_arrow}
     metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
     for field in [*schema, *metrics]:
+        if field.nullable and field.name not in there:
+            continue
         if there.get(field.name) != field.type:
             raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
     return file

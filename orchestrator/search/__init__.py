@@ -2,6 +2,7 @@
 functions of the sweep and of what its trials have shown."""
 
 from orchestrator.search.director import Director, Proposal
+from orchestrator.search.pack import PackRace
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,
@@ -35,6 +36,7 @@ __all__ = [
     "Bounds",
     "Director",
     "Entry",
+    "PackRace",
     "Proposal",
     "StudySearch",
     "assemble",

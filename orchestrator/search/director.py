@@ -69,10 +69,21 @@ class Director:
 
     def next(self) -> Proposal | None:
         """The trial to start next; None if there is none, for now or for good."""
+        return next(iter(self.next_pack(lambda study, waiting: 1)), None)
+
+    def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
+        """The trials to start next, all of one study and of one kind; none if there are none, for
+        now or for good. They are at most so many as `most` makes of the study and of how many of
+        its trials wait."""
         for search in self._unfinished:
             if search.waiting:
-                return self.proposal(search.next(self._promising(search)))
-        return None
+                count = most(search.study, search.waiting)
+                return [*map(self.proposal, search.next(self._promising(search), count))]
+        return []
+
+    def put_back(self, trial: Trial) -> None:
+        """A trial that was handed out has not been begun."""
+        self.searches[trial.study.key].put_back(trial)
 
     def proposal(self, trial: Trial) -> Proposal:
         search = self.searches[trial.study.key]

@@ -10,10 +10,12 @@ from orchestrator.records import (
     FinishedTrial,
     Goal,
     Status,
+    Study,
     TrialKey,
     Value,
 )
 from orchestrator.search.proposer import is_adaptive
+from orchestrator.search.race import Bounds, better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,16 @@ def result_of(finished: FinishedTrial) -> Result:
         passed=passed,
         shown=shown,
     )
+
+
+def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
+    """The bounds of a study once a trial of its search has ended."""
+    if result.key.repeat == 0 and result.status != "failed":
+        for number, goal in enumerate(study.goals):
+            if goal in result.passed:
+                candidate = (result.passed[goal], result.key.index)
+                bounds = better(bounds, number, candidate) or bounds
+    return bounds
 
 
 def shortfall(goal: Goal, value: float) -> float:

@@ -20,8 +20,8 @@ from orchestrator.records import (
     near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
-from orchestrator.search.race import BEATEN, Bounds, Incumbent, better, ending, no_bounds
-from orchestrator.search.result import Result, shortfall
+from orchestrator.search.race import BEATEN, Bounds, Incumbent, ending, no_bounds
+from orchestrator.search.result import Result, bounds_after, shortfall
 
 STAGES = (8, 2)
 """Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
@@ -90,11 +90,7 @@ class StudySearch:
         key = result.key
         self._results[key] = result
         before = self.bounds
-        if key.repeat == 0 and result.status != "failed":
-            for number, goal in enumerate(self.study.goals):
-                if goal in result.passed:
-                    candidate = (result.passed[goal], key.index)
-                    self.bounds = better(self.bounds, number, candidate) or self.bounds
+        self.bounds = bounds_after(self.bounds, self.study, result)
         if math.isfinite(short := self._short(key)):
             self._closest = min(self._closest or (short, key), (short, key))
         if self._course is not None:
@@ -102,16 +98,25 @@ class StudySearch:
         return self.bounds != before
 
     @property
-    def waiting(self) -> bool:
-        """Whether there is a trial to start now."""
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        """How many trials could be started now."""
+        return len(self._waiting)
 
-    def next(self, near: Mapping[str, Value] | None) -> Trial:
-        """A trial to start: the one that came closest to the goal so far; of those that have not
-        been trained yet the one near the point `near`. The sooner a good trial ends, the sooner
-        others may be ended."""
-        key = min(self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key))
-        return self._waiting.pop(key)
+    def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
+        """At most so many trials to start, all of one kind: those that came closest to the goal so
+        far; of those that have not been trained yet the ones near the point `near`. The sooner a
+        good trial ends, the sooner others may be ended."""
+        order = sorted(
+            self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key)
+        )
+        kind = self._waiting[order[0]].kind
+        chosen = [key for key in order if self._waiting[key].kind == kind][:most]
+        return [self._waiting.pop(key) for key in chosen]
+
+    def put_back(self, trial: Trial) -> None:
+        """A trial that was handed out has not been begun; it waits again, if it still has to."""
+        if trial in self._round and not self._settled(trial):
+            self._waiting[trial.key] = trial
 
     def bounds_for(self, trial: Trial) -> Bounds:
         """The incumbents that `trial` has to be better than."""

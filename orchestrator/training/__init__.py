@@ -1,10 +1,13 @@
 """The training of one trial: torch only, no Ray."""
 
+from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.checkpoint import Checkpoint
-from orchestrator.training.loop import follow, train, train_on_ranks
+from orchestrator.training.loop import Task, follow, train, train_on_ranks
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
+from orchestrator.training.pack import train_in_stack, train_pack
 from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
+from orchestrator.training.timing import time_alone
 from orchestrator.training.trying_out import rehearse
 
 __all__ = [
@@ -12,6 +15,7 @@ __all__ = [
     "OPTIMIZERS",
     "Checkpoint",
     "Ranks",
+    "Task",
     "accepted_by",
     "check_metaparameters",
     "follow",
@@ -20,6 +24,12 @@ __all__ = [
     "one_thread",
     "open_ranks",
     "rehearse",
+    "time_alone",
     "train",
+    "train_in_stack",
     "train_on_ranks",
+    "train_pack",
 ]
+
+# Before anything is computed in this process: afterwards nobody asks.
+ask_for_alike()

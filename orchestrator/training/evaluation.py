@@ -10,8 +10,9 @@ from torch import Tensor
 
 from orchestrator.records import BadInput, Extras, derive_seed
 from orchestrator.training.batches import cut
+from orchestrator.training.memory import out_of_memory
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.trainer import Trainer, out_of_memory
+from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Split, Workload, divided
 
 EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,12 +14,12 @@ from typing import Any, Literal
 
 import torch
 
-from orchestrator.records import Goal, Measurement, Outcome, Status, Trial
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Position, Single
+from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.standing import Standing
-from orchestrator.training.trainer import OutOfMemory
 
 Cut = Literal["dominated", "paused"] | None
 Ending = Callable[[Collection[Goal], int], Cut]
@@ -43,13 +46,14 @@ class _Tenant:
 
     def __init__(self, task: Task, engine: Engine, position: Position) -> None:
         self.task, self.standing = task, Standing(task.trial.study)
+        self.began = time.time()
         self.resumed_steps = position.step
         self.resumed_seconds = position.seconds + position.evaluation_seconds
         self.kept_at = engine.seconds
         """When its state was last kept, by the engine's clock."""
 
 
-Event = tuple[Trial, Measurement | Outcome]
+Event = tuple[Trial, Measurement | FinishedTrial]
 
 
 def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, None]:
@@ -80,7 +84,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
         if engine.width > 1:
             raise  # less at once may fit
         for slot, tenant in tenants.items():
-            yield tenant.task.trial, _outcome(engine, slot, tenant, "failed", error=str(error))
+            yield tenant.task.trial, _finished(engine, slot, tenant, "failed", error=str(error))
     finally:
         for slot in range(engine.width):
             engine.clear(slot)
@@ -106,8 +110,8 @@ def train(
     task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
     with closing(train_all(engine, [task])) as events:
         for _, event in events:
-            if isinstance(event, Outcome):
-                return event
+            if isinstance(event, FinishedTrial):
+                return event.outcome
             yield event
     raise AssertionError("a trial ends with an outcome")
 
@@ -141,10 +145,10 @@ def _leave(
         checkpoint.finish(
             tenant.task.trial, state, tenant.standing.measurements, engine.ranks, to_go_on=to_go_on
         )
-    outcome = _outcome(engine, slot, tenant, end, **engine.notes(slot))
+    finished = _finished(engine, slot, tenant, end, **engine.notes(slot))
     del tenants[slot]
     engine.clear(slot)
-    yield tenant.task.trial, outcome
+    yield tenant.task.trial, finished
 
 
 def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
@@ -157,16 +161,26 @@ def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
             tenant.kept_at = engine.seconds
 
 
-def _outcome(engine: Engine, slot: int, tenant: _Tenant, status: Status, **more: Any) -> Outcome:
+def _finished(
+    engine: Engine, slot: int, tenant: _Tenant, status: Status, **more: Any
+) -> FinishedTrial:
     position = engine.at(slot)
-    return Outcome(
-        status=status,
-        steps=position.step,
-        seconds=position.seconds,
-        evaluation_seconds=position.evaluation_seconds,
-        resumed_steps=tenant.resumed_steps,
-        resumed_seconds=tenant.resumed_seconds,
-        **more,
+    return FinishedTrial(
+        trial=tenant.task.trial,
+        outcome=Outcome(
+            status=status,
+            steps=position.step,
+            seconds=position.seconds,
+            evaluation_seconds=position.evaluation_seconds,
+            resumed_steps=tenant.resumed_steps,
+            resumed_seconds=tenant.resumed_seconds,
+            width=engine.width,
+            **more,
+        ),
+        measurements=tuple(tenant.standing.measurements),
+        ranks=engine.ranks.count,
+        started=tenant.began,
+        where=f"{platform.node()}:{os.getpid()}",
     )
 
 

@@ -1,4 +1,4 @@
-"""The most memory a trial held at once."""
+"""The memory of a device: the most that a trial held, and errors that say there is too little."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
+
+
+class OutOfMemory(RuntimeError):
+    """Not even the smallest micro-batch fits, or not so many trials at once."""
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """torch's allocator has an error of its own for it; others only have words."""
+    words = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
+    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
 def forget_peak(device: torch.device) -> None:

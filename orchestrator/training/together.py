@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.nn.modules.conv import _ConvNd
+
 from orchestrator.records import Measurement, Trial
-from orchestrator.training.memory import forget_peak, peak
+from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory, peak
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.standing import Standing
 from orchestrator.training.tenant import Tenant
+from orchestrator.training.trainer import fresh_model
 from orchestrator.training.warm import prepare
 
 
@@ -40,23 +45,24 @@ class Together:
         self.rate = float("inf")
 
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        self._stack.put(slot, trial, state)
+        with _memory_told():
+            self._stack.put(slot, trial, state)
 
     def at(self, slot: int) -> Tenant:
         return self._stack.tenant(slot)
 
     def advance(self, steps: int) -> None:
         began = time.perf_counter()
-        self._stack.advance(steps)
+        with _memory_told():
+            self._stack.advance(steps)
         spent = time.perf_counter() - began
         self.seconds, self.rate = self.seconds + spent, spent / steps
 
     def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
         slots = list(standings)
-        parts = [
-            self._stack.batch_metrics(slots),
-            self._evaluator.measure(self._stack, slots, test=False),
-        ]
+        with _memory_told():
+            measured = self._evaluator.measure(self._stack, slots, test=False)
+        parts = [self._stack.batch_metrics(slots), measured]
         found = {
             slot: {name: value for part in parts for name, value in part[place].items()}
             for place, slot in enumerate(slots)
@@ -79,3 +85,21 @@ class Together:
 
     def clear(self, slot: int) -> None:
         self._stack.clear(slot)
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise OutOfMemory(str(error)) from None
+        raise
+
+
+def convolves(trial: Trial, data_dir: Path | None) -> bool:
+    """Whether the bits of what a model computes depend on the width of its stack: those of some
+    convolutions do."""
+    workload, _ = prepare(trial.study.workload, data_dir, torch.device("cpu"))
+    model = fresh_model(workload, 0, torch.device("cpu"))
+    return any(isinstance(module, _ConvNd) for module in model.modules())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from orchestrator.records import BadInput, Study, Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import Factor, make_schedule
 from orchestrator.training.batches import Share
+from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
@@ -31,10 +32,6 @@ from orchestrator.workloads.ghost_batch_norm import (
 GUARDED_STEPS = 3
 """After these, all memory that a step needs has been needed once: weights, gradients, the
 optimizer's state and its temporaries."""
-
-
-class OutOfMemory(RuntimeError):
-    """Not even the smallest micro-batch fits."""
 
 
 class Trainer:
@@ -377,9 +374,3 @@ def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modul
         model = workload.model().to(device)
     # Hugging Face's `from_pretrained` returns a model in evaluation mode: that freezes nothing.
     return model if model.training else model.train()
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """torch's allocator has an error of its own for it; others only have words."""
-    words = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
-    return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)

@@ -1,0 +1,109 @@
+"""A whole sweep with trials trained together, beside the same one with each alone.
+
+`orchestrate sweep` of the quickstart, from start to exit: (a) as it comes, (b) with
+`resources.stack=1`, and (c) as it comes, but with a hundred trials for each batch size. (a) and (b)
+take turns; figures are medians over rounds, ratios are medians of those within a round.
+
+Bounds: (a) takes at most 0.6 times as long as (b); (c) at most 2.5 times as long as (b); steps to
+the goal in (a) and (b) lie within one evaluation of each other in at least 19 of 21 studies.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from command_line import parser_with_smoke, print_result
+
+from orchestrator.planning.sweep_file import find_sweep_file
+from orchestrator.records import StudyKey
+from orchestrator.results import FrontierRow, Run, frontier_of
+
+ROUNDS = 3
+MORE_TRIALS = 100
+MOST_TIME, MOST_TIME_OF_MORE, LEAST_ALIKE = 0.6, 2.5, 19 / 21
+
+SMOKE_SWEEP = {
+    "name": "stacked-sweep",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.9"],
+    "recipes": ["sgd"],
+    "batch_sizes": [64],
+    "search": {"trials": 2},
+    "budget": {"steps": 20},
+}
+
+
+def train(sweep: Path, run: Path, *settings: str) -> float:
+    """The seconds that the command takes."""
+    options = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-m", "orchestrator.cli", "sweep", str(sweep), "--out", str(run)]
+    began = time.perf_counter()
+    ended = subprocess.run(
+        [*command, *options, "--yes"], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
+    )
+    seconds = time.perf_counter() - began
+    # 3: a goal was not reached, as it may be at some batch size.
+    assert ended.returncode in (0, 3), ended
+    return seconds
+
+
+def frontier(run: Path) -> dict[StudyKey, FrontierRow]:
+    return {row.key: row for row in frontier_of(Run.open(run))}
+
+
+def alike(one: FrontierRow, other: FrontierRow) -> bool:
+    if one.steps is None or other.steps is None:
+        return one.reached == other.reached
+    return abs(one.steps - other.steps) <= max(one.resolution or 0, other.resolution or 0)
+
+
+def main() -> int:
+    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    together, alone = list[float](), list[float]()
+    with tempfile.TemporaryDirectory() as name:
+        folder, file = Path(name), find_sweep_file(None)
+        if smoke:
+            file = folder / "sweep.yaml"
+            file.write_text(json.dumps(SMOKE_SWEEP))
+        for number in range(1 if smoke else ROUNDS):
+            together.append(train(file, folder / f"together-{number}"))
+            alone.append(train(file, folder / f"alone-{number}", "resources.stack=1"))
+            print(f"together {together[-1]:.1f} s, alone {alone[-1]:.1f} s")
+        more = 0.0
+        if not smoke:
+            more = train(file, folder / "more", f"search.trials={MORE_TRIALS}")
+        found, expected = frontier(folder / "together-0"), frontier(folder / "alone-0")
+    same = sum(alike(row, expected[key]) for key, row in found.items())
+    for key, row in found.items():
+        if not alike(row, expected[key]):
+            print(f"{key}: {row.steps} steps together, {expected[key].steps} alone")
+    time_ratio = median(t / a for t, a in zip(together, alone, strict=True))
+    more_ratio = more / median(alone)
+    print(f"{same} of {len(found)} studies alike; {time_ratio:.2f} of the time from start to exit;")
+    print(f"{MORE_TRIALS} trials for each batch size: {more:.0f} s, {more_ratio:.2f} times {alone}")
+    ok = (
+        time_ratio <= MOST_TIME
+        and more_ratio <= MOST_TIME_OF_MORE
+        and same >= LEAST_ALIKE * len(found)
+    )
+    figures = {
+        "together_seconds": together,
+        "alone_seconds": alone,
+        "time_ratio": round(time_ratio, 3),
+        "more_trials": MORE_TRIALS,
+        "more_seconds": round(more, 1),
+        "more_ratio": round(more_ratio, 3),
+        "studies": len(found),
+        "alike": same,
+    }
+    return print_result("stacked_sweep", figures, smoke=smoke, ok=ok)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

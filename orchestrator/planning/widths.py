@@ -1,0 +1,88 @@
+"""How many trials of each study are trained as one model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from orchestrator.planning.rehearsal import point_at
+from orchestrator.planning.sweep import Resources
+from orchestrator.records import Study, StudyKey, Trial
+from orchestrator.results import Run
+from orchestrator.training import one_thread
+from orchestrator.training.stackable import why_not
+from orchestrator.training.warm import prepare
+from orchestrator.training.width import Kind, best_width
+
+logger = logging.getLogger(__name__)
+
+
+class Width(NamedTuple):
+    width: int
+    reason: str
+    """Why no more, in words; empty if there is nothing to say."""
+
+
+def widths_of(
+    studies: Iterable[Study],
+    resources: Resources,
+    kind: Kind,
+    data_dir: Path | None,
+    known: Mapping[StudyKey, int],
+) -> dict[StudyKey, Width]:
+    """Functions of each study and of the kind of device, so that two runs agree; what is known of
+    a run stands. Nothing is looked at but on a CPU, of which every machine has one."""
+    cpu = torch.device("cpu")
+    reasons: dict[tuple[str, str], str | None] = {}
+    """Workload and recipe -> why trials can't be stacked, whatever the batch size."""
+    found = {}
+    with one_thread():
+        for study in studies:
+            one_by_one = _one_by_one(study, resources)
+            if study.key in known or one_by_one is not None:
+                found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
+                continue
+            trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
+            try:
+                width, reason = best_width(trial, kind, data_dir)
+                if resources.stack != "auto":
+                    width, reason = resources.stack, ""
+                of_recipe = study.workload, study.recipe
+                if width > 1 and of_recipe not in reasons:
+                    prepared = prepare(study.workload, data_dir, cpu)
+                    reasons[of_recipe] = why_not(trial, *prepared, cpu)
+            except Exception:
+                # What its code raises is said by whoever trains it, or tries to.
+                found[study.key] = Width(1, "")
+                continue
+            if width > 1 and (why := reasons[of_recipe]) is not None:
+                width, reason = 1, f"they can't be stacked: {why}"
+            found[study.key] = Width(min(width, study.trials), reason)
+    return found
+
+
+def _one_by_one(study: Study, resources: Resources) -> str | None:
+    """Why trials of a study are trained alone, where that needs no look at them."""
+    if (ranks := resources.ranks(study.batch_size)) > 1:
+        return f"its trials take {ranks} ranks each"
+    return "" if resources.stack == 1 or study.trials == 1 else None
+
+
+def decide(
+    run: Run, studies: Sequence[Study], resources: Resources, kind: Kind, data_dir: Path | None
+) -> dict[StudyKey, int]:
+    """The widths that the run has, or has from now on. A study of which it holds trials without one
+    was begun before there were stacks."""
+    known = run.widths()
+    begun = [s.key for s in studies if s.key not in known and len(run.trials(s.key, ["trial"]))]
+    found = widths_of(studies, resources, kind, data_dir, {**dict.fromkeys(begun, 1), **known})
+    for key, (width, reason) in found.items():
+        logger.info("%s: %d at a time%s", key, width, f", since {reason}" if reason else "")
+    widths = {key: width for key, (width, _) in found.items()}
+    if widths != known:
+        run.write_widths({**known, **widths})
+    return widths

@@ -1,0 +1,39 @@
+"""The race among trials that one process trains together: they hear of each other at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Literal
+
+from orchestrator.records import FinishedTrial, Goal, Study
+from orchestrator.search.director import Proposal
+from orchestrator.search.race import Bounds, ending, no_bounds, tighter
+from orchestrator.search.result import bounds_after, result_of
+
+
+class PackRace:
+    def __init__(self, study: Study, heard: Callable[[], Bounds | None] = lambda: None) -> None:
+        """`heard` tells what trials elsewhere have come to."""
+        self._study, self._heard = study, heard
+        self._bounds = no_bounds(study)
+
+    def record(self, finished: FinishedTrial) -> None:
+        """Takes note of a trial that ended here. Others end for nothing that isn't on its way to
+        the run's files."""
+        self._bounds = bounds_after(self._bounds, self._study, result_of(finished))
+
+    def ending(
+        self, proposal: Proposal, unmet: Collection[Goal], upcoming: int
+    ) -> Literal["dominated", "paused"] | None:
+        """Whether the trial ends here, as far as is known by now."""
+        trial, bounds = proposal.trial, proposal.bounds
+        if self._study.stop_dominated and not trial.repeat:
+            bounds = tighter(tighter(bounds, self._bounds), self._heard())
+        return ending(
+            self._study,
+            bounds,
+            proposal.limit,
+            unmet=unmet,
+            upcoming=upcoming,
+            index=trial.index,
+        )

@@ -1,0 +1,83 @@
+"""A pack: trials that one process trains, all of one study and of one kind."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
+from orchestrator.training.checkpoint import Checkpoint
+from orchestrator.training.engine import Engine, Single
+from orchestrator.training.loop import Event, Task, train_all
+from orchestrator.training.memory import OutOfMemory
+from orchestrator.training.ranks import Ranks
+from orchestrator.training.stack import LEAST_WIDTH
+from orchestrator.training.stackable import why_not
+from orchestrator.training.together import Together, convolves
+from orchestrator.training.warm import prepare
+
+logger = logging.getLogger(__name__)
+
+
+def train_pack(
+    tasks: Sequence[Task],
+    width: int,
+    ranks: Ranks,
+    *,
+    micro_batch: int | None = None,
+    data_dir: Path | None = None,
+    pulse: Callable[[], None] = lambda: None,
+    begun: Callable[[Task], None] = lambda task: None,
+) -> Generator[Event, None, None]:
+    """Trains the trials of all `tasks`, of which so many at once as one model, or each alone where
+    that is 1. Where the memory of a device doesn't hold so many, half as many. `begun` hears of
+    each as it is given a slot."""
+    waiting = list(tasks)
+
+    def coming() -> Iterator[Task]:
+        for task in [*waiting]:
+            begun(task)
+            yield task
+
+    while waiting:
+        engine: Engine
+        if width < LEAST_WIDTH:
+            engine = Single(ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
+        else:
+            first = waiting[0].trial
+            slots = width if convolves(first, data_dir) else min(width, len(waiting))
+            engine = Together(first, max(slots, LEAST_WIDTH), ranks, data_dir=data_dir, pulse=pulse)
+        try:
+            for trial, event in train_all(engine, coming()):
+                if isinstance(event, FinishedTrial):
+                    waiting = [task for task in waiting if task.trial is not trial]
+                yield trial, event
+        except OutOfMemory as error:
+            width = engine.width // 2
+            key = tasks[0].trial.study.key
+            logger.warning("%s: %s; %d at a time from here on", key, error, width)
+
+
+def train_in_stack(
+    trial: Trial,
+    width: int,
+    *,
+    data_dir: Path | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
+    """`train_on_ranks` in a stack of so many slots, of which it takes one: what a trial measures
+    there depends on no others."""
+    ranks = Ranks()
+    prepared = prepare(trial.study.workload, data_dir, ranks.device)
+    if (reason := why_not(trial, *prepared, ranks.device)) is not None:
+        raise BadInput(f"This trial can't be trained in a stack: {reason}.")
+    task = Task(trial=trial, checkpoint=checkpoint)
+    with closing(train_pack([task], width, ranks, data_dir=data_dir)) as events:
+        for _, event in events:
+            if isinstance(event, FinishedTrial):
+                return event.outcome, [os.getpid()]
+            yield event
+    raise AssertionError("a trial ends with an outcome")

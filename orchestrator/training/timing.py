@@ -1,0 +1,30 @@
+"""How long a step takes alone, of a study whose trials are trained together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+from orchestrator.records import Trial
+from orchestrator.training.engine import Single
+from orchestrator.training.ranks import Ranks
+
+TIMED_SECONDS = 0.25
+
+
+def time_alone(trial: Trial, ranks: Ranks, data_dir: Path | None) -> float:
+    """Seconds per step of the trial, which is trained for a moment and left."""
+    engine = Single(ranks, data_dir=data_dir)
+    engine.put(0, trial)
+    try:
+        left = trial.study.budget_steps
+        engine.advance(1)  # in which memory is taken and kernels are chosen
+        paces, steps, began = [engine.rate], 1, engine.seconds
+        while engine.seconds - began < TIMED_SECONDS and (left := left - steps) > 0:
+            steps = min(2 * steps, left)
+            engine.advance(steps)
+            paces.append(engine.rate)
+    finally:
+        engine.clear(0)
+    # The later ones are of more steps, which a pause disturbs less.
+    return median(paces[-3:])

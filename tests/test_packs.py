@@ -1,0 +1,217 @@
+"""Trials of a study that one process trains as one model: which, how many, what is kept of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import torch
+from conftest import make_trial, orchestrate
+from driving import trained_alone
+from stacking import variants
+
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Resources
+from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.planning.widths import widths_of
+from orchestrator.records import EvaluationGrid, FinishedTrial, Study
+from orchestrator.results import Run, frontier_of
+from orchestrator.search import Director
+from orchestrator.training import Ranks, Task, train_pack
+from orchestrator.training.stack import Stack
+
+SweepFile = Callable[..., Path]
+
+
+def studies_of(file: Path) -> tuple[Study, ...]:
+    return plan(load_sweep(file)).studies
+
+
+def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -> None:
+    recipe = {
+        "name": "sgd", "space": {"learning_rate": {"low": 0.01, "high": 1, "scale": "log"}},
+        "schedule": {"decay": {"options": ["constant", "cosine"]}},
+    }  # fmt: skip
+    (study,) = studies_of(sweep_file(recipes=[recipe], batch_sizes=[64], search={"trials": 10}))
+    director = Director([study], 0)
+    director.begin()
+    handed: set[int] = set()
+    while pack := director.next_pack(lambda study, waiting: 3):
+        assert len(pack) <= 3
+        assert len({proposal.trial.params["decay"] for proposal in pack}) == 1
+        handed |= {proposal.trial.index for proposal in pack}
+    assert handed == set(range(10))
+    assert director.next() is None
+    director.put_back(pack[0].trial if pack else first_of(study, 4))
+    again = director.next()
+    assert again is not None
+    assert again.trial.index == 4
+
+
+def first_of(study: Study, index: int) -> Any:
+    director = Director([study], 0)
+    director.begin()
+    while (proposal := director.next()) is not None:
+        if proposal.trial.index == index:
+            return proposal.trial
+    raise AssertionError(index)
+
+
+@pytest.mark.parametrize(
+    ("changes", "resources", "width", "said"),
+    [
+        ({}, Resources(), 20, ""),
+        ({}, Resources(stack=8), 8, ""),
+        ({}, Resources(stack=1), 1, ""),
+        ({"search": {"trials": 5}}, Resources(), 5, ""),
+        ({}, Resources(examples_per_device=32, max_devices=2), 1, "take 2 ranks each"),
+        ({"recipes": ["lion"], "search": {"trials": 5}}, Resources(stack=4), 1, "not one of ours"),
+        (
+            {
+                "workloads": [models.name(models.MLP)], "goals": None,
+                "recipes": [{"name": "sgd", "space": {"dropout": {"low": 0, "high": 0.5}}}],
+            },
+            Resources(), 1, "'dropout' draws random numbers",
+        ),
+        (
+            {"workloads": ["digits/cnn"], "batch_sizes": [1024]},
+            Resources(), 1, "keeps a device busy",
+        ),
+        (
+            {"workloads": ["noisy_quadratic?d=2000000"], "goals": None},
+            Resources(), 1, "no cache holds several models of",
+        ),
+    ],
+)  # fmt: skip
+def test_the_width_follows_from_the_study(
+    changes: dict[str, Any], resources: Resources, width: int, said: str, sweep_file: SweepFile
+) -> None:
+    settings = {"search": {"trials": 20}, "batch_sizes": [64], **changes}
+    studies = [
+        replace(study, trials=max(study.trials, 2)) for study in studies_of(sweep_file(**settings))
+    ]
+    (found,) = widths_of(studies, resources, "cpu", None, {}).values()
+    assert found.width == width
+    assert said in found.reason
+    assert bool(found.reason) == bool(said)
+    known = {studies[0].key: 3}
+    assert widths_of(studies, resources, "cpu", None, known)[studies[0].key].width == 3
+
+
+def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
+    file, run = sweep_file(search={"trials": 4}), tmp_path / "run"
+    assert orchestrate("sweep", file, "--no-ray", "--out", run).returncode in (0, 3)
+    assert set(Run.open(run).widths().values()) == {4}
+    more = ("search.trials=6", "resources.stack=1", "batch_sizes=[64,128,256]")
+    options = [part for setting in more for part in ("--set", setting)]
+    assert orchestrate("sweep", file, "--no-ray", "--out", run, *options).returncode in (0, 3)
+    widths = {key.batch_size: width for key, width in Run.open(run).widths().items()}
+    assert widths == {64: 4, 128: 1, 256: 4}
+    trained = {
+        key.batch_size: Run.open(run).trials(key)["width"].to_pylist()
+        for key in Run.open(run).widths()
+    }
+    assert set(trained[128]) == {1}
+    assert min(trained[64]) > 1
+    assert {key.batch_size for key in Run.open(run).timed()} == {64, 256}
+
+
+@pytest.mark.slow
+def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: Path) -> None:
+    file = sweep_file(
+        goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 64, 256], search={"trials": 8},
+        budget={"steps": 300},
+    )  # fmt: skip
+    found = {}
+    for stack in ("auto", 1):
+        out = tmp_path / str(stack)
+        orchestrate("sweep", file, "--no-ray", "--out", out, "--set", f"resources.stack={stack}")
+        rows = [row.to_json() for row in frontier_of(Run.open(out))]
+        found[stack] = {(row["recipe"], row["batch_size"]): row for row in rows}
+    for key, alone in found[1].items():
+        together = found["auto"][key]
+        assert together["reached"] == alone["reached"]
+        if alone["reached"]:
+            assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["auto", 1])
+def test_searches_take_the_course_that_they_take_one_trial_after_another(
+    stack: Any, sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    """One that learns and one that widens its range, with repeats, and grown afterwards."""
+    narrow = {"learning_rate": {"low": 0.003, "high": 0.03, "scale": "log"}}
+    learning = {"algorithm": "tpe", "generation": 4}
+    run = tmp_path / "run"
+    for trials in (8, 12):
+        file = sweep_file(
+            goals=["val/error < 0.3"], budget={"steps": 200}, batch_sizes=[64], repeats=2,
+            seed=6, resources={"stack": stack},
+            recipes=[
+                {"name": "learns", "optimizer": "momentum",
+                 "search": {**learning, "trials": trials}},
+                {"name": "widens", "optimizer": "sgd", "space": narrow,
+                 "search": {"extend": True, "trials": 8}},
+            ],
+        )  # fmt: skip
+        said = orchestrate("sweep", file, "--no-ray", "--out", run)
+        assert said.returncode == 0, said.stderr
+    truth = trained_alone(file)
+    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
+    widths = {key.recipe: Run(run).trials(key)["width"].to_pylist() for key in Run(run).widths()}
+    assert len(widths["learns"]) == 12
+    assert len(widths["widens"]) > 8
+    assert (max(widths["learns"] + widths["widens"]) > 1) == (stack == "auto")
+
+
+LOOKING = """
+from orchestrator.workloads.digits import DigitsMLP
+
+class Looking(DigitsMLP):
+    def loss(self, model, batch, *, margin: float = 0.0):
+        if len(batch[0]) > 2 and margin > 0.5:  # which two examples don't show
+            raise ArithmeticError("a margin beyond a half")
+        return super().loss(model, batch)
+"""
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
+    beyond: bool, sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(LOOKING)
+    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 1 if beyond else 0.5}}
+    recipe = {"name": "own", "optimizer": "sgd", "space": space}
+    file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
+    said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
+    run = Run.open(tmp_path / "run")
+    (study,) = run.studies()
+    assert run.widths() == {study.key: 3}
+    if beyond:
+        assert said.returncode == 1
+        assert "ArithmeticError: a margin beyond a half" in said.stderr
+    else:
+        assert said.returncode in (0, 3), said.stderr
+        assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
+
+
+def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
+    original = Stack.advance
+
+    def advance(self: Stack, steps: int) -> None:
+        if self.width > 2:
+            raise torch.OutOfMemoryError("CUDA error: out of memory")
+        original(self, steps)
+
+    monkeypatch.setattr(Stack, "advance", advance)
+    tasks = [Task(trial=one) for one in variants(trial, 5)]
+    ended = [
+        event for _, event in train_pack(tasks, 5, Ranks()) if isinstance(event, FinishedTrial)
+    ]
+    assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
+    assert {each.outcome.width for each in ended} == {2}
+    assert all(each.outcome.status == "exhausted" for each in ended)
