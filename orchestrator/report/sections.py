@@ -190,7 +190,8 @@ def course(spans: Sequence[Span], show: Show) -> str:
         "Which trial ran when",
         f"{len(spans):,} trials, by how they ended." + _merged(spans),
         "Each bar is a trial, or what was trained of it after it was last set aside for others. "
-        "Gaps are earlier parts of trials, and times in which a slot had nothing to train.",
+        "Gaps are earlier parts of trials, and times in which a slot had nothing to train. "
+        "Trials that were trained together follow each other here, each as long as its share.",
     )
     return section("course", "How the run went", figure)
 
