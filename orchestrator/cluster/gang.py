@@ -1,4 +1,4 @@
-"""The Tune trainable: a warm gang of DDP ranks that trains trial after trial."""
+"""The Tune trainable: a warm gang of DDP ranks that trains pack after pack."""
 
 from __future__ import annotations
 
