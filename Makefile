@@ -25,7 +25,7 @@ test: setup  ## run the tests, except the slow ones and those of clusters
 test-fast: setup  ## run the quick tests only, in less than a minute
 	$(PYTEST) --dist worksteal -m "not slow and not cluster and not dear"
 
-test-slow: setup  ## run the slow tests: kills, browsers, storage, installation
+test-slow: setup  ## run the slow tests: kills, browsers, storage, installation, whole sweeps
 	$(PYTEST) --dist worksteal --durations=15 -m slow
 
 test-cluster: setup  ## run the tests of real clusters, on this machine

@@ -223,6 +223,7 @@ def test_it_works_off_the_main_thread_and_quietly(
 
 
 @pytest.mark.dear
+@pytest.mark.slow
 def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
     code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))

@@ -148,12 +148,8 @@ BRING = (DOCS / "bring-your-training.md").read_text()
 EXAMPLES = [text for text in BRING.split("\n## ") if "### What you add" in text]
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize(
-    "example",
-    [EXAMPLES[0], *(pytest.param(text, marks=pytest.mark.slow) for text in EXAMPLES[1:])],
-    ids=lambda text: text.split()[2],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.split()[2])
 def test_training_code_is_brought_with_few_lines(example: str, tmp_path: Path) -> None:
     """Exit code 0: every study reached its goal."""
     had, added = (written_on(part)[0] for part in example.split("### What you add"))

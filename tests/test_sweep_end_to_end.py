@@ -63,6 +63,7 @@ def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[F
     return frontier_of(run)
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) -> None:
     document = {
         "name": "truth",
@@ -70,7 +71,7 @@ def test_a_sweep_finds_the_best_of_its_points(cluster: Cluster, tmp_path: Path) 
         "goals": ["val/loss < 0.1"],
         "recipes": ["sgd", "momentum"],
         "batch_sizes": [2, 64],
-        "search": {"trials": 4},
+        "search": {"trials": 6},
         "budget": {"steps": 800},
         "evaluate": {"spacing": 0.005},
     }
@@ -103,6 +104,7 @@ def test_warm_gangs_of_two_ranks_find_the_same(
     assert ranks.to_pylist() == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_trials_are_put_together_while_others_train(
     cluster: Cluster, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
