@@ -81,7 +81,9 @@ def replay(search: Adaptive, past: list[Generation]) -> list[list[Point]]:
 
 @pytest.mark.dear
 @pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
-@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes", "own"])
+@pytest.mark.parametrize(
+    "algorithm", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "cmaes", "own"]
+)
 def test_replayed_generations_lead_to_the_same_points(
     algorithm: str, space: Space, own: Path
 ) -> None:

@@ -175,7 +175,7 @@ RAISED = {
     ("stop", "killed_in", "name", "calls"),
     [
         ({}, study_files, "write_table", 1),
-        ({}, Run, "write", 3),
+        pytest.param({}, Run, "write", 3, marks=pytest.mark.slow),
         pytest.param({"dominated": False}, Run, "write", 3, marks=pytest.mark.slow),
         pytest.param({"at_goal": False}, study_files, "write_table", 1, marks=pytest.mark.slow),
     ],

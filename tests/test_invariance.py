@@ -61,6 +61,7 @@ def test_topology_does_not_change_the_curve(
     assert_same_curve(alone(workload, 0, batch_size), measurements)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(
