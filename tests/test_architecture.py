@@ -20,6 +20,7 @@ FLOORS = {
     "search": 3,
     "training": 3,
     "workloads": 2,
+    "noise": 1,
     "files": 1,
     "records": 0,
 }

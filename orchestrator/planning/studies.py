@@ -40,6 +40,9 @@ Training on one takes some three times as long."""
 SELDOM = ("train", "test")
 """Splits that evaluations don't look at each time."""
 
+NOISE_SCALE: dict[bool | str, Any] = {False: "never", "repeats": "repeats", True: "always"}
+"""What a sweep file says -> what a study does."""
+
 MOST_EVALUATIONS = 1_000_000
 """Of a trial. All are kept until it ends."""
 
@@ -203,6 +206,7 @@ def _studies_of(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 gradient_norm=evaluate.gradient_norm,
                 distance=evaluate.distance,
+                noise_scale=NOISE_SCALE[evaluate.noise_scale],
             ),
             divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )

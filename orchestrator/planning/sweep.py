@@ -240,6 +240,29 @@ class Evaluate(_Part):
     """`batch/gradient_norm`: of the last batch."""
     distance: bool = False
     """`weights/distance`: how far the weights are from where they began."""
+    noise_scale: bool | Literal["repeats"] = False
+    """`noise/*`: the gradient's squared length and variance; of repeats only, if it says so."""
+
+
+class EvaluateRepeats(_Part):
+    noise_scale: bool = False
+
+
+class Repeats(_Part):
+    """Repeats in long, with what is measured in them alone."""
+
+    count: int = Field(ge=0, le=MOST_POINTS)
+    evaluate: EvaluateRepeats = EvaluateRepeats()
+
+
+def _of_repeats(repeats: Repeats, evaluate: Any) -> dict[str, Any]:
+    """The same in the words of a document that has them in short."""
+    if not repeats.evaluate.noise_scale or not isinstance(evaluate or {}, dict):
+        return {"repeats": repeats.count}
+    return {
+        "repeats": repeats.count,
+        "evaluate": {"noise_scale": "repeats", **(evaluate or {})},
+    }
 
 
 LEAST_GPU = 0.0001
@@ -346,6 +369,8 @@ class Sweep(_Part):
             if "recipes" in document:
                 raise ValueError("give `recipes` or `optimizers`, not both")
             document["recipes"] = document.pop("optimizers")
+        if isinstance(repeats := document.get("repeats"), dict):
+            document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
         if document.get("resources") == "auto":
             document.pop("resources")
         return document

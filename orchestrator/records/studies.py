@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from orchestrator.records.errors import BadInput
 from orchestrator.records.goals import Goal
@@ -53,6 +54,9 @@ class Extras:
     """`batch/gradient_norm`: of the last batch before the evaluation."""
     distance: bool = False
     """`weights/distance`: the Euclidean distance of the weights from their initial values."""
+    noise_scale: Literal["never", "repeats", "always"] = "never"
+    """`noise/*`: of the gradient, at the first step, whenever the steps have doubled, and at the
+    end."""
 
 
 @dataclass(frozen=True, kw_only=True)

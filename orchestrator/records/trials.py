@@ -54,6 +54,12 @@ class Trial:
         return TrialKey(study=self.study.key, index=self.index, repeat=self.repeat)
 
     @property
+    def measures_noise(self) -> bool:
+        """Whether the noise scale of its gradient is measured, too."""
+        of = self.study.extras.noise_scale
+        return of == "always" or (of == "repeats" and self.repeat > 0)
+
+    @property
     def kind(self) -> frozenset[tuple[str, Value | None]]:
         """What trials must share to be trained as one model: the names of their metaparameters,
         and all values that aren't numbers."""

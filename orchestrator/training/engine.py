@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from orchestrator.records import Measurement, Trial
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.memory import forget_peak, peak
+from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.standing import Standing
 from orchestrator.training.trainer import Trainer
@@ -91,6 +93,10 @@ class Single:
             ranks=self.ranks,
             pulse=self._pulse,
         )
+        self._noise = NoiseMeter(
+            workload=workload, train=splits["train"], device=device, pulse=self._pulse
+        )
+        self._trial = trial
         self._trainer = Trainer(
             trial, workload, splits["train"], self.ranks, self._micro_batch, self._pulse
         )
@@ -119,7 +125,17 @@ class Single:
         metrics = trainer.batch_metrics() | self._evaluator.measure(trainer, test=False)
         if standings[0].wants_test(metrics, trainer.step):
             metrics |= self._evaluator.measure(trainer, test=True)
+        if self._trial.measures_noise and standings[0].wants_noise(metrics, trainer.step):
+            metrics |= self._noise_scale(trainer)
         return [Measurement(step=trainer.step, seconds=trainer.seconds, metrics=metrics)]
+
+    def _noise_scale(self, trainer: Trainer) -> dict[str, float]:
+        """On the first rank: no other needs to know."""
+        state, began = trainer.state(), time.perf_counter()
+        first = self.ranks.rank == 0
+        noise = self._noise.measure(self._trial, state) if first else {}
+        trainer.evaluation_seconds += time.perf_counter() - began
+        return noise
 
     def state(self, slot: int) -> Mapping[str, Any]:
         return self.at().state()

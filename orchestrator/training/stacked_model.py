@@ -51,7 +51,7 @@ class StackedModel:
             for name, tensor in [*named.items(), *model.named_buffers()]
             if name not in self.names
         }
-        self._loss, self._metrics = _Method(model, workload.loss), _Method(model, workload.metrics)
+        self._loss, self._metrics = Method(model, workload.loss), Method(model, workload.metrics)
         self._step: Taped | None = None
         self._evaluations: dict[tuple[str, ...], Taped] = {}
         self._metric_names: list[str] = []
@@ -120,11 +120,11 @@ class StackedModel:
             weights: list[Tensor], fixed: Numbers, numbers: Numbers, batch: Batch
         ) -> tuple[Tensor, list[Tensor]]:
             tensors = {**dict(zip(self.names, weights, strict=True)), **fixed}
-            losses = _call(self._loss, tensors, batch, {**shared, **numbers})
+            losses = call(self._loss, tensors, batch, {**shared, **numbers})
             return losses, [norm.pending for norm in self.norms if norm.pending is not None]
 
         try:
-            with torch.enable_grad(), _as_vmap_can():
+            with torch.enable_grad(), as_vmap_can():
                 losses, statistics = vmap(one)(weights, fixed, numbers, batch)
             if tracking := [norm for norm in self.norms if norm.track_running_stats]:
                 check_ghosts(tracking)
@@ -189,9 +189,9 @@ class StackedModel:
 
         def one(weights: list[Tensor], fixed: Numbers) -> dict[str, Tensor]:
             tensors = {**dict(zip(self.names, weights, strict=True)), **fixed}
-            return dict(_call(self._metrics, tensors, batch, {}))
+            return dict(call(self._metrics, tensors, batch, {}))
 
-        with torch.no_grad(), _as_vmap_can():
+        with torch.no_grad(), as_vmap_can():
             found: dict[str, Tensor] = vmap(one)(weights, fixed)
         self._metric_names = list(found)
         return list(found.values())
@@ -213,7 +213,7 @@ class StackedModel:
             module.eval()
 
 
-class _Method(nn.Module):
+class Method(nn.Module):
     """A method of a workload, `loss` or `metrics`, as a module that holds the model, so that
     `functional_call` puts other weights into the model that the method gets."""
 
@@ -225,13 +225,13 @@ class _Method(nn.Module):
         return self._method(self.model, batch, **settings)
 
 
-def _call(method: _Method, tensors: Numbers, batch: Batch, settings: Mapping[str, Any]) -> Any:
+def call(method: Method, tensors: Numbers, batch: Batch, settings: Mapping[str, Any]) -> Any:
     prefixed = {f"model.{name}": tensor for name, tensor in tensors.items()}
     return functional_call(method, prefixed, (batch, settings))
 
 
 @contextmanager
-def _as_vmap_can() -> Iterator[None]:
+def as_vmap_can() -> Iterator[None]:
     """Within, attention is computed by operations that `vmap` knows."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from orchestrator.noise.estimates import GRADIENT_SQUARE
 from orchestrator.records import Measurement, Status, Study
 
 
@@ -37,6 +38,20 @@ class Standing:
             any(goal.metric.startswith("test/") for goal in goals)
             or any(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
             or (to_the_end and step >= self._study.budget_steps)
+        )
+
+    def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
+        """The noise scale is measured at the first step, whenever the steps have doubled, and at
+        the end."""
+        measured = [m.step for m in self.measurements if GRADIENT_SQUARE in m.metrics]
+        return step >= 2 * max(measured, default=0) or self._ends(metrics, step)
+
+    def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
+        """Whether a trial with these metrics is over, in a way that isn't a failure's."""
+        goals = self._study.goals
+        reached = all(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
+        return (bool(goals) and self._study.stop_at_goal and reached) or (
+            step >= self._study.budget_steps
         )
 
     def _status(self, metrics: Mapping[str, float], step: int) -> Status | None:

@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from orchestrator.records import Measurement, Trial
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory, peak
+from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
@@ -40,6 +41,9 @@ class Together:
         self._stack = Stack(first, workload, splits["train"], width, device, pulse)
         self._evaluator = StackEvaluator(
             workload=workload, splits=splits, extras=study.extras, pulse=pulse
+        )
+        self._noise = NoiseMeter(
+            workload=workload, train=splits["train"], device=device, pulse=pulse
         )
         self.seconds = 0.0
         self.rate = float("inf")
@@ -75,6 +79,12 @@ class Together:
         tested = self._evaluator.measure(self._stack, wanting, test=True)
         for slot, metrics in zip(wanting, tested, strict=True):
             found[slot] |= metrics
+        for slot, standing in standings.items():
+            tenant = self.at(slot)
+            if tenant.trial.measures_noise and standing.wants_noise(found[slot], tenant.step):
+                began = time.perf_counter()
+                found[slot] |= self._noise.measure(tenant.trial, self.state(slot))
+                tenant.evaluation_seconds += time.perf_counter() - began
         return [self._stack.measurement(slot, metrics) for slot, metrics in found.items()]
 
     def state(self, slot: int) -> Mapping[str, Any]:

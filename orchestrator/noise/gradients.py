@@ -1,0 +1,81 @@
+"""Gradients of a sample's examples, one by one or in chunks: as much of them as `estimates` needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from orchestrator.noise.estimates import Sample, Vector
+
+CHUNKS, LEAST_CHUNKS = 32, 8
+"""As many degrees of freedom, less one, has an interval."""
+
+CHUNKS_BYTES = {"cpu": 2**30, "cuda": 2**33}
+"""So much the gradients of all chunks may take; of a larger model there are fewer chunks."""
+
+BYTES_AT_ONCE = {"cpu": 2**26, "cuda": 2**30}
+"""And so much those of the examples that are looked at together."""
+
+Weights = Mapping[str, Tensor]
+Scales = Sequence[Tensor | None]
+"""What gradients are multiplied with, each in one row; None: as they are."""
+
+
+def chunks_for(weights: Collection[Tensor]) -> int:
+    """How many chunks a sample is cut into."""
+    device = next(iter(weights)).device.type
+    return max(LEAST_CHUNKS, min(CHUNKS, CHUNKS_BYTES[device] // _bytes(weights)))
+
+
+def per_example(
+    loss: Callable[[Weights, Sequence[Tensor]], Tensor],
+    weights: Weights,
+    parts: Sequence[Tensor],
+    scales: Scales = (None,),
+    at_once: int | None = None,
+    pulse: Callable[[], None] = lambda: None,
+) -> list[Sample]:
+    """A sample for each of `scales`. `loss` is that of one example, whose tensors lack the
+    dimension that `parts` have first; at most so many `at_once`."""
+    like, count = next(iter(weights.values())), len(parts[0])
+    chunks = min(chunks_for(weights.values()), count)
+    numbers = torch.arange(count, device=like.device) * chunks // count
+    rows = like.new_zeros(chunks, sum(weight.numel() for weight in weights.values()))
+    squares = [torch.zeros(chunks, dtype=torch.float64, device=like.device) for _ in scales]
+    gradient = vmap(grad(loss), in_dims=(None, 0), randomness="different")
+    most = max(1, BYTES_AT_ONCE[like.device.type] // _bytes(weights.values()))
+    pieces = (torch.split(tensor, min(at_once or most, most)) for tensor in (numbers, *parts))
+    for chunk_of, *piece in zip(*pieces, strict=True):
+        pulse()
+        found = gradient(weights, piece)
+        gradients = torch.cat([found[name].flatten(1) for name in weights], dim=1)
+        rows.index_add_(0, chunk_of, gradients)
+        for scale, total in zip(scales, squares, strict=True):
+            scaled = gradients if scale is None else gradients * scale
+            total.index_add_(0, chunk_of, torch.linalg.vector_norm(scaled, dim=1).double() ** 2)
+    size = count / chunks
+    return [
+        Sample(size=size, products=_products(rows / size, scale), squares=(total / size).cpu().numpy())
+        for scale, total in zip(scales, squares, strict=True)
+    ]
+
+
+def per_chunk(
+    gradients: Iterable[Sequence[Tensor]], size: int, scales: Scales = (None,)
+) -> list[Sample]:
+    """The same from the mean `gradients` of chunks of one size."""
+    rows = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in gradients])
+    return [Sample(size=size, products=_products(rows, scale)) for scale in scales]
+
+
+def _products(rows: Tensor, scale: Tensor | None) -> Vector:
+    scaled = rows if scale is None else rows * scale
+    products: Vector = (scaled @ scaled.T).double().cpu().numpy()
+    return products
+
+
+def _bytes(weights: Collection[Tensor]) -> int:
+    return sum(weight.nbytes for weight in weights)

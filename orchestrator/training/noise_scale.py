@@ -1,0 +1,182 @@
+"""The gradient noise scale of a trial where it stands. Its training sees nothing of that: model,
+examples and random numbers are of their own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.noise.estimates import Sample, of_chunks
+from orchestrator.noise.gradients import chunks_for, per_chunk, per_example
+from orchestrator.records import BadInput, Trial, Value, derive_seed
+from orchestrator.training.memory import out_of_memory
+from orchestrator.training.optimizers import make_optimizer
+from orchestrator.training.settings import sort
+from orchestrator.training.stacked_model import Method, as_vmap_can, call
+from orchestrator.training.streams import Stream
+from orchestrator.training.trainer import fresh_model
+from orchestrator.workloads import Batch, Split, Workload, divided, example_seeds, mapped
+from orchestrator.workloads.ghost_batch_norm import ghost_norms
+from orchestrator.workloads.trees import leaves
+
+EXAMPLES = 512
+"""In a sample, or all there are."""
+
+SHUFFLED = 2**22
+"""A larger training set is drawn from with replacement: shuffling it would take longer."""
+
+POSITIONS = 2**40
+"""Of a training set without an end, those that are drawn from."""
+
+
+@dataclass(kw_only=True)
+class NoiseMeter:
+    workload: Workload
+    train: Split
+    device: torch.device
+    pulse: Callable[[], None] = lambda: None
+    """Called for every few examples."""
+
+    def __post_init__(self) -> None:
+        self._maps = True
+        """Whether `vmap` has a way for the model, as far as that is known."""
+        self._at_once: int | None = None
+        """Examples whose gradients fit in memory together; None: not known yet."""
+
+    def measure(self, trial: Trial, state: Mapping[str, Any]) -> dict[str, float]:
+        """Of `trial` at the `state` that its checkpoints keep. Nothing where its gradient isn't
+        finite any more."""
+        settings = sort(trial.params, self.workload)
+        model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
+        settings.modifiers.prepare(model)
+        model.load_state_dict(state["model"])
+        loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
+        scales: list[Tensor | None] = [None]
+        if (scale := _preconditioner(trial, model, settings.optimizer, state)) is not None:
+            scales.append(scale.sqrt())
+        seed = derive_seed(trial.seed, "noise scale", state["step"])
+        batch = self._drawn(seed)
+        if settings.modifiers.precision == "float64":
+            batch = mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
+        with Stream(seed, self.device).in_use():
+            samples = self._mapped(loss, batch, settings.loss, scales)
+        if samples is None:
+            with Stream(seed, self.device).in_use():
+                samples = self._chunked(loss, batch, settings.loss, scales)
+        estimates = [of_chunks(sample, population=self.train.size) for sample in samples]
+        columns = estimates[0].columns(*estimates[1:])
+        return columns if all(map(math.isfinite, columns.values())) else {}
+
+    def _drawn(self, seed: int) -> Batch:
+        split, generator = self.train, torch.Generator().manual_seed(seed)
+        if split.size is None or split.size > SHUFFLED:
+            index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)
+        else:
+            index = torch.randperm(split.size, generator=generator)[:EXAMPLES]
+        draw = (index, example_seeds(seed, index)) if split.seeded else (index,)
+        return next(iter(split.batches([tuple(part.to(split.draws_on) for part in draw)])))
+
+    def _mapped(
+        self,
+        loss: Method,
+        batch: Batch,
+        settings: Mapping[str, Value],
+        scales: Sequence[Tensor | None],
+    ) -> list[Sample] | None:
+        """From the gradients of single examples; None for a model without such, or that `vmap` has
+        no way for."""
+        if not self._maps or ghost_norms(loss.model):
+            return None
+        weights = _trained(loss.model)
+        parts = [part for _, part in leaves(batch)]
+
+        def of_one(weights: Mapping[str, Tensor], one: Sequence[Tensor]) -> Tensor:
+            rows = iter(one)
+            few = mapped(lambda _: next(rows).unsqueeze(0), batch)
+            return call(loss, weights, few, settings)[0]
+
+        while True:
+            try:
+                with warnings.catch_warnings(), as_vmap_can():
+                    # One that `vmap` gives where it knows an operation only one by one.
+                    warnings.simplefilter("error", UserWarning)
+                    return per_example(of_one, weights, parts, scales, self._at_once, self.pulse)
+            except BadInput:
+                raise
+            except Exception as error:
+                # Whatever a model does may be what `vmap` has no way for.
+                if not out_of_memory(error) or self._at_once == 1:
+                    self._maps = False
+                    return None
+            self._at_once = (self._at_once or len(parts[0])) // 2
+
+    def _chunked(
+        self,
+        loss: Method,
+        batch: Batch,
+        settings: Mapping[str, Value],
+        scales: Sequence[Tensor | None],
+    ) -> list[Sample]:
+        """From the gradients of chunks, of whole ghosts where norms have them."""
+        norms = ghost_norms(loss.model)
+        ghost = norms[0].ghost_size if norms else 1
+        examples = len(next(leaves(batch))[1])
+        weights = list(_trained(loss.model, detached=False).values())
+        size = math.ceil(examples / chunks_for(weights) / ghost) * ghost
+        if (count := examples // size) < 2:
+            raise BadInput(
+                f"The noise scale is measured from the gradients of chunks of {size} examples, "
+                f"whole ghosts of the model's batch norms, of which there must be two, but there "
+                f"are {examples} training examples. Give the model smaller ghosts, or leave out "
+                f"`noise_scale`."
+            )
+
+        def gradients() -> Iterator[Sequence[Tensor]]:
+            for _, part in zip(range(count), divided(batch, size), strict=False):
+                self.pulse()
+                losses = loss(part, settings)
+                found = torch.autograd.grad(losses.mean(), weights, allow_unused=True)
+                yield [torch.zeros_like(w) if g is None else g for w, g in zip(weights, found, strict=True)]
+
+        return per_chunk(gradients(), size, scales)
+
+
+def _trained(model: nn.Module, *, detached: bool = True) -> dict[str, Tensor]:
+    named = model.named_parameters()
+    return {name: p.detach() if detached else p for name, p in named if p.requires_grad}
+
+
+ROOTS: dict[str, tuple[str, str | None]] = {
+    "adam": ("exp_avg_sq", "beta2"),
+    "adamw": ("exp_avg_sq", "beta2"),
+    "rmsprop": ("square_avg", None),
+    "adagrad": ("sum", None),
+}
+"""Optimizers that divide a step by the root of one of their tensors; the decay of a mean that is
+corrected for having begun at 0."""
+
+
+def _preconditioner(
+    trial: Trial, model: nn.Module, params: Mapping[str, Value], state: Mapping[str, Any]
+) -> Tensor | None:
+    """What a step multiplies the gradient of each weight with, in one row; None where all have the
+    same, or it depends on the gradient's own length."""
+    name = trial.study.optimizer.replace("_", "").lower()
+    if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
+        return None
+    optimizer = make_optimizer(trial.study.optimizer, model, params)
+    optimizer.load_state_dict(state["optimizer"])
+    (square, decay), (group, *_) = ROOTS[name], optimizer.param_groups
+    correction = 1 - group["betas"][1] ** state["step"] if decay else 1.0
+    parts = [
+        1 / ((optimizer.state[p][square] / correction).sqrt() + group["eps"]).flatten()
+        for p in model.parameters()
+        if p.requires_grad
+    ]
+    return torch.cat(parts)
