@@ -9,13 +9,16 @@ scale is "at least" so much.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 CONFIDENCE = 0.9
+
+CHUNKS = 32
+"""In a sample: one less is an interval's degrees of freedom."""
 
 GRADIENT_SQUARE, VARIANCE = "noise/gradient_square", "noise/variance"
 ERRORS = ("noise/gradient_square_error", "noise/variance_error", "noise/correlation")
@@ -37,7 +40,7 @@ class Sample:
     """The mean square of an example's gradient in each chunk; None where only chunks were seen."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Estimate:
     gradient_square: float
     """|G|^2"""
@@ -68,9 +71,21 @@ class Estimate:
             kept |= dict(zip(PRECONDITIONED, both, strict=True))
         return kept
 
+    @classmethod
+    def from_columns(cls, row: Mapping[str, float]) -> Estimate:
+        """What `columns` made."""
+        names = (GRADIENT_SQUARE, VARIANCE, *ERRORS)
+        return cls(*(float(row[name]) for name in names), freedom=CHUNKS - 1)
+
+    @classmethod
+    def preconditioned_from(cls, row: Mapping[str, float]) -> Estimate:
+        return cls(*(float(row[name]) for name in PRECONDITIONED))
+
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Of the noise scale, by Fieller: all B for which trS - B |G|^2 may be 0. It has no end
         where |G|^2 may be 0."""
+        from scipy.special import stdtrit  # takes half a second, which no training waits for
+
         reach = float(stdtrit(self.freedom, (1 + confidence) / 2))
         g, s = self.gradient_square, self.variance
         g_reach, s_reach = reach * self.gradient_square_error, reach * self.variance_error

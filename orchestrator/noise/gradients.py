@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from orchestrator.noise.estimates import Sample, Vector
+from orchestrator.noise.estimates import CHUNKS, Sample, Vector
 
-CHUNKS, LEAST_CHUNKS = 32, 8
-"""As many degrees of freedom, less one, has an interval."""
-
+LEAST_CHUNKS = 8
 CHUNKS_BYTES = {"cpu": 2**30, "cuda": 2**33}
 """So much the gradients of all chunks may take; of a larger model there are fewer chunks."""
 

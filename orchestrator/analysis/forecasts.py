@@ -1,0 +1,210 @@
+"""What noise scales along trainings foretell of the batch sizes that a sweep would measure.
+
+A step at batch size B makes 1 / (1 + B_noise / B) of the progress of one without noise. Weighed by
+that, what was measured along a training comes to one number, which is held against B_crit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Estimate, Scaling
+from orchestrator.noise import estimates
+from orchestrator.records import StudyKey
+from orchestrator.results import FrontierRow, Run
+from orchestrator.results.noise_courses import NoiseCourse, NoiseCourses, noise_courses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Of the batch sizes that pay, from trainings at one batch size."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    trainings: int
+    noise_scale: Estimate
+    preconditioned: Estimate | None = None
+    """By the gradient as the optimizer scales it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """Forecasts of one workload and recipe, held against what was measured."""
+
+    workload: str
+    recipe: str
+    goal: str
+    forecasts: tuple[Forecast, ...]
+    """From the smallest batch size up."""
+    forecast: Estimate
+    """The geometric mean of all: how far they scatter is the interval."""
+    measured: Estimate | None
+    """B_crit; None where it isn't known."""
+    ratio: Estimate | None
+    """Of the forecast to what was measured."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def mean_of(course: NoiseCourse) -> estimates.Estimate:
+    """|G|^2 and trS in the mean over the steps of a training, each step divided by the length that
+    its gradient has with the noise: the one is then the progress of a mean step, as a share of what
+    it would be without noise. Errors are those of the samples."""
+    steps = course.steps
+    ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
+    shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
+    square, variance, square_error, variance_error, correlation = np.array(
+        [
+            (
+                point.gradient_square,
+                point.variance,
+                point.gradient_square_error,
+                point.variance_error,
+                point.correlation,
+            )
+            for point in course.points
+        ]
+    ).T
+    weights = shares / shares.sum() / (np.maximum(square, 0) + variance / course.batch_size)
+    error, other = (math.sqrt(((weights * e) ** 2).sum()) for e in (square_error, variance_error))
+    together = float((weights**2 * correlation * square_error * variance_error).sum())
+    return estimates.Estimate(
+        gradient_square=float((weights * square).sum()),
+        variance=float((weights * variance).sum()),
+        gradient_square_error=error,
+        variance_error=other,
+        correlation=together / (error * other) if error and other else 0.0,
+        freedom=course.points[0].freedom,
+    )
+
+
+def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
+    """By the winners of these rows, where their noise scale was measured."""
+    winners = {row.key: row.trial for row in rows if row.trial is not None}
+    found = run.in_parallel(lambda winner: noise_courses(run, *winner), winners.items())
+    return [
+        forecast_by(key, courses)
+        for key, courses in zip(winners, found, strict=True)
+        if courses.plain
+    ]
+
+
+def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:
+    scaled = courses.preconditioned
+    return Forecast(
+        workload=key.workload,
+        recipe=key.recipe,
+        batch_size=key.batch_size,
+        trainings=len(courses.plain),
+        noise_scale=foretold(courses.plain),
+        preconditioned=foretold(scaled) if scaled else None,
+    )
+
+
+def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
+    """By trainings at one batch size that differ in their seeds, and how far they scatter; by one
+    alone, how sure its samples are."""
+    means = [mean_of(course) for course in courses]
+    if len(means) == 1:
+        (mean,) = means
+        return _told(mean) if mean.variance_error else Estimate(value=mean.noise_scale)
+    pairs = np.array([(mean.gradient_square, mean.variance) for mean in means])
+    errors = pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
+    return _told(
+        estimates.Estimate(
+            gradient_square=float(pairs[:, 0].mean()),
+            variance=float(pairs[:, 1].mean()),
+            gradient_square_error=float(errors[0]),
+            variance_error=float(errors[1]),
+            correlation=-1.0,  # what is not progress is noise
+            freedom=len(pairs) - 1,
+        )
+    )
+
+
+def _told(estimate: estimates.Estimate) -> Estimate:
+    low, high = estimate.interval()
+    return Estimate(value=estimate.noise_scale, low=low, high=high)
+
+
+def held(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Held]:
+    """Each curve's B_crit beside what was foretold of its workload and recipe."""
+    found = []
+    for scaling in scalings:
+        mine = sorted(
+            (f for f in forecasts if (f.workload, f.recipe) == (scaling.workload, scaling.recipe)),
+            key=lambda forecast: forecast.batch_size,
+        )
+        if not mine:
+            continue
+        forecast = together([each.noise_scale for each in mine])
+        found.append(
+            Held(
+                workload=scaling.workload,
+                recipe=scaling.recipe,
+                goal=scaling.goal,
+                forecasts=tuple(mine),
+                forecast=forecast,
+                measured=scaling.critical_batch_size,
+                ratio=_ratio(forecast, scaling.critical_batch_size),
+            )
+        )
+    return found
+
+
+def together(parts: Sequence[Estimate]) -> Estimate:
+    """The geometric mean of estimates, which are taken to differ by chance; infinite ones say no
+    more than that there is one."""
+    known = [part for part in parts if math.isfinite(part.value) and part.value > 0]
+    if len(known) < 2:
+        return known[0] if known else parts[0]
+    logs = np.log([part.value for part in known])
+    reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5)
+    middle = float(logs.mean())
+    return Estimate(
+        value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
+    )
+
+
+def _ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:
+    """With distances in logarithms added as those of independent errors are."""
+    if measured is None or not (0 < measured.value < math.inf and 0 < forecast.value < math.inf):
+        return None
+    value = forecast.value / measured.value
+    down = _distance(forecast.low, forecast.value), _distance(measured.value, measured.high)
+    up = _distance(forecast.value, forecast.high), _distance(measured.low, measured.value)
+    return Estimate(
+        value=value,
+        low=value * math.exp(-math.hypot(*down)),
+        high=value * math.exp(math.hypot(*up)) if max(up) < math.inf else math.inf,
+    )
+
+
+def _distance(low: float | None, high: float | None) -> float:
+    if low is None or high is None:
+        return 0.0
+    return math.log(high / low) if low > 0 and high < math.inf else math.inf
+
+
+def a_fifth_more(critical: Estimate) -> Estimate:
+    """The batch size at which it takes a fifth more examples."""
+    ends = (
+        None if end is None else CRITICAL_TOLERANCE * end
+        for end in (critical.value, critical.low, critical.high)
+    )
+    value, low, high = ends
+    assert value is not None
+    return Estimate(value=value, low=low, high=high)

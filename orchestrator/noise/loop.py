@@ -1,0 +1,229 @@
+"""The gradient noise scale in anybody's training loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import SyncBatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from orchestrator.noise.estimates import Estimate
+from orchestrator.noise.words import in_words
+from orchestrator.records import BadInput
+
+AT_ONCE = 64
+"""Steps whose numbers are read from the device together."""
+
+
+class NoiseScale:
+    """How much of a gradient is noise, from gradients that a training computes anyway.
+
+        noise = NoiseScale(model, batch_size=256, micro_batch=32)
+        for batch in batches:
+            for part in batch.split(32):
+                (loss(model, part) / 8).backward()
+                noise.after_backward()
+            noise.before_step()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(noise.report())
+
+    It compares the gradient of the first micro-batch with that of the whole batch. Under
+    DistributedDataParallel it compares that of each rank with that of all, and needs no
+    accumulation: then `before_step` alone is called.
+
+    Both are called with gradients as `backward` leaves them: before clipping, and before a gradient
+    scaler takes its factor out.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Iterable[nn.Parameter],
+        *,
+        batch_size: int,
+        micro_batch: int | None = None,
+        divided: bool = True,
+        scaler: Any = None,
+        decay: float = 0.99,
+    ) -> None:
+        """`batch_size` is that of a step of the optimizer, over all ranks. `divided`: each loss was
+        divided by the number of micro-batches, so that gradients add up to a mean; else to a sum.
+        `scaler`: the torch.amp.GradScaler, if there is one. `decay`: what the past counts with
+        after each step."""
+        modules = [*model.modules()] if isinstance(model, nn.Module) else []
+        _check_norms(modules)
+        parameters = model.parameters() if isinstance(model, nn.Module) else model
+        self._parameters = [p for p in parameters if p.requires_grad]
+        if not self._parameters:
+            raise BadInput("The noise scale is that of a gradient, but no parameter has one.")
+        if any(hasattr(p, "placements") for p in self._parameters):
+            raise BadInput(
+                "The noise scale is not measured where parameters are sharded over ranks (FSDP): "
+                "no rank has a gradient of its own. Measure it on a smaller run without sharding."
+            )
+        ranks = model if isinstance(model, DistributedDataParallel) else None
+        if ranks is not None and dist.get_world_size(ranks.process_group) > 1:
+            self._hook: _RanksOwn | None = _RanksOwn(ranks)
+            small = batch_size / self._hook.count
+        else:
+            self._hook, small = None, micro_batch or batch_size
+        if not 0 < small < batch_size or not 0 <= decay < 1:
+            raise BadInput(
+                f"The noise scale shows in how gradients of a part of the batch differ from that of "
+                f"all of it, so the part must be smaller, but got batch_size={batch_size}, "
+                f"micro_batch={micro_batch}, decay={decay} on one process. Accumulate gradients: "
+                f"put the batch through the model in two micro-batches or more, and give their size "
+                f"as micro_batch. Or train on several ranks with DistributedDataParallel."
+            )
+        self._small, self._large = float(small), float(batch_size)
+        self._factor = 1.0 if divided or self._hook else small / batch_size
+        self._scaler, self._decay = scaler, decay
+        self._first: Tensor | None = None
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._sums = dict.fromkeys(("weight", "weight2", "g", "s", "gg", "ss", "gs"), 0.0)
+
+    def after_backward(self) -> None:
+        """After the first micro-batch of a step; after the others it does nothing."""
+        if self._first is None and self._hook is None:
+            self._first = self._square()
+
+    def before_step(self) -> None:
+        """When all micro-batches are through, before gradients are clipped or unscaled."""
+        if self._hook is not None:
+            small = self._hook.mean_square()
+        elif self._first is not None:
+            # The mean of the micro-batch alone, not its share of the whole.
+            small = self._first * (self._large / self._small) ** 2
+        else:
+            raise BadInput(
+                "`before_step` was called without `after_backward`, which belongs after the backward "
+                "pass of a step's first micro-batch."
+            )
+        self._first = None
+        self._waiting.append((small, self._square()))
+        if len(self._waiting) >= AT_ONCE:
+            self._read()
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Over the last steps, each weighed by `decay` to the power of its age; None before two."""
+        self._read()
+        total = self._sums["weight"]
+        if not total:
+            return None
+        count = total**2 / self._sums["weight2"]
+        if count < 1.5:
+            return None
+        g, s, gg, ss, gs = (self._sums[name] / total for name in ("g", "s", "gg", "ss", "gs"))
+        # Of the mean: the weights count as so many equal ones.
+        errors = [math.sqrt(max(x, 0.0) / (count - 1)) for x in (gg - g * g, ss - s * s)]
+        product = errors[0] * errors[1] * (count - 1)
+        return Estimate(
+            gradient_square=g,
+            variance=s,
+            gradient_square_error=errors[0],
+            variance_error=errors[1],
+            correlation=max(-1.0, min(1.0, (gs - g * s) / product)) if product else 0.0,
+            freedom=count - 1,
+        )
+
+    def report(self) -> str:
+        """In words."""
+        estimate = self.estimate
+        return "noise scale: not known yet" if estimate is None else in_words(estimate)
+
+    def metrics(self) -> dict[str, float]:
+        """For a logger: the squared length of the gradient, its variance per example, and their
+        ratio with its 90 % interval, infinite where the gradient can't be told from noise."""
+        estimate = self.estimate
+        if estimate is None:
+            return {}
+        low, high = estimate.interval()
+        return {
+            "noise/gradient_square": estimate.gradient_square,
+            "noise/variance": estimate.variance,
+            "noise/scale": estimate.noise_scale,
+            "noise/scale_low": low,
+            "noise/scale_high": high,
+        }
+
+    def state_dict(self) -> dict[str, float]:
+        self._read()
+        return dict(self._sums)
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        self._waiting = []
+        self._sums = {name: float(state[name]) for name in self._sums}
+
+    def _square(self) -> Tensor:
+        """Of the gradient as it lies there, accumulated and scaled."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        if not gradients:
+            raise BadInput("There is no gradient: measure after `backward`, before `zero_grad`.")
+        norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+        scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+        return norms.square().sum() * (self._factor / scale) ** 2
+
+    def _read(self) -> None:
+        if not self._waiting:
+            return
+        pairs = torch.stack([torch.stack(pair) for pair in self._waiting]).double().tolist()
+        self._waiting = []
+        a, b = self._small, self._large
+        for small, large in pairs:
+            if not math.isfinite(small + large):
+                continue  # a gradient scaler skips such a step, too
+            square = (b * large - a * small) / (b - a)
+            variance = (small - large) / (1 / a - 1 / b)
+            added = {
+                "weight": 1.0, "weight2": 1.0, "g": square, "s": variance,
+                "gg": square**2, "ss": variance**2, "gs": square * variance,
+            }  # fmt: skip
+            for name, value in added.items():
+                keep = self._decay**2 if name == "weight2" else self._decay
+                self._sums[name] = keep * self._sums[name] + value
+
+
+def _check_norms(modules: Iterable[nn.Module]) -> None:
+    if any(isinstance(module, SyncBatchNorm) for module in modules):
+        raise BadInput(
+            "Batch norms that are synchronised over ranks make each rank's gradient depend on the "
+            "examples of all: parts of the batch don't differ by chance alone. Leave out "
+            "SyncBatchNorm.convert_sync_batchnorm, or use norms over single examples (GroupNorm)."
+        )
+
+
+class _RanksOwn:
+    """The squared length of each rank's own gradient, seen before it is averaged over ranks."""
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self._group = model.process_group
+        self.count = dist.get_world_size(self._group)
+        self._squares: list[Tensor] = []
+        try:
+            model.register_comm_hook(None, self._average)
+        except RuntimeError as error:
+            raise BadInput(
+                f"The noise scale needs the communication hook of DistributedDataParallel, which "
+                f"another one has: {error}. Leave that out while you measure."
+            ) from None
+
+    def _average(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        gradients = bucket.buffer()
+        self._squares.append(torch.linalg.vector_norm(gradients, dtype=torch.float32).square())
+        gradients.div_(self.count)
+        reduced = dist.all_reduce(gradients, group=self._group, async_op=True).get_future()
+        return reduced.then(lambda future: future.value()[0])
+
+    def mean_square(self) -> Tensor:
+        if not self._squares:
+            raise BadInput("No gradients were averaged over ranks: leave `no_sync` for the last one.")
+        square = torch.stack(self._squares).sum()
+        self._squares = []
+        dist.all_reduce(square, group=self._group)
+        return square / self.count

@@ -1,0 +1,62 @@
+"""The gradient noise scale along trainings, as their measurements have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, Estimate
+from orchestrator.records import StudyKey
+from orchestrator.results.store import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseCourse:
+    """What was measured along one training."""
+
+    batch_size: int
+    steps: tuple[int, ...]
+    points: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseCourses:
+    """Of all trainings of one point that measured it."""
+
+    plain: tuple[NoiseCourse, ...] = ()
+    preconditioned: tuple[NoiseCourse, ...] = ()
+    """For the gradient as the optimizer scales it: from the second measurement on."""
+
+
+def noise_courses(run: Run, key: StudyKey, trial: int) -> NoiseCourses:
+    """Of a study's trial and its repeats."""
+    rows = []
+    if GRADIENT_SQUARE in run.metrics(key):
+        rows += [{**row, "repeat": 0} for row in run.curve(key, trial).to_pylist()]
+    if GRADIENT_SQUARE in run.repeats.metrics(key):
+        rows += [
+            row for row in run.repeats.measurements(key).to_pylist() if row["trial"] == trial
+        ]
+    return courses_of(rows, key.batch_size)
+
+
+def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:
+    """Of measurements as tables have them, in order of repeat and step."""
+    plain, preconditioned = [], []
+    for _, rows in groupby(measurements, key=lambda row: row.get("repeat", 0)):
+        measured = [row for row in rows if row.get(GRADIENT_SQUARE) is not None]
+        scaled = [row for row in measured if row.get(PRECONDITIONED[0]) is not None]
+        for kept, some, read in (
+            (plain, measured, Estimate.from_columns),
+            (preconditioned, scaled, Estimate.preconditioned_from),
+        ):
+            if some:
+                course = NoiseCourse(
+                    batch_size=batch_size,
+                    steps=tuple(row["step"] for row in some),
+                    points=tuple(map(read, some)),
+                )
+                kept.append(course)
+    return NoiseCourses(plain=tuple(plain), preconditioned=tuple(preconditioned))
