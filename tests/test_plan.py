@@ -15,7 +15,7 @@ from orchestrator.cli import app
 from orchestrator.cluster.progress import Progress
 from orchestrator.planning.doubts import starving
 from orchestrator.planning.evaluations import dear_evaluations
-from orchestrator.planning.forecast import (
+from orchestrator.planning.outlook import (
     CALIBRATION_SECONDS,
     CALIBRATION_STEPS,
     STARTING_SECONDS,
@@ -23,7 +23,7 @@ from orchestrator.planning.forecast import (
     Speed,
     calibration_of,
     evaluations,
-    forecast,
+    outlook,
     pilots_among,
     pilots_of,
     speeds_of,
@@ -63,8 +63,8 @@ def test_evaluations_are_those_of_the_grid(spacing: float, steps: int) -> None:
     assert evaluations(study, steps) == needed
 
 
-def test_a_forecast_by_hand() -> None:
-    found = forecast(
+def test_an_outlook_by_hand() -> None:
+    found = outlook(
         [SMALL, LARGE],
         ranks,
         speeds={SMALL.key: SPEED, LARGE.key: SPEED},
@@ -90,14 +90,14 @@ def test_a_forecast_by_hand() -> None:
 
 
 def test_where_nothing_is_ended_early_there_is_one_number_of_steps() -> None:
-    (only,) = forecast([replace(SMALL, stop_dominated=False)], ranks).studies
+    (only,) = outlook([replace(SMALL, stop_dominated=False)], ranks).studies
     assert only.steps == (1000, None, 1000)
 
 
 def test_what_was_not_measured_is_not_foretold() -> None:
-    unknown = forecast([SMALL, LARGE], ranks)
+    unknown = outlook([SMALL, LARGE], ranks)
     assert (unknown.device_hours, unknown.seconds, unknown.money) == (None, {}, None)
-    half = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED, LARGE.key: None}, slots=[1])
+    half = outlook([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED, LARGE.key: None}, slots=[1])
     assert half.device_hours is None
     assert [one.fits for one in half.studies] == [True, False]
     assert half.studies[0].rank_seconds is not None
@@ -113,7 +113,7 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     assert "`evaluate: {min_examples: 570}`" in said
     assert "about 15%" in said
     assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
-    small, large = forecast([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
+    small, large = outlook([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
     assert small.dear is not None
     assert small.dear.startswith("Evaluations take 38% of the time.")
     assert large.dear is None

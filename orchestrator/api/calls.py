@@ -14,7 +14,7 @@ from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.files.own_code import name_of
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.planning.forecast import StudyForecast, forecast
+from orchestrator.planning.outlook import StudyOutlook, outlook
 from orchestrator.planning.studies import plan as plan_of
 from orchestrator.planning.studies import single_trial
 from orchestrator.planning.sweep import Sweep
@@ -51,19 +51,19 @@ def plan(
     *,
     set: Sequence[str] | Mapping[str, Any] = (),
     data_dir: str | Path | None = None,
-) -> Table[StudyForecast]:
+) -> Table[StudyOutlook]:
     """How many trials of how many steps a sweep comes to, study by study."""
-    from orchestrator.cli.forecasts import forecast_in_words
+    from orchestrator.cli.outlooks import outlook_in_words
 
     with _as_file(what) as file:
         described = _load(what, file, set)
         planned = plan_of(described, _folder(data_dir))
-    found = forecast(planned.studies, described.resources.ranks)
-    said = "\n".join([*planned.remarks, forecast_in_words(found)])
-    return Table(found.studies, asdict, said, shown=FORECAST)
+    found = outlook(planned.studies, described.resources.ranks)
+    said = "\n".join([*planned.remarks, outlook_in_words(found)])
+    return Table(found.studies, asdict, said, shown=OUTLOOK)
 
 
-FORECAST = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
+OUTLOOK = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
 """Columns that a person looks for first."""
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.cluster.machines import Cluster
-    from orchestrator.planning.forecast import Forecast, Speed
+    from orchestrator.planning.outlook import Outlook, Speed
     from orchestrator.planning.sweep import Sweep
     from orchestrator.planning.widths import Width
     from orchestrator.records import Study, StudyKey
@@ -66,9 +66,9 @@ def plan(
     """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
     and what it costs, from the best to the worst case."""
     from orchestrator.cli.answers import print_table
-    from orchestrator.cli.forecasts import forecast_in_words, forecast_table
+    from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.cli.terminal import answer, say
-    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.planning.widths import widths_of
@@ -90,15 +90,15 @@ def plan(
         together = {key: width for key, (width, _) in widths.items() if width > 1}
         speeds, pilots, places = _measured(studies, together, sweep, pilot, address, data_dir)
         slots = slots or [places]
-    found = forecast(
+    found = outlook(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
         price_per_device_hour=price,
     )  # fmt: skip
     if as_json:
         print_json(found.to_json())
         return DONE
-    print_table(forecast_table(found))
-    answer(f"\n{forecast_in_words(found)}")
+    print_table(outlook_table(found))
+    answer(f"\n{outlook_in_words(found)}")
     return DONE
 
 
@@ -137,10 +137,10 @@ def _of_file(
     return slots or [places], price
 
 
-def agree(found: Forecast | None, *, yes: bool) -> None:
+def agree(found: Outlook | None, *, yes: bool) -> None:
     """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
     unless the answer is yes."""
-    from orchestrator.cli.forecasts import forecast_in_words
+    from orchestrator.cli.outlooks import outlook_in_words
     from orchestrator.cli.terminal import say
 
     if yes:
@@ -151,7 +151,7 @@ def agree(found: Forecast | None, *, yes: bool) -> None:
         steps = sum(study.steps[2] for study in found.studies)
         if steps <= ASKED_ABOVE_STEPS:
             return
-        why = f"{forecast_in_words(found)} It may take {steps:,} steps."
+        why = f"{outlook_in_words(found)} It may take {steps:,} steps."
     if not sys.stdin.isatty():
         raise BadInput(
             f"{why} What may take more than {ASKED_ABOVE_STEPS:,} steps, for all that is known, is "
@@ -175,7 +175,7 @@ def _measured(
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.machines import places_for
-    from orchestrator.planning.forecast import (
+    from orchestrator.planning.outlook import (
         PILOT_STEPS,
         calibration_of,
         pilots_among,

@@ -62,7 +62,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     from orchestrator.cli.planning import agree
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
-    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
     cluster = described_in(file)
@@ -74,7 +74,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
         planned = plan(described)
         for doubt in planned.doubts:
             say(doubt)
-        found = forecast(planned.studies, described.resources.ranks)
+        found = outlook(planned.studies, described.resources.ranks)
     agree(found, yes=yes)
 
 

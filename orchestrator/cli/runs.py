@@ -49,7 +49,7 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
-    from orchestrator.planning.forecast import forecast
+    from orchestrator.planning.outlook import outlook
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
@@ -64,7 +64,7 @@ def sweep(
     _check_trackers(track, run)
     planned = plan(described, data_dir)
     agreed = yes or death_before() is not None
-    agree(forecast(planned.studies, described.resources.ranks), yes=agreed)
+    agree(outlook(planned.studies, described.resources.ranks), yes=agreed)
     run.check_writable()
     with run.locked():
         if run.exists:

@@ -67,11 +67,12 @@ class NoiseScale:
                 "no rank has a gradient of its own. Measure it on a smaller run without sharding."
             )
         ranks = model if isinstance(model, DistributedDataParallel) else None
+        self._hook: _RanksOwn | None = None
+        count, micro_batch = 1, micro_batch or batch_size
         if ranks is not None and dist.get_world_size(ranks.process_group) > 1:
-            self._hook: _RanksOwn | None = _RanksOwn(ranks)
-            small = batch_size / self._hook.count
-        else:
-            self._hook, small = None, micro_batch or batch_size
+            self._hook = _RanksOwn(ranks)
+            count = self._hook.count
+        small = batch_size / count if self._hook else micro_batch
         if not 0 < small < batch_size or not 0 <= decay < 1:
             raise BadInput(
                 f"The noise scale shows in how gradients of a part of the batch differ from that of "
@@ -81,7 +82,7 @@ class NoiseScale:
                 f"as micro_batch. Or train on several ranks with DistributedDataParallel."
             )
         self._small, self._large = float(small), float(batch_size)
-        self._factor = 1.0 if divided or self._hook else small / batch_size
+        self._factor = 1.0 if divided else min(micro_batch * count / batch_size, 1.0)
         self._scaler, self._decay = scaler, decay
         self._first: Tensor | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
@@ -97,17 +98,29 @@ class NoiseScale:
         if self._hook is not None:
             small = self._hook.mean_square()
         elif self._first is not None:
-            # The mean of the micro-batch alone, not its share of the whole.
-            small = self._first * (self._large / self._small) ** 2
+            small = self._first
         else:
             raise BadInput(
                 "`before_step` was called without `after_backward`, which belongs after the backward "
                 "pass of a step's first micro-batch."
             )
         self._first = None
-        self._waiting.append((small, self._square()))
+        self.record(small, self._square())
+
+    def record(self, first: Tensor, last: Tensor) -> None:
+        """The squared length of the gradient after the first micro-batch of a step, or in the mean
+        over ranks of their own, and after the last one; instead of the two calls above."""
+        scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+        unit = (self._factor / scale) ** 2
+        # The mean of the micro-batch alone, not its share of the whole.
+        alone = 1.0 if self._hook else (self._large / self._small) ** 2
+        self._waiting.append((first * unit * alone, last * unit))
         if len(self._waiting) >= AT_ONCE:
             self._read()
+
+    def forget_step(self) -> None:
+        """A step that was begun is not ended, or had fewer micro-batches."""
+        self._first = None
 
     @property
     def estimate(self) -> Estimate | None:
@@ -166,8 +179,7 @@ class NoiseScale:
         if not gradients:
             raise BadInput("There is no gradient: measure after `backward`, before `zero_grad`.")
         norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
-        scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-        return norms.square().sum() * (self._factor / scale) ** 2
+        return norms.square().sum()
 
     def _read(self) -> None:
         if not self._waiting:

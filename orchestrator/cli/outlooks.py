@@ -6,16 +6,16 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from orchestrator.analysis import in_time
-from orchestrator.planning.forecast import Between, Forecast, StudyForecast
+from orchestrator.planning.outlook import Between, Outlook, StudyOutlook
 
 
-def forecast_table(forecast: Forecast) -> Table:
+def outlook_table(outlook: Outlook) -> Table:
     """What each study of a sweep comes to, before it starts."""
-    rows = [_forecast_cells(one) for one in forecast.studies]
+    rows = [_outlook_cells(one) for one in outlook.studies]
     values = {name: {row[name] for row in rows} for name in rows[0]}
     # What is the same for all is said once, above; or not at all.
     same = {name for name in ("Workload", "Ranks", "Trials") if len(values[name]) == 1}
-    first = forecast.studies[0]
+    first = outlook.studies[0]
     said = {
         "Workload": first.workload,
         "Trials": f"{first.trials:,} trials each",
@@ -36,7 +36,7 @@ def forecast_table(forecast: Forecast) -> Table:
     return table
 
 
-def _forecast_cells(one: StudyForecast) -> dict[str, str]:
+def _outlook_cells(one: StudyOutlook) -> dict[str, str]:
     low, _, high = one.steps
     speed, all_of_it = one.speed, one.rank_seconds
     return {
@@ -53,29 +53,29 @@ def _forecast_cells(one: StudyForecast) -> dict[str, str]:
     }
 
 
-def _cut(one: StudyForecast) -> str:
+def _cut(one: StudyOutlook) -> str:
     micro = one.speed and one.speed.micro_batch
     return f"{micro:,} examples at once" if micro else ""
 
 
-def forecast_in_words(forecast: Forecast) -> str:
+def outlook_in_words(outlook: Outlook) -> str:
     """All studies together."""
-    ranks = max(one.ranks for one in forecast.studies)
+    ranks = max(one.ranks for one in outlook.studies)
     shapes = f"of up to {ranks} ranks" if ranks > 1 else "of one rank"
-    said = [f"{len(forecast.studies)} studies, {forecast.trials:,} trials {shapes}."]
-    if forecast.device_hours is None:
+    said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trials {shapes}."]
+    if outlook.device_hours is None:
         said.append("How long it takes is told by --calibrate, which times some steps of each.")
         return " ".join(said)
-    said.append(f"Device-time: {_range(forecast.device_hours.mapped(lambda h: 3600 * h))}.")
-    for slots, seconds in forecast.seconds.items():
+    said.append(f"Device-time: {_range(outlook.device_hours.mapped(lambda h: 3600 * h))}.")
+    for slots, seconds in outlook.seconds.items():
         said.append(f"From start to end on {slots}: {_range(seconds)}.")
-    if forecast.money is not None:
-        low, middle, high = forecast.money
+    if outlook.money is not None:
+        low, middle, high = outlook.money
         about = "" if middle is None else f", about {middle:,.3g}"
         said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
-    if forecast.device_hours.middle is None:
+    if outlook.device_hours.middle is None:
         said.append("--pilot 3 narrows that down.")
-    if dear := [one for one in forecast.studies if one.dear]:
+    if dear := [one for one in outlook.studies if one.dear]:
         worst = max(dear, key=lambda one: one.rank_seconds.high if one.rank_seconds else 0)
         said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
     return " ".join(said)

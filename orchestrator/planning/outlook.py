@@ -55,7 +55,7 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyForecast:
+class StudyOutlook:
     """What one study comes to."""
 
     workload: str
@@ -78,10 +78,10 @@ class StudyForecast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
+class Outlook:
     """What a sweep comes to."""
 
-    studies: tuple[StudyForecast, ...]
+    studies: tuple[StudyOutlook, ...]
     trials: int
     device_hours: Between | None
     seconds: Mapping[int, Between]
@@ -92,7 +92,7 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(
+def outlook(
     studies: Iterable[Study],
     ranks: Callable[[int], int],
     *,
@@ -100,7 +100,7 @@ def forecast(
     pilots: Mapping[StudyKey, int | None] | None = None,
     slots: Iterable[int] = (),
     price_per_device_hour: float | None = None,
-) -> Forecast:
+) -> Outlook:
     """`ranks` of a batch size; `speeds` of those studies that were tried, None for those that did
     not fit; `pilots`, the steps to goal that a few trials of each came to, None for those that
     didn't get there."""
@@ -111,7 +111,7 @@ def forecast(
     )
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price = price_per_device_hour
-    return Forecast(
+    return Outlook(
         studies=tuple(found),
         trials=sum(one.trials for one in found),
         device_hours=hours,
@@ -134,7 +134,7 @@ def _of_study(
     ranks: Callable[[int], int],
     speeds: Mapping[StudyKey, Speed | None],
     pilots: Mapping[StudyKey, int | None] | None,
-) -> StudyForecast:
+) -> StudyOutlook:
     trials = study.trials + study.repeats
     budget, first = study.budget_steps, study.following(0)
     each = Between(
@@ -150,7 +150,7 @@ def _of_study(
         seconds = Between(
             low + quick, None if middle is None else middle + (quick + slow) / 2, high + slow
         ).mapped(lambda amount: trials * count * amount)
-    return StudyForecast(
+    return StudyOutlook(
         workload=study.workload,
         recipe=study.recipe,
         batch_size=study.batch_size,

@@ -1,0 +1,74 @@
+"""The gradient noise scale in the Trainer of Hugging Face's transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback
+
+from orchestrator.noise.loop import NoiseScale
+from orchestrator.records import BadInput
+
+
+class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
+    """`trainer.add_callback(NoiseScaleCallback(trainer))`. Its numbers are logged with the others,
+    as `noise/...`; `callback.noise.report()` says them in words."""
+
+    noise: NoiseScale
+
+    def __init__(self, trainer: Trainer, *, decay: float = 0.99) -> None:
+        self._trainer, self._decay = trainer, decay
+        arguments = trainer.args
+        self._count = int(arguments.gradient_accumulation_steps)
+        if self._count < 2:
+            raise BadInput(
+                "The noise scale shows in how micro-batches of a step differ. Accumulate gradients: "
+                "set gradient_accumulation_steps to 2 or more, and per_device_train_batch_size to "
+                "as much less."
+            )
+        self._handles: list[Any] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        model: nn.Module = self._trainer.model
+        micro_batch = int(args.per_device_train_batch_size)
+        self.noise = NoiseScale(
+            model,
+            batch_size=micro_batch * self._count,
+            micro_batch=micro_batch,
+            scaler=getattr(self._trainer.accelerator, "scaler", None),
+            decay=self._decay,
+        )
+        # The trainer clips gradients before it says that they are complete, so each is looked at
+        # when it arrives.
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(self._seen)
+            for parameter in model.parameters()
+            if parameter.requires_grad
+        ]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._micro_batch = 0
+        self._squares: dict[int, list[Tensor]] = {0: [], self._count - 1: []}
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._micro_batch += 1
+
+    def _seen(self, parameter: Tensor) -> None:
+        if self._micro_batch in self._squares and parameter.grad is not None:
+            length = torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
+            self._squares[self._micro_batch].append(length.square())
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        first, last = self._squares.values()
+        if first and last:  # the last step of an epoch may have fewer micro-batches
+            self.noise.record(torch.stack(first).sum(), torch.stack(last).sum())
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if control.should_log and (metrics := self.noise.metrics()):
+            self._trainer.log(metrics)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        for handle in self._handles:
+            handle.remove()

@@ -1,0 +1,58 @@
+"""The gradient noise scale in Lightning's Trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from orchestrator.noise.loop import NoiseScale
+from orchestrator.records import BadInput
+
+
+class NoiseScaleCallback(Callback):  # type: ignore[misc]
+    """`Trainer(callbacks=[NoiseScaleCallback(micro_batch=32)], accumulate_grad_batches=8)`. Its
+    numbers go to the trainer's logger, as `noise/...`; `callback.noise.report()` says them in
+    words."""
+
+    noise: NoiseScale
+
+    def __init__(self, *, micro_batch: int, decay: float = 0.99) -> None:
+        """`micro_batch`: examples that go through the model of a rank at once."""
+        self._micro_batch, self._decay = micro_batch, decay
+        self._passes = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not pl_module.automatic_optimization:
+            raise BadInput(
+                "With manual optimization only you know when a step is complete: use "
+                "orchestrator.noise.NoiseScale in `training_step`, as in a plain loop."
+            )
+        self._count = int(trainer.accumulate_grad_batches)
+        self.noise = NoiseScale(
+            trainer.strategy.model,
+            batch_size=self._micro_batch * self._count * trainer.world_size,
+            micro_batch=self._micro_batch,
+            scaler=getattr(trainer.precision_plugin, "scaler", None),
+            decay=self._decay,
+        )
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._passes += 1
+        self.noise.after_backward()
+        if self._passes == self._count:
+            # Here gradients are as `backward` left them, neither unscaled nor clipped.
+            self.noise.before_step()
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: Any
+    ) -> None:
+        # The last step of an epoch may have fewer micro-batches.
+        self.noise.forget_step()
+        self._passes = 0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *arguments: Any
+    ) -> None:
+        if self._passes == 0 and (metrics := self.noise.metrics()):
+            pl_module.log_dict(metrics)
