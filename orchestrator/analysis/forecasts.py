@@ -40,7 +40,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class Comparison:
     """Forecasts of one workload and recipe, held against what was measured."""
 
     workload: str
@@ -54,6 +54,8 @@ class Held:
     """B_crit; None where it isn't known."""
     ratio: Estimate | None
     """Of the forecast to what was measured."""
+    preconditioned: Estimate | None
+    """The forecast by the gradient as the optimizer scales it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,11 +96,30 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
 def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
     """By the winners of these rows, where their noise scale was measured."""
     winners = {row.key: row.trial for row in rows if row.trial is not None}
-    found = run.in_parallel(lambda winner: noise_courses(run, *winner), winners.items())
+    found = noise_courses(run, run.studies(), winners)
+    return [forecast_by(key, courses) for key, courses in found.items()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisePoint:
+    """The noise scale at one step, by all trainings that measured it there."""
+
+    step: int
+    trainings: int
+    scale: Estimate
+
+
+def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
+    """Step by step, where at least half of the trainings were measured. Intervals are by how far
+    these scatter; of one alone, by its sample."""
+    by_step: dict[int, list[estimates.Estimate]] = {}
+    for course in courses:
+        for step, point in zip(course.steps, course.points, strict=True):
+            by_step.setdefault(step, []).append(point)
     return [
-        forecast_by(key, courses)
-        for key, courses in zip(winners, found, strict=True)
-        if courses.plain
+        NoisePoint(step=step, trainings=len(points), scale=_told(_mean(points)))
+        for step, points in sorted(by_step.items())
+        if 2 * len(points) >= len(courses)
     ]
 
 
@@ -121,17 +142,24 @@ def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
     if len(means) == 1:
         (mean,) = means
         return _told(mean) if mean.variance_error else Estimate(value=mean.noise_scale)
-    pairs = np.array([(mean.gradient_square, mean.variance) for mean in means])
-    errors = pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
-    return _told(
-        estimates.Estimate(
-            gradient_square=float(pairs[:, 0].mean()),
-            variance=float(pairs[:, 1].mean()),
-            gradient_square_error=float(errors[0]),
-            variance_error=float(errors[1]),
-            correlation=-1.0,  # what is not progress is noise
-            freedom=len(pairs) - 1,
-        )
+    return _told(_mean(means))
+
+
+def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:
+    """Of several trainings, and how far they scatter."""
+    if len(points) == 1:
+        return points[0]
+    squares, variances = np.array([(each.gradient_square, each.variance) for each in points]).T
+    errors = [float(some.std(ddof=1)) for some in (squares, variances)]
+    covariance = float(np.cov(squares, variances)[0, 1])
+    root = len(points) ** 0.5
+    return estimates.Estimate(
+        gradient_square=float(squares.mean()),
+        variance=float(variances.mean()),
+        gradient_square_error=errors[0] / root,
+        variance_error=errors[1] / root,
+        correlation=covariance / (errors[0] * errors[1]) if errors[0] and errors[1] else 0.0,
+        freedom=len(points) - 1,
     )
 
 
@@ -140,7 +168,7 @@ def _told(estimate: estimates.Estimate) -> Estimate:
     return Estimate(value=estimate.noise_scale, low=low, high=high)
 
 
-def held(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Held]:
+def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Comparison]:
     """Each curve's B_crit beside what was foretold of its workload and recipe."""
     found = []
     for scaling in scalings:
@@ -151,8 +179,9 @@ def held(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Hel
         if not mine:
             continue
         forecast = together([each.noise_scale for each in mine])
+        scaled = [each.preconditioned for each in mine if each.preconditioned is not None]
         found.append(
-            Held(
+            Comparison(
                 workload=scaling.workload,
                 recipe=scaling.recipe,
                 goal=scaling.goal,
@@ -160,6 +189,7 @@ def held(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Hel
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
                 ratio=_ratio(forecast, scaling.critical_batch_size),
+                preconditioned=together(scaled) if scaled else None,
             )
         )
     return found
@@ -177,6 +207,22 @@ def together(parts: Sequence[Estimate]) -> Estimate:
     return Estimate(
         value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
     )
+
+
+def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
+    """What is to be expected where forecasts were off by these ratios: by their geometric mean, and
+    the interval by how far they scatter, and by how sure the forecast itself is."""
+    logs = np.log([ratio.value for ratio in ratios])
+    value = forecast.value / math.exp(logs.mean())
+    if len(logs) > 1:
+        reach = stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)
+        down = up = float(reach * math.sqrt(1 + 1 / len(logs)))
+    else:
+        (ratio,) = ratios
+        down, up = _distance(ratio.value, ratio.high), _distance(ratio.low, ratio.value)
+    down = math.hypot(down, _distance(forecast.low, forecast.value))
+    up = math.hypot(up, _distance(forecast.value, forecast.high))
+    return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 
 def _ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:

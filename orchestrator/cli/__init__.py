@@ -11,7 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestrator.cli import archives, init, planning, reading, registries, report, runs, trial
+from orchestrator.cli import (
+    archives,
+    forecast,
+    init,
+    planning,
+    reading,
+    registries,
+    report,
+    runs,
+    trial,
+)
 from orchestrator.cli.ending import heed_termination
 from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
@@ -69,6 +79,7 @@ for command in (
     reading.best,
     report.report,
     trial.trial,
+    forecast.forecast,
     registries.workloads,
     registries.spaces,
     archives.export,

@@ -90,18 +90,22 @@ def _answers(
     runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
 ) -> list[dict[str, object]]:
     """Per run, workload, goal and recipe: where its curve bends, and what to take of it."""
+    from orchestrator.analysis import compared, forecasts_of
     from orchestrator.report import Source, settings_of
 
     found = []
     settings = settings_of([run for run, _ in runs.values()], asked)
     for name, (run, rows) in runs.items():
+        forecasts = forecasts_of(run, rows)
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = panel.advice_by_recipe
+            beside = {one.recipe: one for one in compared(forecasts, panel.scalings)}
             for scaling in panel.scalings:
                 recommended = advice.get(scaling.recipe)
                 answer = {
                     **scaling.to_json(),
                     "recommended": None if recommended is None else recommended.to_json(),
+                    "forecast": beside[scaling.recipe].to_json() if scaling.recipe in beside else None,
                 }
                 found.append({"run": name, **answer} if len(runs) > 1 else answer)
     return found

@@ -17,7 +17,7 @@ from orchestrator.cli.options import (
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from orchestrator.records import Measurement, Outcome, Trial
     from orchestrator.training import Checkpoint
@@ -47,8 +47,8 @@ def trial(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="spacing, min_examples, train_examples=N, gradient_norm=true, distance=true: "
-            "when and what to measure. May be given again.",
+            help="spacing, min_examples, train_examples=N, gradient_norm=true, distance=true, "
+            "noise_scale=true: when and what to measure. May be given again.",
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
@@ -92,8 +92,8 @@ def trial(
         workload,
         optimizer,
         batch_size,
-        params=_parse_settings(set_ or [], "--set", "learning_rate=0.1"),
-        evaluate=_parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
+        params=parse_settings(set_ or [], "--set", "learning_rate=0.1"),
+        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
         steps=steps,
         seed=seed,
         data_dir=data_dir,
@@ -113,7 +113,9 @@ def trial(
             ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=kept
         )
     try:
-        measurements, (outcome, processes) = _follow(training, batch_size, quiet=as_json)
+        measurements, (outcome, processes) = follow(
+            training, batch_size, (lambda line: None) if as_json else _show
+        )
     except KeyboardInterrupt:
         training.close()
         say(
@@ -187,7 +189,7 @@ def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
     return checkpoint
 
 
-def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
+def parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
     """What was given as NAME=VALUE."""
     from orchestrator.files.yaml_files import parse_yaml
 
@@ -202,12 +204,12 @@ def _parse_settings(settings: Sequence[str], option: str, example: str) -> dict[
     return params
 
 
-def _follow(
-    training: Generator[Measurement, None, Any], batch_size: int, *, quiet: bool
+def follow(
+    training: Generator[Measurement, None, Any],
+    batch_size: int,
+    show: Callable[[Mapping[str, float]], None],
 ) -> tuple[list[dict[str, float]], Any]:
-    """Each measurement of a training as it is taken, printed unless `quiet`; how it ended."""
-    from orchestrator.cli.terminal import answer
-
+    """Each measurement of a training, shown as it is taken; how it ended."""
     lines: list[dict[str, float]] = []
     while True:
         try:
@@ -221,5 +223,10 @@ def _follow(
             **measurement.metrics,
         }
         lines.append(line)
-        if not quiet:
-            answer("  ".join(f"{name} {value:.6g}" for name, value in line.items()))
+        show(line)
+
+
+def _show(line: Mapping[str, float]) -> None:
+    from orchestrator.cli.terminal import answer
+
+    answer("  ".join(f"{name} {value:.6g}" for name, value in line.items()))

@@ -14,6 +14,7 @@ from orchestrator.analysis import (
 )
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.noise_section import forecasts_compared
 from orchestrator.report.sections import Show, section
 from orchestrator.report.trials import SIDE_BY_SIDE
 from orchestrator.results import FrontierRow
@@ -30,6 +31,7 @@ def comparisons(panels: Sequence[Panel], show: Show) -> str:
         for row in rows:
             curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
         shown += _relative(curves, "Workloads and recipes compared", panels, show)
+    shown += forecasts_compared(panels, show)
     return section("compared", "Compared", shown) if shown else ""
 
 

@@ -10,13 +10,16 @@ from typing import Any
 
 from orchestrator.analysis import (
     Advice,
+    Comparison,
     Cost,
     Device,
+    Forecast,
     Gap,
     Largeness,
     Scaling,
     Tuned,
     advice,
+    compared,
     costs,
     gaps,
     in_count,
@@ -25,7 +28,7 @@ from orchestrator.analysis import (
     tuned,
 )
 from orchestrator.records import Baseline, Goal
-from orchestrator.report.figures import Curve
+from orchestrator.report.figures import Curve, NoiseLine
 from orchestrator.report.trials import (
     Grid,
     Options,
@@ -79,6 +82,9 @@ class Panel:
     options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best of the goal's metric within some budgets."""
+    noise: Mapping[str, Sequence[NoiseLine]] = field(default_factory=dict)
+    """Recipe -> the noise scale of the winners, where it was measured."""
+    forecasts: Sequence[Forecast] = ()
     largeness: Largeness | str | None = None
     """Or why it isn't known; None where no baseline was given."""
 
@@ -101,6 +107,11 @@ class Panel:
     @cached_property
     def scalings(self) -> list[Scaling]:
         return scalings(self.rows)
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Forecasts beside what was measured."""
+        return compared(self.forecasts, self.scalings)
 
     @cached_property
     def costs(self) -> list[Cost]:

@@ -11,13 +11,17 @@ from typing import Any
 
 from orchestrator.analysis import (
     Device,
+    Forecast,
     Largeness,
+    along,
     devices_of,
+    forecast_by,
     largeness,
 )
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.courses import curves_of_winners, schedules_of
+from orchestrator.report.figures import NoiseLine
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
     grid_of,
@@ -35,6 +39,7 @@ from orchestrator.results import (
     step_times,
 )
 from orchestrator.results.counting import Unit
+from orchestrator.results.noise_courses import noise_courses
 
 MOST_TRIED = 30_000
 """Trials whose metaparameters are drawn on a page: some 100 bytes each."""
@@ -108,6 +113,7 @@ class Source:
         }
         tried, grids, options = {}, {}, {}
         curves = curves_of_winners(run, goal.metric, rows)
+        noise, forecasts = self._forecasts(rows)
         far = [row for row in rows if DISTANCE in row.metrics]
         distances = curves_of_winners(run, DISTANCE, far)
         schedules = (
@@ -132,8 +138,24 @@ class Source:
             grids=grids,
             options=options,
             quality=quality,
+            noise=noise,
+            forecasts=forecasts,
             largeness=self._largeness(answer, {row.key for row in asked}),
         )
+
+    def _forecasts(
+        self, rows: Sequence[FrontierRow]
+    ) -> tuple[dict[str, list[NoiseLine]], list[Forecast]]:
+        """The noise scale of these winners, by recipe, and what it foretells."""
+        lines: dict[str, list[NoiseLine]] = {}
+        forecasts = []
+        winners = {row.key: row.trial for row in rows if row.trial is not None}
+        for key, courses in noise_courses(self.run, self.studies, winners).items():
+            name = self.name(key.recipe)
+            line = NoiseLine(batch_size=key.batch_size, points=along(courses.plain))
+            lines.setdefault(name, []).append(line)
+            forecasts.append(replace(forecast_by(key, courses), recipe=name))
+        return lines, forecasts
 
     def _largeness(self, answer: Panel, keys: Collection[StudyKey]) -> Largeness | str | None:
         """None where no baseline is given, or it is one of another run."""

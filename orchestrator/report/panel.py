@@ -11,6 +11,7 @@ from orchestrator.report.content import Panel
 from orchestrator.report.figures import Curve
 from orchestrator.report.figures.style import MOST_CURVES, evenly
 from orchestrator.report.gathering import MOST_IN_DETAIL
+from orchestrator.report.noise_section import forecasts, noise_along
 from orchestrator.report.quality_section import best_values_within, generalisation, large_batches
 from orchestrator.report.sections import Show, section
 from orchestrator.report.tables import MOST_ROWS, short, table_of_frontier, table_of_ratios
@@ -23,6 +24,7 @@ def panel_section(number: int, panel: Panel, show: Show) -> str:
         "Steps and cost": (_steps, _ratios, _costs),
         "Metaparameters": (_best_values, _options, _all_tried, _grids),
         "How the winners train": (_training_curves, _schedules, _distances),
+        "Noise scale": (forecasts, noise_along),
         "Quality": (best_values_within, generalisation, large_batches),
     }
     text = _left_out(panel)

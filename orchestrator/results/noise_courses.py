@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, Estimate
-from orchestrator.records import StudyKey
+from orchestrator.records import Study, StudyKey
 from orchestrator.results.store import Run
 
 
@@ -30,16 +30,28 @@ class NoiseCourses:
     """For the gradient as the optimizer scales it: from the second measurement on."""
 
 
-def noise_courses(run: Run, key: StudyKey, trial: int) -> NoiseCourses:
-    """Of a study's trial and its repeats."""
-    rows = []
-    if GRADIENT_SQUARE in run.metrics(key):
-        rows += [{**row, "repeat": 0} for row in run.curve(key, trial).to_pylist()]
-    if GRADIENT_SQUARE in run.repeats.metrics(key):
-        rows += [
-            row for row in run.repeats.measurements(key).to_pylist() if row["trial"] == trial
-        ]
-    return courses_of(rows, key.batch_size)
+def noise_courses(
+    run: Run, studies: Iterable[Study], winners: Mapping[StudyKey, int]
+) -> dict[StudyKey, NoiseCourses]:
+    """Of the winners' trainings, repeats included, in studies that measured it."""
+    asked = [
+        study
+        for study in studies
+        if study.extras.noise_scale != "never" and study.key in winners
+    ]
+    found = run.in_parallel(lambda study: _courses(run, study, winners[study.key]), asked)
+    return {
+        study.key: courses for study, courses in zip(asked, found, strict=True) if courses.plain
+    }
+
+
+def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
+    rows = [
+        row for row in run.repeats.measurements(study.key).to_pylist() if row["trial"] == trial
+    ]
+    if study.extras.noise_scale == "always":
+        rows += run.curve(study.key, trial).to_pylist()
+    return courses_of(rows, study.batch_size)
 
 
 def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:

@@ -16,6 +16,7 @@ from orchestrator.report.figures.gaps import (
     ladder,
     training_longer,
 )
+from orchestrator.report.figures.noise import NoiseLine, forecast_against_measured, noise_along
 from orchestrator.report.figures.steps import (
     goals_compared,
     relative_steps,
@@ -33,6 +34,7 @@ from orchestrator.report.figures.tried import (
 
 __all__ = [
     "Curve",
+    "NoiseLine",
     "Span",
     "accuracy_held",
     "best_values",
@@ -40,10 +42,12 @@ __all__ = [
     "device_seconds_against_time",
     "distances",
     "examples_against_steps",
+    "forecast_against_measured",
     "generalisation_gap",
     "goals_compared",
     "heat_maps",
     "ladder",
+    "noise_along",
     "options",
     "relative_steps",
     "schedules",

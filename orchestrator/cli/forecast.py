@@ -1,0 +1,183 @@
+"""What one training foretells of the batch sizes that pay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli.options import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    DataOption,
+    JsonOption,
+    print_json,
+)
+from orchestrator.cli.trial import follow, parse_settings
+from orchestrator.records import BadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.analysis import Comparison, Estimate, Forecast
+    from orchestrator.records import Outcome
+    from orchestrator.results.noise_courses import NoiseCourses
+
+
+def forecast(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
+    optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A metaparameter. May be given again."),
+    ] = None,
+    calibrate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RUN",
+            help="A run whose repeats measured the noise scale: the forecast is corrected by what "
+            "those of its curves were off by. May be given again.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Train so many, past the goal if need be.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1)] = 0,
+    data_dir: DataOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Train once, and foretell from the noise of its gradients up to which batch size it pays."""
+    import torch
+
+    from orchestrator.analysis import forecast_by
+    from orchestrator.cli.terminal import answer, complain, say
+    from orchestrator.planning.studies import single_trial
+    from orchestrator.results.noise_courses import courses_of
+    from orchestrator.search import searched
+    from orchestrator.training import train_on_ranks
+
+    known = _calibration(calibrate or [])
+    ours = single_trial(
+        workload,
+        optimizer,
+        batch_size,
+        params=parse_settings(set_ or [], "--set", "learning_rate=0.1"),
+        evaluate={"noise_scale": True},
+        steps=steps,
+        seed=seed,
+        data_dir=data_dir,
+    )
+    say(f"{ours.study.key}: {ours.settings}")
+    if unset := searched(ours.study.space):
+        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
+    torch.set_num_threads(1)
+    training = train_on_ranks(ours, 1, data_dir=data_dir)
+    try:
+        measurements, (outcome, _) = follow(training, batch_size, _show)
+    except KeyboardInterrupt:
+        training.close()
+        say("Interrupted.")
+        return INTERRUPTED
+    if outcome.status in ("failed", "diverged"):
+        complain(outcome.error or "The training diverged: what it measured foretells nothing.")
+        return FAILED
+    courses = courses_of(measurements, batch_size)
+    found = forecast_by(ours.study.key, courses)
+    if as_json:
+        print_json(_document(found, courses, known, outcome))
+        return DONE
+    answer(f"{outcome.status} after {outcome.steps:,} steps")
+    for line in _lines(found, courses, known):
+        answer(line)
+    return DONE
+
+
+def _calibration(paths: Sequence[str]) -> list[Comparison]:
+    """What forecasts were off by, where they were held against measured curves."""
+    from orchestrator.analysis import compared, forecasts_of, scalings
+    from orchestrator.results import Run, frontier_of
+
+    found = []
+    for path in paths:
+        run = Run.open(path)
+        rows = frontier_of(run)
+        known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
+        if not known:
+            raise BadInput(
+                f"{path} has no curve with both a forecast and a critical batch size: sweep at "
+                f"least four batch sizes with `repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`."
+            )
+        found += known
+    return found
+
+
+def _show(line: Mapping[str, float]) -> None:
+    from orchestrator.cli.terminal import say
+    from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate
+    from orchestrator.noise.words import in_words
+
+    if GRADIENT_SQUARE in line:
+        said = in_words(Estimate.from_columns(line)).partition(":")[0]
+        say(f"step {line['step']:,}: {said}")
+
+
+def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) -> list[str]:
+    from orchestrator.analysis import corrected, in_words, sparkline, together
+
+    (course,) = courses.plain
+    scales = [point.noise_scale for point in course.points]
+    lines = [
+        f"Noise scale  {sparkline([s if math.isfinite(s) else None for s in scales])}  "
+        f"at steps {course.steps[0]:,} to {course.steps[-1]:,}",
+        f"Forecast: {_meaning(found.noise_scale)}.",
+    ]
+    if found.preconditioned is not None:
+        lines.append(f"By the gradient as {found.recipe} scales it: {_meaning(found.preconditioned)}.")
+    if not known:
+        lines.append(
+            "It is of one training, and such forecasts can be far off. Hold them against runs of "
+            "your own with --calibrate RUN."
+        )
+        return lines
+    ratios = [one.ratio for one in known if one.ratio is not None]
+    lines.append(
+        f"Of {len(ratios)} curves that were measured, forecasts were {in_words(together(ratios))} "
+        f"times what was measured."
+    )
+    lines.append(f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.")
+    return lines
+
+
+def _meaning(scale: Estimate) -> str:
+    from orchestrator.analysis import a_fifth_more, in_words
+
+    if not math.isfinite(scale.value):
+        return f"noise scale at least {scale.low or 0:,.3g}"
+    return (
+        f"a fifth more examples at batch size {in_words(a_fifth_more(scale))}, twice as many at "
+        f"{in_words(scale)}"
+    )
+
+
+def _document(
+    found: Forecast, courses: NoiseCourses, known: Sequence[Comparison], outcome: Outcome
+) -> dict[str, Any]:
+    from orchestrator.analysis import corrected
+
+    ratios = [one.ratio for one in known if one.ratio is not None]
+    (course,) = courses.plain
+    return {
+        **found.to_json(),
+        "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,
+        "compared": [one.to_json() for one in known],
+        "status": outcome.status,
+        "steps": outcome.steps,
+        "measurements": [
+            {"step": step, **point.columns()}
+            for step, point in zip(course.steps, course.points, strict=True)
+        ],
+    }
