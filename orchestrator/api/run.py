@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orchestrator.analysis import Scaling, scalings, sentence
+from orchestrator.analysis import Comparison, Scaling, compared, forecasts_of, scalings, sentence
 from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
@@ -37,6 +37,7 @@ SCALING = (
     "workload", "recipe", "goal",
     "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
+FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
 """Columns that a person looks for first."""
 
 
@@ -93,6 +94,13 @@ class Run:
         """Where each curve of steps against batch size bends."""
         found = scalings(self._frontier(goal))
         return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
+
+    def forecasts(self, goal: str | Iterable[str] | None = None) -> Table[Comparison]:
+        """What noise scales foretold beside what was measured; of recipes whose repeats or trials
+        measured them."""
+        rows = self._frontier(goal)
+        found = compared(forecasts_of(self._files, rows), scalings(rows))
+        return Table(found, Comparison.to_json, shown=FORECASTS)
 
     def trials(self) -> ArrowTable:
         """All finished trials of the searches, with their studies."""

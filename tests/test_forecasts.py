@@ -1,0 +1,191 @@
+"""What noise scales foretell, by hand and by command, beside what a sweep measures."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from conftest import orchestrate
+
+import orchestrator
+from orchestrator.analysis import Estimate, Scaling, a_fifth_more, compared, corrected, together
+from orchestrator.analysis.forecasts import Forecast, along, foretold, mean_of
+from orchestrator.noise import estimates
+from orchestrator.results.noise_courses import NoiseCourse
+
+
+def course(
+    squares: list[float], variances: list[float], steps: list[int], batch_size: int = 16
+) -> NoiseCourse:
+    points = (
+        estimates.Estimate(g, s, 0.1 * g, 0.05 * s, 0.0, 31)
+        for g, s in zip(squares, variances, strict=True)
+    )
+    return NoiseCourse(batch_size=batch_size, steps=tuple(steps), points=tuple(points))
+
+
+def test_a_noise_scale_that_stays_is_the_forecast() -> None:
+    same = course([1, 0.5, 0.1], [40, 20, 4], [0, 10, 100])
+    assert foretold([same]).value == pytest.approx(40)
+    assert foretold([same, same, same]).value == pytest.approx(40)
+
+
+def test_steps_weigh_by_their_progress() -> None:
+    """By the formula: sum(w trS / D) / sum(w |G|^2 / D), D = |G|^2 + trS / B."""
+    squares, variances, steps = [2.0, 1.0, 0.1], [10.0, 20.0, 30.0], [0, 10, 50]
+    weights = np.array([5.0, 25.0, 20.0])
+    g, s = np.array(squares), np.array(variances)
+    d = g + s / 16
+    expected = (weights * s / d).sum() / (weights * g / d).sum()
+    one = course(squares, variances, steps)
+    assert foretold([one]).value == pytest.approx(expected)
+    # The progress of a mean step is what it makes of the batch.
+    assert mean_of(one).gradient_square == pytest.approx(1 / (1 + expected / 16))
+
+
+def test_intervals_are_of_the_scatter_of_seeds() -> None:
+    rng, hits = np.random.default_rng(0), []
+    for _ in range(300):
+        seeds = [
+            course([1.0, 1.0], [40 * np.exp(0.3 * rng.normal())] * 2, [0, 10]) for _ in range(5)
+        ]
+        found = foretold(seeds)
+        hits.append(found.low <= 40 <= found.high)
+    assert 0.85 < np.mean(hits) < 0.95
+
+
+def test_a_gradient_that_is_not_seen_gives_no_number() -> None:
+    blind = foretold([course([-0.001, -0.002], [40, 40], [0, 10])])
+    assert math.isinf(blind.value)
+    assert blind.high == math.inf
+
+
+def test_along_a_training() -> None:
+    points = along([course([1, 1, 1], [10, 20, 30], [0, 1, 2]), course([1, 1], [14, 20], [0, 7])])
+    assert [(p.step, p.trainings) for p in points] == [(0, 2), (1, 1), (2, 1), (7, 1)]
+    assert points[0].scale.value == pytest.approx(12)
+
+
+def forecast(value: float, batch_size: int = 16) -> Forecast:
+    scale = Estimate(value=value, low=value / 1.1, high=1.1 * value)
+    return Forecast(workload="w", recipe="r", batch_size=batch_size, trainings=5, noise_scale=scale)
+
+
+def scaling(critical: Estimate | None) -> Scaling:
+    return Scaling(
+        workload="w", recipe="r", goal="val/error < 0.1", perfect_scaling_until=None,
+        perfect_scaling_from=None, max_useful_batch_size=None, steps_min=None,
+        critical_batch_size=critical, critical_by_examples=None, fit_residual_log2=None,
+        largest=None, of_medians=True, left_out=(), verdict="",
+    )  # fmt: skip
+
+
+def test_beside_what_was_measured() -> None:
+    measured = Estimate(value=30.0, low=20.0, high=45.0)
+    (one,) = compared([forecast(80, 32), forecast(45, 16)], [scaling(measured)])
+    assert [each.batch_size for each in one.forecasts] == [16, 32]
+    assert one.forecast.value == pytest.approx(60)
+    assert one.ratio is not None
+    assert one.ratio.value == pytest.approx(2)
+    assert one.ratio.low < 1 < one.ratio.high  # two batch sizes tell little
+    assert a_fifth_more(measured).value == pytest.approx(6)
+    (alone,) = compared([forecast(60)], [scaling(measured)])
+    assert alone.ratio is not None
+    assert alone.ratio.high == pytest.approx(2 * math.exp(math.hypot(math.log(1.1), math.log(1.5))))
+    (unknown,) = compared([forecast(60)], [scaling(None)])
+    assert unknown.ratio is None
+    assert compared([], [scaling(measured)]) == []
+
+
+def test_together_and_corrected() -> None:
+    known = [Estimate(value=value) for value in (1.0, 2.0, 4.0)]
+    assert together(known).value == pytest.approx(2)
+    once = corrected(Estimate(value=100, low=90, high=110), known)
+    assert once.value == pytest.approx(50)
+    assert once.low < 50 / 4 < 50 * 4 < once.high  # one more would scatter as those did
+    alone = corrected(Estimate(value=100, low=100, high=100), [Estimate(value=2, low=1, high=4)])
+    assert (alone.low, alone.value, alone.high) == pytest.approx((25, 50, 100))
+
+
+TRIAL = ("forecast", "digits/mlp", "--optimizer", "sgd", "--batch-size", "32", "--set")
+
+
+def test_the_command() -> None:
+    done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64)
+    assert done.returncode == 0, done.stderr
+    assert "a fifth more examples at batch size" in done.stdout
+    assert "Hold them against runs of your own with --calibrate RUN" in done.stdout
+    assert "step 64: noise scale" in done.stderr
+    found = json.loads(orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--json").stdout)
+    assert found["noise_scale"]["low"] < found["noise_scale"]["value"] < found["noise_scale"]["high"]
+    assert found["measurements"][-1]["step"] == 64
+    assert found["corrected"] is None
+
+
+def test_a_training_that_diverges_foretells_nothing() -> None:
+    done = orchestrate(*TRIAL, "learning_rate=1e9", "--steps", 64)
+    assert done.returncode == 1
+    assert "diverged" in done.stderr
+
+
+SWEEP = {
+    "name": "foretold",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.15"],
+    "recipes": [
+        {"name": "sgd", "optimizer": "sgd", "space": {"learning_rate": {"low": 0.1, "high": 0.5}}},
+        {"name": "adam", "optimizer": "adam", "space": {"only": {"learning_rate": 0.003}}},
+    ],
+    "batch_sizes": [8, 32, 128, 512],
+    "search": {"trials": 2},
+    "repeats": {"count": 3, "evaluate": {"noise_scale": True}},
+    "budget": {"steps": 300},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("foretold")
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    done = orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.mark.dear
+def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
+    opened = orchestrator.open_run(run)
+    assert "noise/variance" not in opened.measurements().to_arrow().column_names
+    report = json.loads(orchestrate("report", run, "--json").stdout)
+    for answer in report:
+        beside = answer["forecast"]
+        assert [each["batch_size"] for each in beside["forecasts"]] == [8, 32, 128, 512]
+        assert all(each["trainings"] >= 3 for each in beside["forecasts"])
+        assert (beside["preconditioned"] is None) == (answer["recipe"] == "sgd")
+    done = orchestrate("report", run)
+    page = (run / "report.html").read_text()
+    assert done.returncode == 0, done.stderr
+    for title in ("sgd: noise scale while it trains", "Forecasts against measurements"):
+        assert title in page
+    again = orchestrate("resume", run, "--no-ray")
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.dear
+def test_a_forecast_is_corrected_by_what_was_measured(run: Path, tmp_path: Path) -> None:
+    done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--calibrate", run)
+    assert done.returncode == 0, done.stderr
+    assert "Corrected forecast: a fifth more examples at batch size" in done.stdout
+
+
+@pytest.mark.dear
+def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
+    plain: dict[str, Any] = {**SWEEP, "repeats": 0, "batch_sizes": [32], "recipes": ["sgd"]}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({**plain, "search": {"trials": 1}}))
+    orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "plain", cwd=tmp_path)
+    done = orchestrate(*TRIAL, "learning_rate=0.3", "--calibrate", tmp_path / "plain")
+    assert done.returncode == 2
+    assert "repeats: {count: 5, evaluate: {noise_scale: true}}" in done.stderr

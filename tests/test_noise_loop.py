@@ -1,0 +1,195 @@
+"""The noise scale in anybody's loop, against closed forms, with accumulation and on ranks."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from orchestrator.noise import NoiseScale
+from orchestrator.noise.estimates import Estimate
+from orchestrator.records import BadInput
+from orchestrator.training import Ranks
+from orchestrator.training.ranks import launch_ranks
+
+D, BATCH, MICRO = 50, 32, 8
+H = 1 / torch.arange(1, D + 1)
+VARIANCE = float(H.sum())
+
+
+class Quadratic(nn.Module):
+    """Noisy, with gradients h x + sqrt(h) noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = nn.Parameter(0.5 * torch.ones(D))
+
+    def forward(self, noise: Tensor) -> Tensor:
+        losses: Tensor = (0.5 * H * self.x**2).sum() + noise @ (H.sqrt() * self.x)
+        return losses.mean()
+
+
+TRUTH = VARIANCE / float(((H * 0.5) ** 2).sum())
+
+
+class Scaler:
+    """What a gradient scaler is asked."""
+
+    def get_scale(self) -> float:
+        return 1024.0
+
+
+def accumulated(
+    noise: NoiseScale, model: nn.Module, seed: int, steps: int = 100, *, divisor: float = 4, scale: float = 1.0
+) -> NoiseScale:
+    """At weights that stay where they are."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for part in torch.randn(BATCH, D, generator=generator).split(MICRO):
+            (model(part) / divisor * scale).backward()
+            noise.after_backward()
+        noise.before_step()
+        model.zero_grad()
+    return noise
+
+
+def test_accumulated_gradients_tell() -> None:
+    found, model = [], Quadratic()
+    for seed in range(100):
+        noise = NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, decay=0.999)
+        found.append(accumulated(noise, model, seed).estimate)
+    estimates = [estimate for estimate in found if estimate is not None]
+    variances = np.array([estimate.variance for estimate in estimates])
+    squares = np.array([estimate.gradient_square for estimate in estimates])
+    for values, truth in ((variances, VARIANCE), (squares, VARIANCE / TRUTH)):
+        assert abs(values.mean() - truth) < 3 * values.std(ddof=1) / 10
+    hits = [low <= TRUTH <= high for low, high in (estimate.interval() for estimate in estimates)]
+    assert 0.9 - 3 * math.sqrt(0.09 / 100) <= np.mean(hits)
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({"divided": False}, {"divisor": 1}),
+        ({"scaler": Scaler()}, {"scale": 1024.0}),
+        ({"scaler": Scaler(), "divided": False}, {"divisor": 1, "scale": 1024.0}),
+    ],
+)
+def test_factors_are_taken_out(options: dict[str, Any], how: dict[str, Any]) -> None:
+    model = Quadratic()
+    plain = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO), model, 0)
+    other = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, **options), model, 0, **how)
+    assert other.metrics() == pytest.approx(plain.metrics(), rel=1e-3)
+
+
+def test_what_it_says_and_keeps() -> None:
+    model = Quadratic()
+    noise = NoiseScale(model.parameters(), batch_size=BATCH, micro_batch=MICRO)
+    assert noise.report() == "noise scale: not known yet"
+    assert noise.metrics() == {}
+    accumulated(noise, model, 0)
+    assert noise.report().startswith("noise scale ")
+    assert "are nearly free" in noise.report()
+    again = NoiseScale(model, batch_size=BATCH, micro_batch=MICRO)
+    again.load_state_dict(noise.state_dict())
+    assert again.estimate == noise.estimate
+    assert accumulated(again, model, 1, 3).estimate == accumulated(noise, model, 1, 3).estimate
+
+
+def test_a_step_that_overflowed_is_left_out() -> None:
+    model = Quadratic()
+    noise = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO), model, 0)
+    before = noise.estimate
+    noise.record(torch.tensor(math.inf), torch.tensor(math.nan))
+    assert noise.estimate == before
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": BATCH}, {"micro_batch": 2 * BATCH}])
+def test_without_parts_there_is_nothing_to_compare(options: dict[str, int]) -> None:
+    with pytest.raises(BadInput, match="Accumulate gradients: .* two micro-batches or more"):
+        NoiseScale(Quadratic(), batch_size=BATCH, **options)
+
+
+def test_norms_over_ranks_are_refused() -> None:
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
+    with pytest.raises(BadInput, match="synchronised over ranks .* GroupNorm"):
+        NoiseScale(model, batch_size=8, micro_batch=4)
+
+
+def test_misplaced_calls_are_told() -> None:
+    noise = NoiseScale(Quadratic(), batch_size=BATCH, micro_batch=MICRO)
+    with pytest.raises(BadInput, match="without `after_backward`"):
+        noise.before_step()
+    with pytest.raises(BadInput, match="after `backward`, before `zero_grad`"):
+        noise.after_backward()
+    with pytest.raises(BadInput, match="no parameter has one"):
+        NoiseScale([], batch_size=8, micro_batch=4)
+
+
+def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[Estimate | None, Tensor]:
+    """Each rank with half of every batch; the weights take a step, so gradients must be right."""
+    model = DistributedDataParallel(Quadratic())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    noise = NoiseScale(model, batch_size=BATCH)
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(100):
+        mine = torch.randn(BATCH, D, generator=generator).view(2, -1, D)[ranks.rank]
+        if accumulate:
+            half = len(mine) // 2
+            with model.no_sync():
+                (model(mine[:half]) / 2).backward()
+                noise.after_backward()
+            (model(mine[half:]) / 2).backward()
+        else:
+            model(mine).backward()
+        noise.before_step()
+        optimizer.step()
+        optimizer.zero_grad()
+    return noise.estimate, model.module.x.detach()
+
+
+def follow(ranks: Ranks) -> None:
+    for accumulate in (False, True):
+        on_ranks(ranks, accumulate)
+
+
+@pytest.fixture(scope="module")
+def of_pair() -> list[tuple[Estimate | None, Tensor]]:
+    with launch_ranks(2, follow) as (ranks, _):
+        return [on_ranks(ranks, accumulate) for accumulate in (False, True)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_ranks_tell_without_accumulation(which: int, of_pair: Any) -> None:
+    estimate, weights = of_pair[which]
+    model = Quadratic()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    noise = NoiseScale(model, batch_size=BATCH, micro_batch=BATCH // 2)
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(100):
+        for part in torch.randn(BATCH, D, generator=generator).split(BATCH // 2):
+            (model(part) / 2).backward()
+            noise.after_backward()
+        noise.before_step()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert torch.allclose(weights, model.x.detach(), rtol=1e-6)
+    low, high = estimate.interval()
+    assert noise.estimate is not None
+    assert low <= noise.estimate.noise_scale <= high
+
+
+def test_the_running_estimate_follows_the_training() -> None:
+    """What is long past counts for nothing."""
+    model = Quadratic()
+    noise = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, decay=0.9), model, 0)
+    with torch.no_grad():
+        model.x *= 10
+    accumulated(noise, model, 1)
+    assert noise.estimate is not None
+    low, high = noise.estimate.interval()
+    assert low <= TRUTH / 100 <= high

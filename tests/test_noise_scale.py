@@ -1,0 +1,329 @@
+"""The noise scale in a trial: against closed forms, and without a trace in the training."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import exhaust, make_trial, run_trial
+from torch import Tensor, nn
+
+from orchestrator.noise.estimates import Estimate, Sample, of_chunks
+from orchestrator.noise.gradients import per_chunk, per_example
+from orchestrator.noise.words import in_words
+from orchestrator.planning.studies import single_trial
+from orchestrator.records import BadInput, Extras, Measurement, Outcome, Trial
+from orchestrator.training import Ranks, train_in_stack
+from orchestrator.training.noise_scale import NoiseMeter
+from orchestrator.training.trainer import Trainer, fresh_model
+from orchestrator.training.warm import prepare
+from orchestrator.workloads import Classification, Tensors, Workload, with_ghosts
+
+CPU = torch.device("cpu")
+SEEDS, D, EXAMPLES = 200, 100, 512
+H = 1 / torch.arange(1, D + 1, dtype=torch.float64)
+TRUE_VARIANCE = float(H.sum())
+
+Trained = tuple[list[Measurement], Outcome]
+
+
+def noisy(trial: Trial) -> Trial:
+    return replace(trial, study=replace(trial.study, extras=Extras(noise_scale="always")))
+
+
+def quadratic(weights: Tensor, noise: Tensor) -> Tensor:
+    """The loss of one example, or the mean over several."""
+    pull = noise * H.sqrt() * weights
+    return (0.5 * H * weights**2).sum() + pull.sum(dim=-1).mean()
+
+
+def sampled(weights: Tensor, seed: int, kind: str) -> Estimate:
+    noise = torch.randn(EXAMPLES, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    if kind == "examples":
+        (sample,) = per_example(lambda w, one: quadratic(w["x"], one[0]), {"x": weights}, [noise])
+    else:
+
+        def gradients() -> Iterator[list[Tensor]]:
+            for chunk in noise.split(EXAMPLES // 32):
+                x = weights.clone().requires_grad_()
+                yield [*torch.autograd.grad(quadratic(x, chunk), x)]
+
+        (sample,) = per_chunk(gradients(), EXAMPLES // 32)
+    return of_chunks(sample)
+
+
+@cache
+def cell(level: float, kind: str) -> list[tuple[float, Estimate]]:
+    """(|G|^2, what was estimated) at each seed's own weights, which are so large."""
+    found = []
+    for seed in range(SEEDS):
+        generator = torch.Generator().manual_seed(10_000 + seed)
+        weights = level * (1 + 0.3 * torch.randn(D, dtype=torch.float64, generator=generator))
+        found.append((float(((H * weights) ** 2).sum()), sampled(weights, seed, kind)))
+    return found
+
+
+CELLS = [(level, kind) for level in (1.0, 0.3, 0.1) for kind in ("examples", "chunks")]
+
+
+@pytest.mark.parametrize(("level", "kind"), CELLS)
+def test_estimates_are_unbiased(level: float, kind: str) -> None:
+    off = np.array([(e.gradient_square - g, e.variance - TRUE_VARIANCE) for g, e in cell(level, kind)])
+    errors = off.std(axis=0, ddof=1) / math.sqrt(SEEDS)
+    assert (np.abs(off.mean(axis=0)) < 3 * errors).all()
+    said = [(e.gradient_square_error, e.variance_error) for _, e in cell(level, kind)]
+    assert np.sqrt((np.array(said) ** 2).mean(axis=0)) == pytest.approx(off.std(axis=0), rel=0.2)
+
+
+def test_intervals_cover_the_truth() -> None:
+    covered = []
+    for each in CELLS:
+        hits = [
+            low <= TRUE_VARIANCE / g <= high
+            for g, estimate in cell(*each)
+            for low, high in [estimate.interval()]
+        ]
+        assert np.mean(hits) >= 0.9 - 3 * math.sqrt(0.09 / SEEDS), each
+        covered += hits
+    assert 0.87 <= np.mean(covered) <= 0.95
+
+
+@pytest.mark.parametrize("kind", ["examples", "chunks"])
+def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
+    """A noise scale of a hundred times the sample."""
+    length = math.sqrt(TRUE_VARIANCE / (100 * EXAMPLES) / float((H**2).sum()))
+    weights = torch.full((D,), length, dtype=torch.float64)
+    found = [sampled(weights, seed, kind) for seed in range(SEEDS)]
+    unbounded = [estimate for estimate in found if math.isinf(estimate.interval()[1])]
+    assert len(unbounded) > 0.85 * SEEDS
+    assert all("at least" in in_words(estimate) for estimate in unbounded)
+    # One end of an interval of 90 %.
+    above = np.mean([estimate.interval()[0] <= 100 * EXAMPLES for estimate in found])
+    assert above >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / SEEDS)
+
+
+def test_chunks_and_examples_by_hand() -> None:
+    """The formulas of McCandlish et al., appendix A."""
+    gradients = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1
+    mean = gradients.mean(dim=0)
+    small = gradients.view(4, 3, 5).mean(dim=1)
+    rows = (small @ small.T).numpy()
+    by_examples = of_chunks(
+        Sample(size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy())
+    )
+    lengths, length = float((gradients**2).sum(dim=1).mean()), float((mean**2).sum())
+    assert by_examples.variance == pytest.approx((lengths - length) / (1 - 1 / 12))
+    assert by_examples.gradient_square == pytest.approx((12 * length - lengths) / 11)
+    by_chunks = of_chunks(Sample(size=3, products=rows))
+    lengths = float((small**2).sum(dim=1).mean())
+    assert by_chunks.gradient_square == pytest.approx((12 * length - 3 * lengths) / 9)
+    assert by_chunks.variance == pytest.approx((lengths - length) / (1 / 3 - 1 / 12))
+    everything = of_chunks(
+        Sample(size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()),
+        population=12,
+    )
+    assert everything.gradient_square == pytest.approx(length)
+    assert everything.interval() == pytest.approx((everything.noise_scale,) * 2)
+
+
+def measured(trial: Trial, steps: int = 0) -> tuple[Trainer, dict[str, float]]:
+    """A trainer after so many steps, and the noise scale there."""
+    workload, splits = prepare(trial.study.workload, None, CPU)
+    trainer = Trainer(trial, workload, splits["train"], Ranks())
+    if steps:
+        trainer.advance(steps)
+    meter = NoiseMeter(workload=workload, train=splits["train"], device=CPU)
+    return trainer, meter.measure(trial, trainer.state())
+
+
+def test_along_the_noisy_quadratic() -> None:
+    """In a trial: at each seed's own weights, as its training left them."""
+    hits = []
+    for seed in range(60):
+        trial = make_trial(
+            f"noisy_quadratic?d={D}", batch_size=8, seed=seed, params={"learning_rate": 0.2}
+        )
+        trainer, columns = measured(trial, steps=20)
+        weights = trainer.parameters[0].detach().double().flatten()
+        truth = TRUE_VARIANCE / float(((H * weights) ** 2).sum())
+        low, high = Estimate.from_columns(columns).interval()
+        hits.append(low <= truth <= high)
+    assert np.mean(hits) >= 0.9 - 3 * math.sqrt(0.09 / 60)
+
+
+def test_a_training_set_is_drawn_from_without_replacement() -> None:
+    """The truth is that of all 1,400 examples; 512 of them are known."""
+    trial = make_trial(params={"learning_rate": 0.3})
+    trainer, _ = measured(trial, steps=50)
+    workload, splits = prepare("digits/mlp", None, CPU)
+    images, labels = splits["train"].batch(torch.arange(1400))
+    weights = {name: p.detach() for name, p in trainer.model.named_parameters()}
+
+    def loss(weights: Any, one: Any) -> Tensor:
+        logits = torch.func.functional_call(trainer.model, dict(weights), one[0][None])
+        return nn.functional.cross_entropy(logits, one[1][None])
+
+    (sample,) = per_example(loss, weights, [images, labels])
+    truth = of_chunks(sample, population=1400)
+    meter = NoiseMeter(workload=workload, train=splits["train"], device=CPU)
+    state = trainer.state()
+    hits = []
+    for step in range(60):
+        columns = meter.measure(trial, {**state, "step": step})
+        low, high = Estimate.from_columns(columns).interval()
+        hits.append(low <= truth.noise_scale <= high)
+    assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"gradient_clip": 0.01}, {"weight_decay": 0.1}, {"precision": "bfloat16"}, {"precision": "float64"}],
+)
+def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
+    _, plain = measured(make_trial(params={"learning_rate": 0.1}))
+    _, other = measured(make_trial(params={"learning_rate": 0.1, **changes}))
+    low, high = Estimate.from_columns(plain).interval()
+    assert low <= Estimate.from_columns(other).noise_scale <= high
+
+
+def test_ranks_and_accumulation_change_nothing(train_on_pair: Callable[..., Trained]) -> None:
+    trial = noisy(make_trial(budget_steps=8, batch_size=64))
+    alone, _ = run_trial(trial)
+    for others, _ in (train_on_pair(trial), run_trial(trial, micro_batch=16)):
+        for one, other in zip(alone, others, strict=True):
+            low, high = Estimate.from_columns(one.metrics).interval()
+            assert low <= Estimate.from_columns(other.metrics).noise_scale <= high
+        assert others[0].metrics == alone[0].metrics
+
+
+@pytest.mark.parametrize(
+    ("workload", "params"),
+    [
+        ("digits/mlp", {"learning_rate": 0.1}),
+        ("digits/cnn", {"learning_rate": 0.001, "beta1": 0.9}),
+        ("austen/transformer?vocabulary=200&length=8&train_examples=64", {"learning_rate": 0.1, "dropout": 0.2}),
+    ],
+)
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_training_is_the_same_to_the_bit(
+    workload: str, params: dict[str, Any], slots: int, small_data: Any
+) -> None:
+    optimizer = "adam" if "beta1" in params else "sgd"
+    if slots > 1 and "dropout" in params:
+        pytest.skip("dropout trains alone")
+    plain = make_trial(workload, optimizer=optimizer, params=params, budget_steps=20, batch_size=16)
+    found = []
+    for trial in (plain, noisy(plain)):
+        if slots == 1:
+            measurements, _ = run_trial(trial, data_dir=small_data)
+        else:
+            measurements, _ = exhaust(train_in_stack(trial, slots, data_dir=small_data))
+        found.append(measurements)
+    without, along = found
+    assert [
+        {name: value for name, value in m.metrics.items() if not name.startswith("noise/")}
+        for m in along
+    ] == [m.metrics for m in without]
+    steps = [m.step for m in along if "noise/variance" in m.metrics]
+    assert steps[0] == 0
+    assert steps[-1] == 20
+    assert all(later >= 2 * step for step, later in zip(steps, steps[1:-1], strict=False))
+    if optimizer == "adam":
+        assert "noise/preconditioned_variance" not in along[0].metrics
+        assert along[-1].metrics["noise/preconditioned_variance"] > 0
+
+
+def test_repeats_alone_may_measure_it() -> None:
+    trial = make_trial()
+    study = replace(trial.study, extras=Extras(noise_scale="repeats"))
+    assert not replace(trial, study=study).measures_noise
+    assert replace(trial, study=study, repeat=1).measures_noise
+
+
+class Normed(Classification):
+    """Ghost norms of 32 examples, or of all."""
+
+    goal = "val/error < 0.1"
+    ghosts = 32
+
+    def data(self, data_dir: Any) -> Any:
+        torch.manual_seed(0)
+        inputs, labels = torch.randn(128, 6), torch.randint(3, (128,))
+        return {"train": Tensors(inputs, labels), "val": Tensors(inputs, labels)}
+
+    def model(self) -> nn.Module:
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        return with_ghosts(model, self.ghosts)
+
+
+class NormedOver100(Normed):
+    ghosts = 100
+
+
+def meter_of(workload: Workload) -> NoiseMeter:
+    return NoiseMeter(workload=workload, train=workload.data(None)["train"], device=CPU)
+
+
+def test_norms_are_measured_ghost_by_ghost() -> None:
+    trial, workload = make_trial(batch_size=64), Normed()
+    model = fresh_model(workload, 1, CPU)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    columns = meter_of(workload).measure(trial, {"model": model.state_dict(), "step": 0})
+    assert columns["noise/variance"] > 0
+    # All 128 examples are drawn, so by hand it is the same whatever their order, but for ghosts.
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_one_ghost_tells_nothing() -> None:
+    trial, workload = make_trial(batch_size=64), NormedOver100()
+    state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
+    with pytest.raises(BadInput, match="of which there must be two, but there are 128 .* smaller ghosts"):
+        meter_of(workload).measure(trial, state)
+
+
+class Unmapped(Classification):
+    """Its forward looks at numbers, for which `vmap` has no way."""
+
+    goal = "val/error < 0.1"
+
+    def data(self, data_dir: Any) -> Any:
+        return Normed().data(data_dir)
+
+    def model(self) -> nn.Module:
+        return _Looks()
+
+
+class _Looks(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) * (1.0 if float(inputs.detach().sum()) < 1e9 else 2.0)
+
+
+class Mapped(Unmapped):
+    def model(self) -> nn.Module:
+        return nn.Linear(6, 3)
+
+
+def test_where_vmap_has_no_way_chunks_tell() -> None:
+    trial, found = make_trial(batch_size=64), []
+    for workload in (Unmapped(), Mapped()):
+        state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
+        found.append(Estimate.from_columns(meter_of(workload).measure(trial, state)))
+    # All examples are known, so the gradient is too; its variance is known from chunks of four.
+    assert found[0].gradient_square == pytest.approx(found[1].gradient_square, rel=1e-4)
+    assert found[0].variance == pytest.approx(found[1].variance, rel=0.5)
+
+
+def test_by_hand() -> None:
+    trial = single_trial(
+        "digits/mlp", "sgd", 32, params={"learning_rate": 0.1}, steps=4, seed=0,
+        evaluate={"noise_scale": True},
+    )  # fmt: skip
+    measurements, _ = run_trial(trial)
+    assert all("noise/gradient_square" in m.metrics for m in measurements if m.step in (0, 1, 2, 4))
