@@ -1,8 +1,8 @@
 """What the gradient noise scale costs a trial, and whether it is right along a training.
 
-Cost: trainings of the digits to their goals with metaparameters that a sweep found, with and without
-the measurement, in turns; training and evaluation together. Bound: a quarter more in the mean over
-batch sizes, of the medians of pairs.
+Cost: the digits are trained to their goals with and without the measurement, in turns. Time is that
+of training and evaluation together. Bound: in the mean over batch sizes, the median pair takes a
+quarter more.
 
 Truth: the noisy quadratic model's own, at each step that was measured: trS / |G|^2 beside what was
 estimated from 512 examples, and tr(HS) / G'HG, which critical batch sizes are about and which
@@ -90,7 +90,9 @@ def along_the_recursion(*, smoke: bool) -> list[dict[str, float]]:
         low, high = estimate.interval()
         said = f"{low:,.1f} to {high:,.1f}"
         print(f"{step:>6,}{simple:>12,.1f}{estimate.noise_scale:>12,.1f}{said:>22}{proper:>12,.1f}")
-        found.append({"step": step, "simple": simple, "estimated": estimate.noise_scale, "proper": proper})
+        found.append(
+            {"step": step, "simple": simple, "estimated": estimate.noise_scale, "proper": proper}
+        )
     return found
 
 

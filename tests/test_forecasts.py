@@ -120,7 +120,9 @@ def test_the_command() -> None:
     assert "Hold them against runs of your own with --calibrate RUN" in done.stdout
     assert "step 64: noise scale" in done.stderr
     found = json.loads(orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--json").stdout)
-    assert found["noise_scale"]["low"] < found["noise_scale"]["value"] < found["noise_scale"]["high"]
+    assert (
+        found["noise_scale"]["low"] < found["noise_scale"]["value"] < found["noise_scale"]["high"]
+    )
     assert found["measurements"][-1]["step"] == 64
     assert found["corrected"] is None
 

@@ -1,7 +1,6 @@
 """The noise scale in anybody's loop, against closed forms, with accumulation and on ranks."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,13 @@ class Scaler:
 
 
 def accumulated(
-    noise: NoiseScale, model: nn.Module, seed: int, steps: int = 100, *, divisor: float = 4, scale: float = 1.0
+    noise: NoiseScale,
+    model: nn.Module,
+    seed: int,
+    steps: int = 100,
+    *,
+    divisor: float = 4,
+    scale: float = 1.0,
 ) -> NoiseScale:
     """At weights that stay where they are."""
     generator = torch.Generator().manual_seed(seed)
@@ -82,7 +87,9 @@ def test_accumulated_gradients_tell() -> None:
 def test_factors_are_taken_out(options: dict[str, Any], how: dict[str, Any]) -> None:
     model = Quadratic()
     plain = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO), model, 0)
-    other = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, **options), model, 0, **how)
+    other = accumulated(
+        NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, **options), model, 0, **how
+    )
     assert other.metrics() == pytest.approx(plain.metrics(), rel=1e-3)
 
 
@@ -110,13 +117,15 @@ def test_a_step_that_overflowed_is_left_out() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"micro_batch": BATCH}, {"micro_batch": 2 * BATCH}])
 def test_without_parts_there_is_nothing_to_compare(options: dict[str, int]) -> None:
-    with pytest.raises(BadInput, match="Accumulate gradients: .* two micro-batches or more"):
+    with pytest.raises(BadInput, match=r"Accumulate gradients: .* two micro-batches or more"):
         NoiseScale(Quadratic(), batch_size=BATCH, **options)
 
 
 def test_norms_over_ranks_are_refused() -> None:
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-    with pytest.raises(BadInput, match="synchronised over ranks .* GroupNorm"):
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(
+        nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    )
+    with pytest.raises(BadInput, match=r"synchronised over ranks .* GroupNorm"):
         NoiseScale(model, batch_size=8, micro_batch=4)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ def quadratic(weights: Tensor, noise: Tensor) -> Tensor:
 
 
 def sampled(weights: Tensor, seed: int, kind: str) -> Estimate:
-    noise = torch.randn(EXAMPLES, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(
+        EXAMPLES, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     if kind == "examples":
         (sample,) = per_example(lambda w, one: quadratic(w["x"], one[0]), {"x": weights}, [noise])
     else:
@@ -72,7 +75,9 @@ CELLS = [(level, kind) for level in (1.0, 0.3, 0.1) for kind in ("examples", "ch
 
 @pytest.mark.parametrize(("level", "kind"), CELLS)
 def test_estimates_are_unbiased(level: float, kind: str) -> None:
-    off = np.array([(e.gradient_square - g, e.variance - TRUE_VARIANCE) for g, e in cell(level, kind)])
+    off = np.array(
+        [(e.gradient_square - g, e.variance - TRUE_VARIANCE) for g, e in cell(level, kind)]
+    )
     errors = off.std(axis=0, ddof=1) / math.sqrt(SEEDS)
     assert (np.abs(off.mean(axis=0)) < 3 * errors).all()
     said = [(e.gradient_square_error, e.variance_error) for _, e in cell(level, kind)]
@@ -108,12 +113,16 @@ def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
 
 def test_chunks_and_examples_by_hand() -> None:
     """The formulas of McCandlish et al., appendix A."""
-    gradients = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1
+    gradients = (
+        torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1
+    )
     mean = gradients.mean(dim=0)
     small = gradients.view(4, 3, 5).mean(dim=1)
     rows = (small @ small.T).numpy()
     by_examples = of_chunks(
-        Sample(size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy())
+        Sample(
+            size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()
+        )
     )
     lengths, length = float((gradients**2).sum(dim=1).mean()), float((mean**2).sum())
     assert by_examples.variance == pytest.approx((lengths - length) / (1 - 1 / 12))
@@ -123,7 +132,9 @@ def test_chunks_and_examples_by_hand() -> None:
     assert by_chunks.gradient_square == pytest.approx((12 * length - 3 * lengths) / 9)
     assert by_chunks.variance == pytest.approx((lengths - length) / (1 / 3 - 1 / 12))
     everything = of_chunks(
-        Sample(size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()),
+        Sample(
+            size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()
+        ),
         population=12,
     )
     assert everything.gradient_square == pytest.approx(length)
@@ -181,7 +192,12 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"gradient_clip": 0.01}, {"weight_decay": 0.1}, {"precision": "bfloat16"}, {"precision": "float64"}],
+    [
+        {"gradient_clip": 0.01},
+        {"weight_decay": 0.1},
+        {"precision": "bfloat16"},
+        {"precision": "float64"},
+    ],
 )
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))
@@ -205,7 +221,10 @@ def test_ranks_and_accumulation_change_nothing(train_on_pair: Callable[..., Trai
     [
         ("digits/mlp", {"learning_rate": 0.1}),
         ("digits/cnn", {"learning_rate": 0.001, "beta1": 0.9}),
-        ("austen/transformer?vocabulary=200&length=8&train_examples=64", {"learning_rate": 0.1, "dropout": 0.2}),
+        (
+            "austen/transformer?vocabulary=200&length=8&train_examples=64",
+            {"learning_rate": 0.1, "dropout": 0.2},
+        ),
     ],
 )
 @pytest.mark.parametrize("slots", [1, 3])
@@ -231,7 +250,7 @@ def test_a_training_is_the_same_to_the_bit(
     steps = [m.step for m in along if "noise/variance" in m.metrics]
     assert steps[0] == 0
     assert steps[-1] == 20
-    assert all(later >= 2 * step for step, later in zip(steps, steps[1:-1], strict=False))
+    assert all(later >= 2 * step for step, later in pairwise(steps[:-1]))
     if optimizer == "adam":
         assert "noise/preconditioned_variance" not in along[0].metrics
         assert along[-1].metrics["noise/preconditioned_variance"] > 0
@@ -281,7 +300,9 @@ def test_norms_are_measured_ghost_by_ghost() -> None:
 def test_one_ghost_tells_nothing() -> None:
     trial, workload = make_trial(batch_size=64), NormedOver100()
     state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-    with pytest.raises(BadInput, match="of which there must be two, but there are 128 .* smaller ghosts"):
+    with pytest.raises(
+        BadInput, match=r"of which there must be two, but there are 128 .* smaller ghosts"
+    ):
         meter_of(workload).measure(trial, state)
 
 

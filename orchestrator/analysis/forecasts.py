@@ -202,7 +202,9 @@ def together(parts: Sequence[Estimate]) -> Estimate:
     if len(known) < 2:
         return known[0] if known else parts[0]
     logs = np.log([part.value for part in known])
-    reach = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5)
+    reach = float(
+        stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5
+    )
     middle = float(logs.mean())
     return Estimate(
         value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)

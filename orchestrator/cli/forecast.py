@@ -109,7 +109,8 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
         if not known:
             raise BadInput(
                 f"{path} has no curve with both a forecast and a critical batch size: sweep at "
-                f"least four batch sizes with `repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`."
+                f"least four batch sizes with "
+                f"`repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`."
             )
         found += known
     return found
@@ -136,7 +137,9 @@ def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) 
         f"Forecast: {_meaning(found.noise_scale)}.",
     ]
     if found.preconditioned is not None:
-        lines.append(f"By the gradient as {found.recipe} scales it: {_meaning(found.preconditioned)}.")
+        lines.append(
+            f"By the gradient as {found.recipe} scales it: {_meaning(found.preconditioned)}."
+        )
     if not known:
         lines.append(
             "It is of one training, and such forecasts can be far off. Hold them against runs of "

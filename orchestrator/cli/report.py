@@ -105,7 +105,9 @@ def _answers(
                 answer = {
                     **scaling.to_json(),
                     "recommended": None if recommended is None else recommended.to_json(),
-                    "forecast": beside[scaling.recipe].to_json() if scaling.recipe in beside else None,
+                    "forecast": beside[scaling.recipe].to_json()
+                    if scaling.recipe in beside
+                    else None,
                 }
                 found.append({"run": name, **answer} if len(runs) > 1 else answer)
     return found

@@ -49,8 +49,8 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
-    from orchestrator.planning.outlook import outlook
     from orchestrator.planning.growth import refuse_incomparable
+    from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.results import Run, provenance

@@ -1,6 +1,6 @@
 """The gradient noise scale, for any training loop. Needs torch, and neither Ray nor a sweep.
 
-    from orchestrator.noise import NoiseScale
+from orchestrator.noise import NoiseScale
 """
 
 from __future__ import annotations

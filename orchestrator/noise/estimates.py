@@ -1,9 +1,9 @@
-"""What a sample of gradients says of all of them: how long their mean is, how much they scatter.
+"""Estimates the gradient noise scale from a sample of gradients, with intervals. Needs no torch.
 
-|G|^2 is the squared length of the gradient over all examples, trS the variance of one example's
-gradient, summed over parameters; their ratio is the noise scale (McCandlish et al. 2018). Both
-are unbiased. Their ratio isn't, so it is taken last, and |G|^2 may come out negative: then the noise
-scale is "at least" so much.
+|G|^2 is the squared length of the gradient over all examples. trS is the variance of one example's
+gradient, summed over parameters. Their ratio is the noise scale (McCandlish et al. 2018). The
+estimates of both are unbiased. Their ratio is biased, so it is taken last. The estimate of |G|^2
+may be negative; then the noise scale has a lower bound only.
 """
 
 from __future__ import annotations

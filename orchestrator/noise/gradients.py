@@ -1,4 +1,4 @@
-"""Gradients of a sample's examples, one by one or in chunks: as much of them as `estimates` needs."""
+"""Computes gradients of single examples or of chunks, and keeps what `estimates` needs of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def per_example(
             total.index_add_(0, chunk_of, torch.linalg.vector_norm(scaled, dim=1).double() ** 2)
     size = count / chunks
     return [
-        Sample(size=size, products=_products(rows / size, scale), squares=(total / size).cpu().numpy())
+        Sample(
+            size=size, products=_products(rows / size, scale), squares=(total / size).cpu().numpy()
+        )
         for scale, total in zip(scales, squares, strict=True)
     ]
 

@@ -13,8 +13,13 @@ from orchestrator.records import BadInput
 
 
 class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
-    """`trainer.add_callback(NoiseScaleCallback(trainer))`. Its numbers are logged with the others,
-    as `noise/...`; `callback.noise.report()` says them in words."""
+    """Measures the noise scale and logs it with the trainer's other numbers, as `noise/...`.
+
+    callback = NoiseScaleCallback(trainer)
+    trainer.add_callback(callback)
+    trainer.train()
+    print(callback.noise.report())
+    """
 
     noise: NoiseScale
 
@@ -24,9 +29,9 @@ class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
         self._count = int(arguments.gradient_accumulation_steps)
         if self._count < 2:
             raise BadInput(
-                "The noise scale shows in how micro-batches of a step differ. Accumulate gradients: "
-                "set gradient_accumulation_steps to 2 or more, and per_device_train_batch_size to "
-                "as much less."
+                "The noise scale is measured by comparing the micro-batches of a step. Accumulate "
+                "gradients: set gradient_accumulation_steps to 2 or more, and divide "
+                "per_device_train_batch_size by it."
             )
         self._handles: list[Any] = []
 
@@ -40,8 +45,8 @@ class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
             scaler=getattr(self._trainer.accelerator, "scaler", None),
             decay=self._decay,
         )
-        # The trainer clips gradients before it says that they are complete, so each is looked at
-        # when it arrives.
+        # The trainer clips gradients before its callbacks hear that they are complete, so each
+        # gradient is measured when it is accumulated.
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._seen)
             for parameter in model.parameters()

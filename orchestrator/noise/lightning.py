@@ -11,21 +11,24 @@ from orchestrator.records import BadInput
 
 
 class NoiseScaleCallback(Callback):  # type: ignore[misc]
-    """`Trainer(callbacks=[NoiseScaleCallback(micro_batch=32)], accumulate_grad_batches=8)`. Its
-    numbers go to the trainer's logger, as `noise/...`; `callback.noise.report()` says them in
-    words."""
+    """Measures the noise scale and sends it to the trainer's logger, as `noise/...`.
+
+    callback = NoiseScaleCallback(micro_batch=32)
+    Trainer(callbacks=[callback], accumulate_grad_batches=8).fit(...)
+    print(callback.noise.report())
+    """
 
     noise: NoiseScale
 
     def __init__(self, *, micro_batch: int, decay: float = 0.99) -> None:
-        """`micro_batch`: examples that go through the model of a rank at once."""
+        """`micro_batch` is the batch size of the data loader of one rank."""
         self._micro_batch, self._decay = micro_batch, decay
         self._passes = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
             raise BadInput(
-                "With manual optimization only you know when a step is complete: use "
+                "With manual optimization the callback can't know when a step is complete. Use "
                 "orchestrator.noise.NoiseScale in `training_step`, as in a plain loop."
             )
         self._count = int(trainer.accumulate_grad_batches)

@@ -21,7 +21,7 @@ AT_ONCE = 64
 
 
 class NoiseScale:
-    """How much of a gradient is noise, from gradients that a training computes anyway.
+    """Measures the gradient noise scale from gradients that a training computes anyway.
 
         noise = NoiseScale(model, batch_size=256, micro_batch=32)
         for batch in batches:
@@ -34,11 +34,11 @@ class NoiseScale:
         print(noise.report())
 
     It compares the gradient of the first micro-batch with that of the whole batch. Under
-    DistributedDataParallel it compares that of each rank with that of all, and needs no
-    accumulation: then `before_step` alone is called.
+    DistributedDataParallel it compares each rank's own gradient with the mean over ranks. That
+    needs no accumulation, and only `before_step` is called.
 
-    Both are called with gradients as `backward` leaves them: before clipping, and before a gradient
-    scaler takes its factor out.
+    Call both while the gradients are as `backward` left them: before they are clipped, and before a
+    gradient scaler unscales them.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class NoiseScale:
         scaler: Any = None,
         decay: float = 0.99,
     ) -> None:
-        """`batch_size` is that of a step of the optimizer, over all ranks. `divided`: each loss was
-        divided by the number of micro-batches, so that gradients add up to a mean; else to a sum.
-        `scaler`: the torch.amp.GradScaler, if there is one. `decay`: what the past counts with
-        after each step."""
+        """`batch_size` counts the examples of one optimizer step, on all ranks. `divided` says that
+        each loss was divided by the number of micro-batches, so that gradients add up to the mean
+        over the batch. `scaler` is the torch.amp.GradScaler, if one is used. After each step,
+        earlier ones count `decay` times as much."""
         modules = [*model.modules()] if isinstance(model, nn.Module) else []
         _check_norms(modules)
         parameters = model.parameters() if isinstance(model, nn.Module) else model
@@ -75,11 +75,12 @@ class NoiseScale:
         small = batch_size / count if self._hook else micro_batch
         if not 0 < small < batch_size or not 0 <= decay < 1:
             raise BadInput(
-                f"The noise scale shows in how gradients of a part of the batch differ from that of "
-                f"all of it, so the part must be smaller, but got batch_size={batch_size}, "
-                f"micro_batch={micro_batch}, decay={decay} on one process. Accumulate gradients: "
-                f"put the batch through the model in two micro-batches or more, and give their size "
-                f"as micro_batch. Or train on several ranks with DistributedDataParallel."
+                f"The noise scale is measured by comparing gradients of micro-batches with that of "
+                f"the whole batch, so micro_batch must be smaller than batch_size, but got "
+                f"batch_size={batch_size}, micro_batch={micro_batch}, decay={decay} on one "
+                f"process. Accumulate gradients: put the batch through the model in two "
+                f"micro-batches or more, and give their size as micro_batch. Or train on several "
+                f"ranks with DistributedDataParallel."
             )
         self._small, self._large = float(small), float(batch_size)
         self._factor = 1.0 if divided else min(micro_batch * count / batch_size, 1.0)
@@ -89,42 +90,44 @@ class NoiseScale:
         self._sums = dict.fromkeys(("weight", "weight2", "g", "s", "gg", "ss", "gs"), 0.0)
 
     def after_backward(self) -> None:
-        """After the first micro-batch of a step; after the others it does nothing."""
+        """Call this after each backward pass. It looks at the first one of a step."""
         if self._first is None and self._hook is None:
             self._first = self._square()
 
     def before_step(self) -> None:
-        """When all micro-batches are through, before gradients are clipped or unscaled."""
+        """Call this after the last backward pass of a step."""
         if self._hook is not None:
             small = self._hook.mean_square()
         elif self._first is not None:
             small = self._first
         else:
             raise BadInput(
-                "`before_step` was called without `after_backward`, which belongs after the backward "
-                "pass of a step's first micro-batch."
+                "`before_step` was called without `after_backward`, which belongs after the "
+                "backward pass of a step's first micro-batch."
             )
         self._first = None
         self.record(small, self._square())
 
     def record(self, first: Tensor, last: Tensor) -> None:
-        """The squared length of the gradient after the first micro-batch of a step, or in the mean
-        over ranks of their own, and after the last one; instead of the two calls above."""
+        """Takes the squared lengths of the gradient after the first micro-batch of a step (or their
+        mean over the ranks' own gradients) and after the last one. For callers that can't use the
+        two methods above."""
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         unit = (self._factor / scale) ** 2
-        # The mean of the micro-batch alone, not its share of the whole.
+        # `first` is the micro-batch's share of the whole gradient; this makes it its own mean.
         alone = 1.0 if self._hook else (self._large / self._small) ** 2
         self._waiting.append((first * unit * alone, last * unit))
         if len(self._waiting) >= AT_ONCE:
             self._read()
 
     def forget_step(self) -> None:
-        """A step that was begun is not ended, or had fewer micro-batches."""
+        """Drops a step that was begun, for example one with fewer micro-batches."""
         self._first = None
 
     @property
     def estimate(self) -> Estimate | None:
-        """Over the last steps, each weighed by `decay` to the power of its age; None before two."""
+        """Over the steps so far, each with the weight `decay` to the power of its age. None before
+        the second step."""
         self._read()
         total = self._sums["weight"]
         if not total:
@@ -133,7 +136,7 @@ class NoiseScale:
         if count < 1.5:
             return None
         g, s, gg, ss, gs = (self._sums[name] / total for name in ("g", "s", "gg", "ss", "gs"))
-        # Of the mean: the weights count as so many equal ones.
+        # Standard errors of weighted means: the weights are worth `count` equal ones.
         errors = [math.sqrt(max(x, 0.0) / (count - 1)) for x in (gg - g * g, ss - s * s)]
         product = errors[0] * errors[1] * (count - 1)
         return Estimate(
@@ -151,8 +154,8 @@ class NoiseScale:
         return "noise scale: not known yet" if estimate is None else in_words(estimate)
 
     def metrics(self) -> dict[str, float]:
-        """For a logger: the squared length of the gradient, its variance per example, and their
-        ratio with its 90 % interval, infinite where the gradient can't be told from noise."""
+        """Numbers for a logger: |G|^2, trS, the noise scale and its 90 % interval. The upper end is
+        infinite where the gradient can't be told from noise."""
         estimate = self.estimate
         if estimate is None:
             return {}
@@ -174,7 +177,7 @@ class NoiseScale:
         self._sums = {name: float(state[name]) for name in self._sums}
 
     def _square(self) -> Tensor:
-        """Of the gradient as it lies there, accumulated and scaled."""
+        """The squared length of the gradient as it is now, accumulated and scaled."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:
             raise BadInput("There is no gradient: measure after `backward`, before `zero_grad`.")
@@ -189,7 +192,7 @@ class NoiseScale:
         a, b = self._small, self._large
         for small, large in pairs:
             if not math.isfinite(small + large):
-                continue  # a gradient scaler skips such a step, too
+                continue  # the gradient scaler skips such a step, too
             square = (b * large - a * small) / (b - a)
             variance = (small - large) / (1 / a - 1 / b)
             added = {
@@ -211,7 +214,7 @@ def _check_norms(modules: Iterable[nn.Module]) -> None:
 
 
 class _RanksOwn:
-    """The squared length of each rank's own gradient, seen before it is averaged over ranks."""
+    """Measures each rank's own gradient before DistributedDataParallel averages it over ranks."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self._group = model.process_group
@@ -234,7 +237,9 @@ class _RanksOwn:
 
     def mean_square(self) -> Tensor:
         if not self._squares:
-            raise BadInput("No gradients were averaged over ranks: leave `no_sync` for the last one.")
+            raise BadInput(
+                "No gradients were averaged over ranks: leave `no_sync` for the last one."
+            )
         square = torch.stack(self._squares).sum()
         self._squares = []
         dist.all_reduce(square, group=self._group)

@@ -16,8 +16,8 @@ def in_words(estimate: Estimate) -> str:
         if not 0 < low < math.inf:
             return "noise scale: not to be told from this yet"
         return (
-            f"noise scale at least {rounded(low)}: up to about {rounded(NEARLY_FREE * low)} examples "
-            f"per step are nearly free, and perhaps many more"
+            f"noise scale at least {rounded(low)}: up to about {rounded(NEARLY_FREE * low)} "
+            f"examples per step are nearly free, and perhaps many more"
         )
     scale = estimate.noise_scale
     return (

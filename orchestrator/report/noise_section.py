@@ -22,9 +22,9 @@ def noise_along(panel: Panel, show: Show) -> str:
             figures.noise_along(lines),
             f"{recipe}: noise scale while it trains",
             _grows(lines),
-            "The variance of an example's gradient over the square of their mean: batches far below "
-            "it are mostly noise, so that twice the batch is worth two steps. By the winner's "
-            "repeats, with 90 % intervals. Dark is a small batch, bright a large one.",
+            "The variance of one example's gradient, divided by the squared length of the mean "
+            "gradient. Far below the noise scale, twice the batch is worth two steps. Measured in "
+            "the winner's repeats, with 90 % intervals. Dark is a small batch, bright a large one.",
         )
         for recipe, lines in panel.noise.items()
     )

@@ -35,9 +35,7 @@ def noise_courses(
 ) -> dict[StudyKey, NoiseCourses]:
     """Of the winners' trainings, repeats included, in studies that measured it."""
     asked = [
-        study
-        for study in studies
-        if study.extras.noise_scale != "never" and study.key in winners
+        study for study in studies if study.extras.noise_scale != "never" and study.key in winners
     ]
     found = run.in_parallel(lambda study: _courses(run, study, winners[study.key]), asked)
     return {
@@ -46,9 +44,7 @@ def noise_courses(
 
 
 def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
-    rows = [
-        row for row in run.repeats.measurements(study.key).to_pylist() if row["trial"] == trial
-    ]
+    rows = [row for row in run.repeats.measurements(study.key).to_pylist() if row["trial"] == trial]
     if study.extras.noise_scale == "always":
         rows += run.curve(study.key, trial).to_pylist()
     return courses_of(rows, study.batch_size)

@@ -1,5 +1,5 @@
-"""The gradient noise scale of a trial where it stands. Its training sees nothing of that: model,
-examples and random numbers are of their own."""
+"""Measures the gradient noise scale of a trial. It shares nothing with the training: it has a model,
+examples and random numbers of its own, so the training is the same to the bit."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from orchestrator.workloads.ghost_batch_norm import ghost_norms
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512
-"""In a sample, or all there are."""
+"""Examples in a sample; all of a smaller training set."""
 
 SHUFFLED = 2**22
-"""A larger training set is drawn from with replacement: shuffling it would take longer."""
+"""From a larger training set, examples are drawn with replacement: shuffling takes long."""
 
 POSITIONS = 2**40
-"""Of a training set without an end, those that are drawn from."""
+"""Examples of an endless training set are drawn from so many."""
 
 
 @dataclass(kw_only=True)
@@ -45,13 +45,13 @@ class NoiseMeter:
 
     def __post_init__(self) -> None:
         self._maps = True
-        """Whether `vmap` has a way for the model, as far as that is known."""
+        """Whether gradients of single examples are tried: not again once `vmap` has failed."""
         self._at_once: int | None = None
-        """Examples whose gradients fit in memory together; None: not known yet."""
+        """Most examples whose gradients fit in memory together; None before memory ran out."""
 
     def measure(self, trial: Trial, state: Mapping[str, Any]) -> dict[str, float]:
-        """Of `trial` at the `state` that its checkpoints keep. Nothing where its gradient isn't
-        finite any more."""
+        """The columns of `trial` at `state`, which is what its checkpoints keep. Empty if a
+        gradient is not finite."""
         settings = sort(trial.params, self.workload)
         model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
         settings.modifiers.prepare(model)
@@ -89,8 +89,8 @@ class NoiseMeter:
         settings: Mapping[str, Value],
         scales: Sequence[Tensor | None],
     ) -> list[Sample] | None:
-        """From the gradients of single examples; None for a model without such, or that `vmap` has
-        no way for."""
+        """Samples from the gradients of single examples. None if batch norms mix examples, or if
+        `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
             return None
         weights = _trained(loss.model)
@@ -104,13 +104,13 @@ class NoiseMeter:
         while True:
             try:
                 with warnings.catch_warnings(), as_vmap_can():
-                    # One that `vmap` gives where it knows an operation only one by one.
+                    # `vmap` warns where it falls back to a loop over examples.
                     warnings.simplefilter("error", UserWarning)
                     return per_example(of_one, weights, parts, scales, self._at_once, self.pulse)
             except BadInput:
                 raise
             except Exception as error:
-                # Whatever a model does may be what `vmap` has no way for.
+                # A model may do anything that `vmap` does not support.
                 if not out_of_memory(error) or self._at_once == 1:
                     self._maps = False
                     return None
@@ -123,7 +123,7 @@ class NoiseMeter:
         settings: Mapping[str, Value],
         scales: Sequence[Tensor | None],
     ) -> list[Sample]:
-        """From the gradients of chunks, of whole ghosts where norms have them."""
+        """Samples from the gradients of chunks. With ghost batch norms these are whole ghosts."""
         norms = ghost_norms(loss.model)
         ghost = norms[0].ghost_size if norms else 1
         examples = len(next(leaves(batch))[1])
@@ -142,7 +142,10 @@ class NoiseMeter:
                 self.pulse()
                 losses = loss(part, settings)
                 found = torch.autograd.grad(losses.mean(), weights, allow_unused=True)
-                yield [torch.zeros_like(w) if g is None else g for w, g in zip(weights, found, strict=True)]
+                yield [
+                    torch.zeros_like(w) if g is None else g
+                    for w, g in zip(weights, found, strict=True)
+                ]
 
         return per_chunk(gradients(), size, scales)
 
@@ -152,28 +155,29 @@ def _trained(model: nn.Module, *, detached: bool = True) -> dict[str, Tensor]:
     return {name: p.detach() if detached else p for name, p in named if p.requires_grad}
 
 
-ROOTS: dict[str, tuple[str, str | None]] = {
-    "adam": ("exp_avg_sq", "beta2"),
-    "adamw": ("exp_avg_sq", "beta2"),
-    "rmsprop": ("square_avg", None),
-    "adagrad": ("sum", None),
+ROOTS = {
+    "adam": ("exp_avg_sq", True),
+    "adamw": ("exp_avg_sq", True),
+    "rmsprop": ("square_avg", False),
+    "adagrad": ("sum", False),
 }
-"""Optimizers that divide a step by the root of one of their tensors; the decay of a mean that is
-corrected for having begun at 0."""
+"""Optimizers that divide the gradient by the root of one of their tensors, and whether that tensor
+is a mean that is corrected for its start at 0."""
 
 
 def _preconditioner(
     trial: Trial, model: nn.Module, params: Mapping[str, Value], state: Mapping[str, Any]
 ) -> Tensor | None:
-    """What a step multiplies the gradient of each weight with, in one row; None where all have the
-    same, or it depends on the gradient's own length."""
+    """What the optimizer multiplies the gradient of each weight with, as one row. None if that is
+    the same for all weights, depends on the gradient's length, or is not known before the first
+    step."""
     name = trial.study.optimizer.replace("_", "").lower()
     if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
         return None
     optimizer = make_optimizer(trial.study.optimizer, model, params)
     optimizer.load_state_dict(state["optimizer"])
-    (square, decay), (group, *_) = ROOTS[name], optimizer.param_groups
-    correction = 1 - group["betas"][1] ** state["step"] if decay else 1.0
+    (square, corrected), (group, *_) = ROOTS[name], optimizer.param_groups
+    correction = 1 - group["betas"][1] ** state["step"] if corrected else 1.0
     parts = [
         1 / ((optimizer.state[p][square] / correction).sqrt() + group["eps"]).flatten()
         for p in model.parameters()
