@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +25,22 @@ def parser_with_smoke(description: str) -> argparse.ArgumentParser:
         help="only show that it runs: tiny sizes, no data sets, no GPU, no bounds",
     )
     return parser
+
+
+REFERENCE_SECONDS = 0.045
+"""What `slowness` times takes on the machine of docs/measurements.md while nobody else uses it."""
+
+
+def slowness() -> float:
+    """How many times as long a plain loop of Python takes as on that machine, at least 1. Bounds in
+    seconds are multiplied with it: on a shared machine the same code may take twice as long."""
+    times = []
+    for _ in range(9):
+        began, counts = time.process_time(), dict[int, int]()
+        for number in range(300_000):
+            counts[number % 1000] = counts.get(number % 1000, 0) + number
+        times.append(time.process_time() - began)
+    return max(1.0, statistics.median(times) / REFERENCE_SECONDS)
 
 
 def print_result(

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from command_line import parser_with_smoke, print_result
+from command_line import parser_with_smoke, print_result, slowness
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
 from orchestrator.results import Run
@@ -148,7 +148,7 @@ def report(run: Path) -> dict[str, float]:
 
 def main() -> int:
     smoke = parser_with_smoke(__doc__).parse_args().smoke
-    found = []
+    found, most = [], MAX_CPU_SECONDS * slowness()
     print(f"{'studies':>8}{'trials of each':>16}{'seconds':>9}{'CPU':>7}{'memory':>9}{'page':>10}")
     for shape in SMOKE_SHAPES if smoke else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
@@ -160,8 +160,9 @@ def main() -> int:
             f"{seen['cpu_seconds']:>7.1f}{seen['peak_gb']:>6.2f} GB{seen['page_mb']:>7.1f} MB"
         )
         found.append({"studies": studies, "trials": shape.trials, **seen})
-    ok = all(one["cpu_seconds"] < MAX_CPU_SECONDS and one["page_mb"] < MAX_MB for one in found)
-    figures = {"runs": found, "max_cpu_seconds": MAX_CPU_SECONDS, "max_mb": MAX_MB}
+    ok = all(one["cpu_seconds"] < most and one["page_mb"] < MAX_MB for one in found)
+    print(f"Bounds: {most:.0f} s of processor time on this machine as it is now, {MAX_MB} MB")
+    figures = {"runs": found, "max_cpu_seconds": round(most, 1), "max_mb": MAX_MB}
     return print_result("large_run", figures, smoke=smoke, ok=ok)
 
 

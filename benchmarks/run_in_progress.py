@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command_line import parser_with_smoke, print_result
+from command_line import parser_with_smoke, print_result, slowness
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -155,9 +155,10 @@ def main() -> int:
         seconds, cpu = found[f"{command}_seconds"], found[f"{command}_cpu_seconds"]
         print(f"{command:<9} {seconds:8.2f} s, {cpu:.2f} s of processor time")
     print(f"together  {found['together_seconds']:8.2f} s for {found['older']:,} trials")
+    slower = slowness()
     ok = (
-        found["status_cpu_seconds"] <= MAX_STATUS_SECONDS
-        and found["frontier_cpu_seconds"] <= MAX_FRONTIER_SECONDS
+        found["status_cpu_seconds"] <= MAX_STATUS_SECONDS * slower
+        and found["frontier_cpu_seconds"] <= MAX_FRONTIER_SECONDS * slower
     )
     return print_result("run_in_progress", found, smoke=options.smoke, ok=ok)
 

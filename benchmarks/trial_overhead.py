@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_with_smoke, print_result, slowness
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -292,7 +292,8 @@ def main() -> int:
         sides = {side.name: side for side in time_all(cluster, SMOKE if smoke else FULL)}
     overhead_ms = max(sides[name].overhead_ms for name in ("ours", "ours, 1 slot"))
     speed_up = sides["ours, 2 ranks"].trials_per_hour / sides["tune + train"].trials_per_hour
-    ok = overhead_ms <= MAX_OVERHEAD_MS and speed_up >= MIN_SPEED_UP
+    most = MAX_OVERHEAD_MS * slowness()
+    ok = overhead_ms <= most and speed_up >= MIN_SPEED_UP
 
     print(f"{'':<14}{'trials':>7}{'slots':>6}{'wall s':>9}{'training s':>11}", end="")
     print(f"{'overhead ms':>12}{'trials/hour':>12}")
@@ -300,12 +301,12 @@ def main() -> int:
         print(f"{side.name:<14}{side.trials:>7}{side.slots:>6}{side.wall_seconds:>9.3f}", end="")
         print(f"{side.training_seconds:>11.3f}{side.overhead_ms:>12.1f}", end="")
         print(f"{side.trials_per_hour:>12,.0f}")
-    print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {MAX_OVERHEAD_MS})")
+    print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {most:.0f})")
     print(f"ours at 2 ranks over tune + train: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
     figures = {
         "sides": [asdict(side) for side in sides.values()],
         "overhead_ms": overhead_ms,
-        "max_overhead_ms": MAX_OVERHEAD_MS,
+        "max_overhead_ms": round(most, 1),
         "speed_up": speed_up,
         "min_speed_up": MIN_SPEED_UP,
     }

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -194,3 +196,32 @@ def test_other_readers_and_our_own_calls_find_the_same(
         assert sorted(rows) == ours, reader
     assert len(found["rows"]) == len(ours) == 4
     assert [row.within for row in found["bests"]] == 4 * ["epochs=2", None]
+
+
+NOISE = (DOCS / "noise-scale.md").read_text()
+
+
+def run_code(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.dear
+def test_a_plain_loop_measures_its_noise_scale(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", NOISE, re.DOTALL)
+    assert re.search(r"^noise scale .* examples per step are nearly free", run_code(code, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["huggingface", "lightning"])
+def test_other_trainers_do_with_few_lines(library: str, tmp_path: Path) -> None:
+    pytest.importorskip({"huggingface": "transformers"}.get(library, library))
+    (code,) = re.findall(rf"```python {library}\n(.*?)```", NOISE, re.DOTALL)
+    lines = code.splitlines()
+    before = [line for line in lines if not line.endswith("# added")]
+    assert len(lines) - len(before) <= 10
+    run_code("\n".join(before), tmp_path)
+    assert "nearly free" in run_code(code, tmp_path)

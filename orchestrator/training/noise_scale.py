@@ -1,5 +1,5 @@
-"""Measures the gradient noise scale of a trial. It shares nothing with the training: it has a model,
-examples and random numbers of its own, so the training is the same to the bit."""
+"""Measures the gradient noise scale of a trial. It shares nothing with the training: model, examples
+and random numbers are its own, so the training is the same to the bit."""
 
 from __future__ import annotations
 
