@@ -124,7 +124,8 @@ def main() -> int:
     print()
     print(f"{found['trials']} trials: {found['ms_per_trial']:.1f} ms each", end=" ")
     print(
-        f"(at most {most:.0f} on this machine as it is now), last quarter {found['growth']:.2f} times the first",
+        f"(at most {most:.0f} on this machine as it is now), "
+        f"last quarter {found['growth']:.2f} times the first",
         end="",
     )
     print(f" (at most {MAX_GROWTH}), driver {found['driver_gb']:.2f} GB", end=" ")

@@ -86,7 +86,10 @@ def main() -> int:
     time_ratio = median(t / a for t, a in zip(together, alone, strict=True))
     more_ratio = more / median(alone)
     print(f"{same} of {len(found)} studies alike; {time_ratio:.2f} of the time from start to exit")
-    print(f"{MORE_TRIALS} trials for each batch size: {more:.0f} s, {more_ratio:.2f} of the time alone")
+    print(
+        f"{MORE_TRIALS} trials for each batch size: {more:.0f} s, "
+        f"{more_ratio:.2f} of the time alone"
+    )
     ok = (
         time_ratio <= MOST_TIME
         and more_ratio <= MOST_TIME_OF_MORE

@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from orchestrator.noise import NoiseScale
 from orchestrator.records import BadInput
 
-pytestmark = pytest.mark.slow
+# What these libraries warn of is their own affair.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 EXAMPLES, MICRO, COUNT, RATE, CLIP = 64, 4, 4, 0.05, 0.01
 

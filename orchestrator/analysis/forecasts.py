@@ -68,28 +68,27 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
     steps = course.steps
     ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
     shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
-    square, variance, square_error, variance_error, correlation = np.array(
+    points = course.points
+    square, variance, square_error, variance_error, covariance = np.array(
         [
             (
                 point.gradient_square,
                 point.variance,
                 point.gradient_square_error,
                 point.variance_error,
-                point.correlation,
+                point.covariance,
             )
-            for point in course.points
+            for point in points
         ]
     ).T
     weights = shares / shares.sum() / (np.maximum(square, 0) + variance / course.batch_size)
-    error, other = (math.sqrt(((weights * e) ** 2).sum()) for e in (square_error, variance_error))
-    together = float((weights**2 * correlation * square_error * variance_error).sum())
     return estimates.Estimate(
         gradient_square=float((weights * square).sum()),
         variance=float((weights * variance).sum()),
-        gradient_square_error=error,
-        variance_error=other,
-        correlation=together / (error * other) if error and other else 0.0,
-        freedom=course.points[0].freedom,
+        floor=float(((weights * square_error) ** 2).sum()),
+        variance_error=float(np.sqrt(((weights * variance_error) ** 2).sum())),
+        covariance=float((weights**2 * covariance).sum()),
+        freedom=points[0].freedom,
     )
 
 
@@ -150,16 +149,14 @@ def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:
     if len(points) == 1:
         return points[0]
     squares, variances = np.array([(each.gradient_square, each.variance) for each in points]).T
-    errors = [float(some.std(ddof=1)) for some in (squares, variances)]
-    covariance = float(np.cov(squares, variances)[0, 1])
-    root = len(points) ** 0.5
+    count = len(points)
     return estimates.Estimate(
         gradient_square=float(squares.mean()),
         variance=float(variances.mean()),
-        gradient_square_error=errors[0] / root,
-        variance_error=errors[1] / root,
-        correlation=covariance / (errors[0] * errors[1]) if errors[0] and errors[1] else 0.0,
-        freedom=len(points) - 1,
+        floor=float(squares.var(ddof=1)) / count,
+        variance_error=float(variances.std(ddof=1)) / count**0.5,
+        covariance=float(np.cov(squares, variances)[0, 1]) / count,
+        freedom=count - 1,
     )
 
 

@@ -12,7 +12,7 @@ from orchestrator.noise.loop import NoiseScale
 from orchestrator.records import BadInput
 
 
-class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
+class NoiseScaleCallback(TrainerCallback):
     """Measures the noise scale and logs it with the trainer's other numbers, as `noise/...`.
 
     callback = NoiseScaleCallback(trainer)
@@ -36,7 +36,8 @@ class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
         self._handles: list[Any] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        model: nn.Module = self._trainer.model
+        model = self._trainer.model
+        assert isinstance(model, nn.Module)
         micro_batch = int(args.per_device_train_batch_size)
         self.noise = NoiseScale(
             model,
@@ -48,7 +49,7 @@ class NoiseScaleCallback(TrainerCallback):  # type: ignore[misc]
         # The trainer clips gradients before its callbacks hear that they are complete, so each
         # gradient is measured when it is accumulated.
         self._handles = [
-            parameter.register_post_accumulate_grad_hook(self._seen)
+            parameter.register_post_accumulate_grad_hook(self._seen)  # type: ignore[no-untyped-call]
             for parameter in model.parameters()
             if parameter.requires_grad
         ]

@@ -10,7 +10,7 @@ from orchestrator.noise.loop import NoiseScale
 from orchestrator.records import BadInput
 
 
-class NoiseScaleCallback(Callback):  # type: ignore[misc]
+class NoiseScaleCallback(Callback):
     """Measures the noise scale and sends it to the trainer's logger, as `noise/...`.
 
     callback = NoiseScaleCallback(micro_batch=32)
@@ -32,8 +32,10 @@ class NoiseScaleCallback(Callback):  # type: ignore[misc]
                 "orchestrator.noise.NoiseScale in `training_step`, as in a plain loop."
             )
         self._count = int(trainer.accumulate_grad_batches)
+        model = trainer.strategy.model
+        assert model is not None, "training has started"
         self.noise = NoiseScale(
-            trainer.strategy.model,
+            model,
             batch_size=self._micro_batch * self._count * trainer.world_size,
             micro_batch=self._micro_batch,
             scaler=getattr(trainer.precision_plugin, "scaler", None),

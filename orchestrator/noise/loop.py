@@ -136,15 +136,13 @@ class NoiseScale:
         if count < 1.5:
             return None
         g, s, gg, ss, gs = (self._sums[name] / total for name in ("g", "s", "gg", "ss", "gs"))
-        # Standard errors of weighted means: the weights are worth `count` equal ones.
-        errors = [math.sqrt(max(x, 0.0) / (count - 1)) for x in (gg - g * g, ss - s * s)]
-        product = errors[0] * errors[1] * (count - 1)
+        # Of weighted means, whose weights are worth `count` equal ones.
         return Estimate(
             gradient_square=g,
             variance=s,
-            gradient_square_error=errors[0],
-            variance_error=errors[1],
-            correlation=max(-1.0, min(1.0, (gs - g * s) / product)) if product else 0.0,
+            floor=max(gg - g * g, 0.0) / (count - 1),
+            variance_error=math.sqrt(max(ss - s * s, 0.0) / (count - 1)),
+            covariance=(gs - g * s) / (count - 1),
             freedom=count - 1,
         )
 
@@ -221,19 +219,21 @@ class _RanksOwn:
         self.count = dist.get_world_size(self._group)
         self._squares: list[Tensor] = []
         try:
-            model.register_comm_hook(None, self._average)
+            # torch looks at annotations, which here are text.
+            model.register_comm_hook(None, lambda _, bucket: self._average(bucket))
         except RuntimeError as error:
             raise BadInput(
                 f"The noise scale needs the communication hook of DistributedDataParallel, which "
                 f"another one has: {error}. Leave that out while you measure."
             ) from None
 
-    def _average(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def _average(self, bucket: Any) -> torch.futures.Future[Tensor]:
         gradients = bucket.buffer()
         self._squares.append(torch.linalg.vector_norm(gradients, dtype=torch.float32).square())
         gradients.div_(self.count)
         reduced = dist.all_reduce(gradients, group=self._group, async_op=True).get_future()
-        return reduced.then(lambda future: future.value()[0])
+        averaged: torch.futures.Future[Tensor] = reduced.then(lambda future: future.value()[0])
+        return averaged
 
     def mean_square(self) -> Tensor:
         if not self._squares:

@@ -52,7 +52,8 @@ def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
 
 def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:
     """Of measurements as tables have them, in order of repeat and step."""
-    plain, preconditioned = [], []
+    plain: list[NoiseCourse] = []
+    preconditioned: list[NoiseCourse] = []
     for _, rows in groupby(measurements, key=lambda row: row.get("repeat", 0)):
         measured = [row for row in rows if row.get(GRADIENT_SQUARE) is not None]
         scaled = [row for row in measured if row.get(PRECONDITIONED[0]) is not None]

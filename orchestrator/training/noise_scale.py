@@ -1,5 +1,5 @@
-"""Measures the gradient noise scale of a trial. It shares nothing with the training: model, examples
-and random numbers are its own, so the training is the same to the bit."""
+"""Measures the gradient noise scale of a trial. It shares nothing with the training: model,
+examples and random numbers are its own, so the training is the same to the bit."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class NoiseMeter:
         def of_one(weights: Mapping[str, Tensor], one: Sequence[Tensor]) -> Tensor:
             rows = iter(one)
             few = mapped(lambda _: next(rows).unsqueeze(0), batch)
-            return call(loss, weights, few, settings)[0]
+            losses: Tensor = call(loss, weights, few, settings)
+            return losses[0]
 
         while True:
             try:
@@ -111,7 +112,8 @@ class NoiseMeter:
                 raise
             except Exception as error:
                 # A model may do anything that `vmap` does not support.
-                if not out_of_memory(error) or self._at_once == 1:
+                full = isinstance(error, RuntimeError) and out_of_memory(error)
+                if not full or self._at_once == 1:
                     self._maps = False
                     return None
             self._at_once = (self._at_once or len(parts[0])) // 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.noise.estimates import GRADIENT_SQUARE
 from orchestrator.records import Measurement, Status, Study
 
 
@@ -22,10 +21,14 @@ class Standing:
         """The step of the next measurement."""
         self._first: dict[str, float] = {}
         self._high: dict[str, int] = {}
+        self._doubled = 0
+        """The last step that was at least twice the one before it of this kind."""
 
     def add(self, measurement: Measurement) -> None:
         step, metrics = measurement.step, measurement.metrics
         self.measurements.append(measurement)
+        if step >= 2 * self._doubled:
+            self._doubled = step
         self.unmet = {goal for goal in self.unmet if not goal.passed(metrics.get(goal.metric))}
         self.status, self.upcoming = self._status(metrics, step), self._study.following(step)
 
@@ -43,8 +46,7 @@ class Standing:
     def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
         """The noise scale is measured at the first step, whenever the steps have doubled, and at
         the end."""
-        measured = [m.step for m in self.measurements if GRADIENT_SQUARE in m.metrics]
-        return step >= 2 * max(measured, default=0) or self._ends(metrics, step)
+        return step >= 2 * self._doubled or self._ends(metrics, step)
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
         """Whether a trial with these metrics is over, in a way that isn't a failure's."""
