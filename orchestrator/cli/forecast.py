@@ -51,14 +51,13 @@ def forecast(
     as_json: JsonOption = False,
 ) -> int:
     """Train once, and foretell from the noise of its gradients up to which batch size it pays."""
-    import torch
-
     from orchestrator.analysis import forecast_by
     from orchestrator.cli.terminal import answer, complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.results.noise_courses import courses_of
     from orchestrator.search import searched
     from orchestrator.training import train_on_ranks
+    from orchestrator.training.ranks import one_thread
 
     known = _calibration(calibrate or [])
     ours = single_trial(
@@ -74,10 +73,10 @@ def forecast(
     say(f"{ours.study.key}: {ours.settings}")
     if unset := searched(ours.study.space):
         say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
-    torch.set_num_threads(1)
     training = train_on_ranks(ours, 1, data_dir=data_dir)
     try:
-        measurements, (outcome, _) = follow(training, batch_size, _show)
+        with one_thread():
+            measurements, (outcome, _) = follow(training, batch_size, _show)
     except KeyboardInterrupt:
         training.close()
         say("Interrupted.")
