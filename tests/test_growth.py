@@ -346,3 +346,14 @@ def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
         result: Any = orchestrate("resume", tmp_path / "run")
     assert result.returncode == 2
     assert "is being written to by another sweep (process " in result.stderr
+
+
+def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_path: Path) -> None:
+    planned = plan(load_sweep(sweep_file()))
+    run, older = Run(tmp_path / "run"), planned.sweep.resolved()
+    del older["evaluate"]["noise_scale"]
+    run.create(older, planned.studies, {})
+    refuse_incomparable(run, planned)
+    measured = plan(load_sweep(sweep_file(), ["evaluate.noise_scale=true"]))
+    with pytest.raises(BadInput, match=r"evaluate\.noise_scale: False there, True here"):
+        refuse_incomparable(run, measured)

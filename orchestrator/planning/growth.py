@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.planning.rehearsal import widest
 from orchestrator.planning.studies import Plan
+from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BadInput, Study, StudyKey, widened_to
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.results import Run, frontier_of
@@ -34,7 +35,9 @@ GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
 
 def refuse_incomparable(run: Run, planned: Plan) -> None:
     """Refuses to go on with `run` as `planned`, unless that asks for the same or for more."""
-    before, after = run.sweep(), planned.sweep.resolved()
+    # What an older version did not know of yet, it did as is the default now.
+    before = validated(run.sweep(), f"{run.place} (studies.json)").resolved()
+    after = planned.sweep.resolved()
     problems = differences(before, after)
     old = {study.key: study for study in run.studies()}
     new = {study.key: study for study in planned.studies}
