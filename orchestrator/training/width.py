@@ -24,7 +24,7 @@ FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 2 * 2**30}
 """What the weights, gradients and moments of all slots may take: on a CPU what its caches hold,
 beyond which each step waits for memory."""
 
-BUSY_FLOPS: dict[Kind, float] = {"cpu": 1e8, "cuda": 2e10}
+BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Arithmetic of one trial's step that keeps a device busy by itself."""
 
 PER_WEIGHT = 4
