@@ -16,7 +16,7 @@ from orchestrator.cli.options import (
     JsonOption,
     print_json,
 )
-from orchestrator.cli.trial import follow, parse_settings
+from orchestrator.cli.trial import announce, follow, parse_settings
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def forecast(
     from orchestrator.cli.terminal import answer, complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.results.noise_courses import courses_of
-    from orchestrator.search import searched
     from orchestrator.training import train_on_ranks
     from orchestrator.training.ranks import one_thread
 
@@ -70,9 +69,7 @@ def forecast(
         seed=seed,
         data_dir=data_dir,
     )
-    say(f"{ours.study.key}: {ours.settings}")
-    if unset := searched(ours.study.space):
-        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
+    announce(ours)
     training = train_on_ranks(ours, 1, data_dir=data_dir)
     try:
         with one_thread():

@@ -85,7 +85,6 @@ def trial(
 
     from orchestrator.cli.terminal import complain, say
     from orchestrator.planning.studies import single_trial
-    from orchestrator.search import searched
     from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
@@ -98,9 +97,7 @@ def trial(
         seed=seed,
         data_dir=data_dir,
     )
-    say(f"{ours.study.key}: {ours.settings}")
-    if unset := searched(ours.study.space):
-        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
+    announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
     kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
@@ -129,6 +126,16 @@ def trial(
         complain(outcome.error)
         return FAILED
     return DONE
+
+
+def announce(trial: Trial) -> None:
+    """Tells what is about to be trained."""
+    from orchestrator.cli.terminal import say
+    from orchestrator.search import searched
+
+    say(f"{trial.study.key}: {trial.settings}")
+    if unset := searched(trial.study.space):
+        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
 
 
 def _print_outcome(
