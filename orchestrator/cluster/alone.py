@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -48,7 +47,6 @@ def train_alone(
             if width > 1 and first.study.key not in (timed := run.timed()):
                 seconds = time_alone(first, Ranks(), data_dir)
                 run.write_timed({**timed, first.study.key: seconds})
-            usage.last_start = time.time()
             for finished in _train(run, sweep, pack, width, data_dir, progress, asked_to_end):
                 progress.stop(finished.trial, finished.outcome)
                 run.write(finished)
@@ -57,7 +55,6 @@ def train_alone(
                 progress.follow(key, director.searches[key])
                 progress.keep(finished)
                 usage.add(finished)
-                usage.last_start = finished.started or usage.last_start
     run.add_session(usage.summary(ranks=1))
     return director.done
 

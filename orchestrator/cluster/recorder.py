@@ -119,10 +119,7 @@ class Recorder(OfThisProcess, tune.Callback):
     def next_config(self) -> dict[str, Any] | None:
         """What to start next, if there is something now."""
         self._flush()
-        config = self._packs.next_config()
-        if config is not None:
-            self.usage.last_start = time.time()
-        return config
+        return self._packs.next_config()
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         self._flush()

@@ -19,8 +19,6 @@ class Usage:
     evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> how many were trained on, over all trials."""
-    last_start: float = 0.0
-    """When a trial was last handed out: from then on slots may have nothing left to do."""
 
     def add(self, finished: FinishedTrial) -> tuple[int, float]:
         """Returns the examples and the seconds of ranks that it took."""
@@ -35,11 +33,12 @@ class Usage:
         return examples, seconds * finished.ranks
 
     def summary(self, ranks: int) -> dict[str, Any]:
-        last = self.last_start
-        began = min((start for start, _, _ in self.spans), default=last)
-        window = max(last - began, 0.0)
+        starts = [start for start, _, _ in self.spans]
+        # From when the last trial started, slots may have nothing left to do.
+        last = max(starts, default=0.0)
+        window = last - min(starts, default=last)
         busy = sum(
-            seconds * min(max(last - start, 0.0) / (end - start), 1.0)
+            seconds * min((last - start) / (end - start), 1.0)
             for start, end, seconds in self.spans
             if end > start
         )

@@ -41,7 +41,11 @@ def per_example(
     like, count = next(iter(weights.values())), len(parts[0])
     chunks = min(chunks_for(weights.values()), count)
     numbers = torch.arange(count, device=like.device) * chunks // count
-    rows = like.new_zeros(chunks, sum(weight.numel() for weight in weights.values()))
+    # Weight by weight: to lay the gradients of all examples side by side would take most of the
+    # time of a small model.
+    sums = [weight.new_zeros(chunks, weight.numel()) for weight in weights.values()]
+    sizes = [weight.numel() for weight in weights.values()]
+    cut = [None if scale is None else torch.split(scale, sizes) for scale in scales]
     squares = [torch.zeros(chunks, dtype=torch.float64, device=like.device) for _ in scales]
     gradient = vmap(grad(loss), in_dims=(None, 0), randomness="different")
     most = max(1, BYTES_AT_ONCE[like.device.type] // _bytes(weights.values()))
@@ -49,16 +53,17 @@ def per_example(
     for chunk_of, *piece in zip(*pieces, strict=True):
         pulse()
         found = gradient(weights, piece)
-        gradients = torch.cat([found[name].flatten(1) for name in weights], dim=1)
-        rows.index_add_(0, chunk_of, gradients)
-        for scale, total in zip(scales, squares, strict=True):
-            scaled = gradients if scale is None else gradients * scale
-            total.index_add_(0, chunk_of, torch.linalg.vector_norm(scaled, dim=1).double() ** 2)
+        for place, name in enumerate(weights):
+            gradients = found.pop(name).flatten(1)
+            sums[place].index_add_(0, chunk_of, gradients)
+            for scale, total in zip(cut, squares, strict=True):
+                scaled = gradients if scale is None else gradients * scale[place]
+                lengths = torch.linalg.vector_norm(scaled, dim=1).double()
+                total.index_add_(0, chunk_of, lengths**2)
     size = count / chunks
+    rows = torch.cat(sums, dim=1) / size
     return [
-        Sample(
-            size=size, products=_products(rows / size, scale), squares=(total / size).cpu().numpy()
-        )
+        Sample(size=size, products=_products(rows, scale), squares=(total / size).cpu().numpy())
         for scale, total in zip(scales, squares, strict=True)
     ]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from orchestrator.records import (
     WIDENINGS,
@@ -46,8 +48,15 @@ class StudySearch:
         """How far from the last goal the trial was at its end that came closest to it."""
         self._limits: list[int] = []
         self._opened: dict[TrialKey, Trial] = {}
+        self._ended: set[TrialKey] = set()
+        """Those of the opened that are trained no further."""
         self._round: list[Trial] = []
-        self._waiting: dict[TrialKey, Trial] = {}
+        self._unsettled: list[Trial] = []
+        """The round without its first trials, as far as all of them are settled; last ones first.
+        What is settled remains so while a round lasts, so that none is looked at twice."""
+        self._waiting: OrderedDict[TrialKey, Trial] = OrderedDict()
+        self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
+        """The point near which the first of the waiting ones lies; False: they are in no order."""
         self._needed: set[TrialKey] = set()
         """Trials without which it can't be told which points come next."""
         self._course: Iterator[list[Trial]] | None = None
@@ -72,7 +81,7 @@ class StudySearch:
     @property
     def settled(self) -> int:
         """Trials that are trained no further, whatever others come to: it never gets fewer."""
-        return sum(key in self._results and self.over(key) for key in self._opened)
+        return len(self._ended)
 
     def begin(self, inherited: int | None) -> None:
         """Opens the first round; with an inherited budget of so many steps, if there is one."""
@@ -93,6 +102,7 @@ class StudySearch:
         self.bounds = bounds_after(self.bounds, self.study, result)
         if math.isfinite(short := self._short(key)):
             self._closest = min(self._closest or (short, key), (short, key))
+        self._note_end(key)
         if self._course is not None:
             self._advance()
         return self.bounds != before
@@ -106,17 +116,23 @@ class StudySearch:
         """At most so many trials to start, all of one kind: those that came closest to the goal so
         far; of those that have not been trained yet the ones near the point `near`. The sooner a
         good trial ends, the sooner others may be ended."""
-        order = sorted(
-            self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key)
-        )
-        kind = self._waiting[order[0]].kind
-        chosen = [key for key in order if self._waiting[key].kind == kind][:most]
+        if near != self._in_order_for:
+            order = sorted(
+                self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key)
+            )
+            for key in order:
+                self._waiting.move_to_end(key)
+            self._in_order_for = near
+        kind = next(iter(self._waiting.values())).kind
+        alike = (key for key, trial in self._waiting.items() if trial.kind == kind)
+        chosen = [*itertools.islice(alike, most)]
         return [self._waiting.pop(key) for key in chosen]
 
     def put_back(self, trial: Trial) -> None:
         """A trial that was handed out has not been begun; it waits again, if it still has to."""
         if trial in self._round and not self._settled(trial):
             self._waiting[trial.key] = trial
+            self._in_order_for = False
 
     def bounds_for(self, trial: Trial) -> Bounds:
         """The incumbents that `trial` has to be better than."""
@@ -159,15 +175,28 @@ class StudySearch:
 
     def _advance(self) -> None:
         assert self._course is not None
-        while not self.done and all(self._settled(trial) for trial in self._round):
+        while not self.done:
+            while self._unsettled and self._settled(self._unsettled[-1]):
+                self._unsettled.pop()
+            if self._unsettled:
+                return
             opened = next(self._course, None)
             self.done, self._round = opened is None, opened or []
+            self._unsettled = self._round[::-1]
             # What was to go on, but has been beaten since by one that was running.
             self._waiting.clear()
+            self._in_order_for, lost = False, self.lost
             for trial in self._round:
                 self._opened[trial.key] = trial
-                if not self._settled(trial) and trial not in self.lost:
+                self._note_end(trial.key)
+                if not self._settled(trial) and trial not in lost:
                     self._waiting[trial.key] = trial
+        for key in self._opened:
+            self._note_end(key)
+
+    def _note_end(self, key: TrialKey) -> None:
+        if key in self._opened and key in self._results and self.over(key):
+            self._ended.add(key)
 
     def _settled(self, trial: Trial) -> bool:
         """Whether what is known of a trial is all there is to know. One that was cut short must
@@ -181,15 +210,15 @@ class StudySearch:
     def lost(self) -> list[Trial]:
         """Trials that failed because their processes were lost, and that the search needs to know
         about to go on: what it would ask without them, it would not have asked otherwise."""
-        needed = [trial for trial in self._round if trial.key in self._needed]
+        needed = [t for t in self._round if t.key in self._needed] if self._needed else []
         return [trial for trial in needed if self._results[trial.key].died]
 
     @property
     def stalled(self) -> bool:
         """Whether nothing of this search can start before the trials that it lost are tried again,
         by another process that goes on with the run."""
-        unsettled = [trial for trial in self._round if not self._settled(trial)]
-        return self.begun and not self.done and unsettled == self.lost
+        lost = self.lost
+        return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 
     def over(self, key: TrialKey) -> bool:
         """Whether a trial that ended is trained no further, whatever others come to."""

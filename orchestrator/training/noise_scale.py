@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
 from orchestrator.noise.gradients import chunks_for, per_chunk, per_example
-from orchestrator.records import BadInput, Trial, Value, derive_seed
+from orchestrator.records import BadInput, Trial, TrialKey, Value, derive_seed
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.optimizers import make_optimizer
-from orchestrator.training.settings import sort
+from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
 from orchestrator.training.streams import Stream
 from orchestrator.training.trainer import fresh_model
@@ -48,13 +48,18 @@ class NoiseMeter:
         """Whether gradients of single examples are tried: not again once `vmap` has failed."""
         self._at_once: int | None = None
         """Most examples whose gradients fit in memory together; None before memory ran out."""
+        self._of: tuple[TrialKey, Sorted, nn.Module] | None = None
+        """The model of the trial that was measured last: making it takes as long as measuring."""
 
     def measure(self, trial: Trial, state: Mapping[str, Any]) -> dict[str, float]:
         """The columns of `trial` at `state`, which is what its checkpoints keep. Empty if a
         gradient is not finite."""
-        settings = sort(trial.params, self.workload)
-        model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
-        settings.modifiers.prepare(model)
+        if self._of is None or self._of[0] != trial.key:
+            settings = sort(trial.params, self.workload)
+            model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
+            settings.modifiers.prepare(model)
+            self._of = trial.key, settings, model
+        _, settings, model = self._of
         model.load_state_dict(state["model"])
         loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
         scales: list[Tensor | None] = [None]
