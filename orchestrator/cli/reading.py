@@ -55,7 +55,8 @@ def status(
 def _status_of(run: Run, study: Study) -> dict[str, Any]:
     from orchestrator.results import steps_to_all
 
-    statuses = run.trials(study.key, {"status"})["status"].to_pylist()
+    trials = run.trials(study.key, {"status", "steps", "archive_status"})
+    statuses = trials["status"].to_pylist()
     return {
         "workload": study.workload,
         "recipe": study.recipe,
@@ -63,7 +64,7 @@ def _status_of(run: Run, study: Study) -> dict[str, Any]:
         "planned": study.trials,
         "finished": len(statuses),
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
-        "best_steps": steps_to_all(run, study),
+        "best_steps": steps_to_all(run, study, trials),
     }
 
 

@@ -46,13 +46,11 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     )
 
 
-def steps_to_all(run: Run, study: Study) -> int | None:
-    """The fewest steps in which a trial has passed every goal of its study."""
+def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
+    """The fewest steps in which one of its `trials` has passed every goal of a study."""
     if study.stop_at_goal:  # a trial that reached them was trained no further
-        trials = run.trials(study.key, {"status", "steps"})
         reached = pc.equal(trials["status"], "reached")
         return min(trials.filter(reached)["steps"].to_pylist(), default=None)
-    trials = run.trials(study.key)
     counted = Counted(study, trials)
     measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
     last: dict[int, list[int]] = {}

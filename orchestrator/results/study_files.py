@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -41,6 +41,10 @@ Answer = TypeVar("Answer")
 
 WHOLE_STUDY = "study.parquet"
 """All trials of a study."""
+
+_ONE_THREAD = Lock()
+"""Held while many small files of this machine are read. Nearly all of that is Python's own work:
+two threads would take longer than one."""
 
 OVER = b"over"
 """The note in a study.parquet after which nothing more of the study was to be trained."""
@@ -77,6 +81,7 @@ class StudyFiles:
 
     def __init__(self, trials: Place, measurements: Place) -> None:
         self._trials, self._measurements = trials, measurements
+        self._reading = _ONE_THREAD if trials.local else nullcontext()
         self._seen: _Listing | None = None
         self._flaws: dict[str, str] = {}
         """File -> why it is left out."""
@@ -182,15 +187,16 @@ class StudyFiles:
             rows: dict[str, pa.Table] = {}
             flaws: dict[str, str] = {}
             missing = set()
-            for name in names:
-                try:
-                    if name != WHOLE_STUDY:
-                        rows[name] = self._row(name, wanted, measured)
-                except FileNotFoundError:
-                    missing.add(name)
-                    flaws[name] = f"{self._measurements / name} is missing"
-                except Damaged as error:
-                    flaws[name] = str(error)
+            with self._reading:
+                for name in names:
+                    try:
+                        if name != WHOLE_STUDY:
+                            rows[name] = self._row(name, wanted, measured)
+                    except FileNotFoundError:
+                        missing.add(name)
+                        flaws[name] = f"{self._measurements / name} is missing"
+                    except Damaged as error:
+                        flaws[name] = str(error)
             # Otherwise some were put together just now.
             if not missing or missing <= {*self._trials.file_names()}:
                 break
@@ -238,7 +244,8 @@ class StudyFiles:
         return table
 
     def _measured(self, seen: _Listing, columns: Collection[str] | None) -> pa.Table:
-        own = [self._measurements_in(name, columns) for name in seen.counting]
+        with self._reading:
+            own = [self._measurements_in(name, columns) for name in seen.counting]
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
         table = joined(whole, own, [*seen.counting.values()])
         return MEASUREMENTS.empty_table() if table is None else table

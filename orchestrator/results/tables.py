@@ -166,7 +166,7 @@ def read_small(place: Place, schema: pa.Schema, columns: Collection[str] | None 
 def read_trial(place: Place, trial: int) -> pa.Table:
     """The measurements of one trial, from a file with those of many in order of trial."""
     with _damage_told(place), place.open() as source:
-        file = _opened(source, MEASUREMENTS)
+        file, _ = _opened(source, MEASUREMENTS)
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         spans = [group.column(0).statistics for group in groups]
         some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
@@ -176,14 +176,13 @@ def read_trial(place: Place, trial: int) -> pa.Table:
 def metrics_in(place: Place) -> set[str]:
     """The metrics that a file of measurements has columns for."""
     with _damage_told(place), place.open() as source:
-        return {name for name in _opened(source, MEASUREMENTS).schema_arrow.names if "/" in name}
+        return {name for name in _opened(source, MEASUREMENTS)[1] if "/" in name}
 
 
 def _read(
     source: Any, schema: pa.Schema, columns: Collection[str] | None, **options: Any
 ) -> pa.Table:
-    file = _opened(source, schema, **options)
-    names = file.schema_arrow.names
+    file, names = _opened(source, schema, **options)
     table = file.read([n for n in names if columns is None or n in columns], use_threads=False)
     for field in schema:
         if field.name not in names and (columns is None or field.name in columns):
@@ -192,7 +191,10 @@ def _read(
     return table
 
 
-def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
+def _opened(
+    source: Any, schema: pa.Schema, **options: Any
+) -> tuple[pq.ParquetFile, Collection[str]]:
+    """The file, and the names of its columns: Arrow puts its schema together each time anew."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
     there = {field.name: field.type for field in file.schema_arrow}
     metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
@@ -201,7 +203,7 @@ def _opened(source: Any, schema: pa.Schema, **options: Any) -> pq.ParquetFile:
             continue
         if there.get(field.name) != field.type:
             raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
-    return file
+    return file, there
 
 
 @contextmanager
