@@ -157,7 +157,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
     opened = orchestrator.open_run(run)
     assert "noise/variance" not in opened.measurements().to_arrow().column_names
@@ -176,14 +176,14 @@ def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_a_forecast_is_corrected_by_what_was_measured(run: Path, tmp_path: Path) -> None:
     done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--calibrate", run)
     assert done.returncode == 0, done.stderr
     assert "Corrected forecast: a fifth more examples at batch size" in done.stdout
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
     plain: dict[str, Any] = {**SWEEP, "repeats": 0, "batch_sizes": [32], "recipes": ["sgd"]}
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({**plain, "search": {"trials": 1}}))

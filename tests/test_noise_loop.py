@@ -64,16 +64,16 @@ def accumulated(
 
 def test_accumulated_gradients_tell() -> None:
     found, model = [], Quadratic()
-    for seed in range(60):
+    for seed in range(30):
         noise = NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, decay=0.999)
         found.append(accumulated(noise, model, seed).estimate)
     estimates = [estimate for estimate in found if estimate is not None]
     variances = np.array([estimate.variance for estimate in estimates])
     squares = np.array([estimate.gradient_square for estimate in estimates])
     for values, truth in ((variances, VARIANCE), (squares, VARIANCE / TRUTH)):
-        assert abs(values.mean() - truth) < 3 * values.std(ddof=1) / math.sqrt(60)
+        assert abs(values.mean() - truth) < 3 * values.std(ddof=1) / math.sqrt(30)
     hits = [low <= TRUTH <= high for low, high in (estimate.interval() for estimate in estimates)]
-    assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
+    assert 0.9 - 3 * math.sqrt(0.09 / 30) <= np.mean(hits)
 
 
 @pytest.mark.parametrize(

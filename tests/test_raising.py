@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
@@ -44,10 +45,14 @@ class World:
 
     def error(self, trial: Trial, step: int) -> float:
         key = trial.key
-        chance = random.Random(f"{self.seed}/{key.study.batch_size}/{key.index}/{key.repeat}")
-        falls = [chance.choice((1.0, 4.0)) * chance.randint(0, LONGEST) for _ in GOALS]
-        end = chance.randint(0, LONGEST) if chance.random() < self.divergent else math.inf
+        falls, end = self._fate(key.study.batch_size, key.index, key.repeat)
         return math.nan if step >= end else float(sum(step < fall for fall in falls))
+
+    @lru_cache(maxsize=200)  # noqa: B019 - worlds live briefly
+    def _fate(self, batch_size: int, index: int, repeat: int) -> tuple[list[float], float]:
+        chance = random.Random(f"{self.seed}/{batch_size}/{index}/{repeat}")
+        falls = [chance.choice((1.0, 4.0)) * chance.randint(0, LONGEST) for _ in GOALS]
+        return falls, chance.randint(0, LONGEST) if chance.random() < self.divergent else math.inf
 
     def train(self, proposal: Proposal) -> FinishedTrial:
         trial, standing = proposal.trial, Standing(proposal.trial.study)

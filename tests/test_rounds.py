@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -388,6 +389,17 @@ def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
     resumed.begin()
     (proposal,) = all_waiting(resumed)
     assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, ((790, 0),))
+
+
+def test_a_trial_of_a_large_study_takes_no_longer() -> None:
+    def seconds(trials: int) -> float:
+        director = begin(make_study(trials=trials, stop_dominated=True))
+        began = time.process_time()
+        play(director, by_index())
+        return (time.process_time() - began) / trials
+
+    seconds(10)
+    assert seconds(4000) < 4 * seconds(200)
 
 
 def test_large_gangs_and_long_studies_come_first() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from orchestrator.records import (
     WIDENINGS,
-    Choice,
     Range,
     Space,
     Study,
@@ -24,6 +21,7 @@ from orchestrator.records import (
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
 from orchestrator.search.race import BEATEN, Bounds, Incumbent, ending, no_bounds
 from orchestrator.search.result import Result, bounds_after, shortfall
+from orchestrator.search.waiting import Waiting
 
 STAGES = (8, 2)
 """Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
@@ -54,9 +52,7 @@ class StudySearch:
         self._unsettled: list[Trial] = []
         """The round without its first trials, as far as all of them are settled; last ones first.
         What is settled remains so while a round lasts, so that none is looked at twice."""
-        self._waiting: OrderedDict[TrialKey, Trial] = OrderedDict()
-        self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
-        """The point near which the first of the waiting ones lies; False: they are in no order."""
+        self._waiting = Waiting(study.space, self._short)
         self._needed: set[TrialKey] = set()
         """Trials without which it can't be told which points come next."""
         self._course: Iterator[list[Trial]] | None = None
@@ -113,26 +109,13 @@ class StudySearch:
         return len(self._waiting)
 
     def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
-        """At most so many trials to start, all of one kind: those that came closest to the goal so
-        far; of those that have not been trained yet the ones near the point `near`. The sooner a
-        good trial ends, the sooner others may be ended."""
-        if near != self._in_order_for:
-            order = sorted(
-                self._waiting, key=lambda key: (self._short(key), self._distance(key, near), key)
-            )
-            for key in order:
-                self._waiting.move_to_end(key)
-            self._in_order_for = near
-        kind = next(iter(self._waiting.values())).kind
-        alike = (key for key, trial in self._waiting.items() if trial.kind == kind)
-        chosen = [*itertools.islice(alike, most)]
-        return [self._waiting.pop(key) for key in chosen]
+        """At most so many trials to start, all of one kind, from near a point that is good."""
+        return self._waiting.take(near, most)
 
     def put_back(self, trial: Trial) -> None:
         """A trial that was handed out has not been begun; it waits again, if it still has to."""
         if trial in self._round and not self._settled(trial):
-            self._waiting[trial.key] = trial
-            self._in_order_for = False
+            self._waiting.add(trial)
 
     def bounds_for(self, trial: Trial) -> Bounds:
         """The incumbents that `trial` has to be better than."""
@@ -185,12 +168,12 @@ class StudySearch:
             self._unsettled = self._round[::-1]
             # What was to go on, but has been beaten since by one that was running.
             self._waiting.clear()
-            self._in_order_for, lost = False, self.lost
+            lost = self.lost
             for trial in self._round:
                 self._opened[trial.key] = trial
                 self._note_end(trial.key)
                 if not self._settled(trial) and trial not in lost:
-                    self._waiting[trial.key] = trial
+                    self._waiting.add(trial)
         for key in self._opened:
             self._note_end(key)
 
@@ -359,18 +342,6 @@ class StudySearch:
         if result is None or not result.shown.get(goal):
             return math.inf
         return shortfall(goal, result.shown[goal][-1][1])
-
-    def _distance(self, key: TrialKey, near: Mapping[str, Value] | None) -> float:
-        if near is None:
-            return 0.0
-        point, total = self._waiting[key].params, 0.0
-        for name, entry in self.study.space.items():
-            here, there = point.get(name), near.get(name)
-            if isinstance(entry, Choice) or here is None or there is None:
-                total += here != there
-            elif isinstance(entry, Range):
-                total += (entry.fraction(float(here)) - entry.fraction(float(there))) ** 2
-        return total
 
 
 def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:

@@ -1,0 +1,59 @@
+"""The trials of a study that could start now, and in which order they do."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from orchestrator.records import Choice, Range, Space, Trial, TrialKey, Value
+
+
+class Waiting:
+    """Those that came closest to the goal so far come first; of those that have not been trained
+    yet, the ones near a point that is known to be good. The sooner a good trial ends, the sooner
+    others may be ended."""
+
+    def __init__(self, space: Space, short: Callable[[TrialKey], float]) -> None:
+        """`short` tells how far from the goal a trial was when it ended."""
+        self._space, self._short = space, short
+        self._trials: OrderedDict[TrialKey, Trial] = OrderedDict()
+        self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
+        """The point near which the first ones lie; False: they are in no order."""
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def clear(self) -> None:
+        self._trials.clear()
+
+    def add(self, trial: Trial) -> None:
+        self._trials[trial.key] = trial
+        self._in_order_for = False
+
+    def take(self, near: Mapping[str, Value] | None, most: int) -> list[Trial]:
+        """At most so many trials, all of one kind, for the point `near` if there is one."""
+        if near != self._in_order_for:
+            order = sorted(
+                self._trials, key=lambda key: (self._short(key), self._distance(key, near), key)
+            )
+            for key in order:
+                self._trials.move_to_end(key)
+            self._in_order_for = near
+        kind = next(iter(self._trials.values())).kind
+        alike = (key for key, trial in self._trials.items() if trial.kind == kind)
+        chosen = [*itertools.islice(alike, most)]
+        return [self._trials.pop(key) for key in chosen]
+
+    def _distance(self, key: TrialKey, near: Mapping[str, Value] | None) -> float:
+        if near is None:
+            return 0.0
+        point, total = self._trials[key].params, 0.0
+        for name, entry in self._space.items():
+            here, there = point.get(name), near.get(name)
+            if isinstance(entry, Choice) or here is None or there is None:
+                total += here != there
+            elif isinstance(entry, Range):
+                total += (entry.fraction(float(here)) - entry.fraction(float(there))) ** 2
+        return total
