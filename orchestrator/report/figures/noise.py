@@ -45,7 +45,7 @@ def noise_along(lines: Sequence[NoiseLine]) -> go.Figure:
             mode="lines+markers",
             line={"color": colour, "width": 2},
             marker={"size": 6},
-            error_y=_whiskers([point.scale for point in points], thickness=1),
+            error_y=_whiskers([point.scale for point in points], thickness=1, width=0),
             hovertext=[
                 f"<b>batch size {line.batch_size:,}, step {point.step:,}</b><br>"
                 f"{in_words(point.scale)}, by {point.trainings} trainings"
