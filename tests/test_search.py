@@ -17,7 +17,7 @@ from orchestrator.search import (
     load_space,
     space_from,
 )
-from orchestrator.search.proposer import Table
+from orchestrator.search.proposer import Table, halton
 from orchestrator.workloads import REGISTRY
 
 
@@ -25,6 +25,13 @@ from orchestrator.workloads import REGISTRY
 def test_a_longer_design_begins_with_the_shorter_one(design: Table) -> None:
     assert np.array_equal(design(3, 2, 50)[:20], design(3, 2, 20))
     assert not np.array_equal(design(3, 2, 20), design(4, 2, 20))
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 7, 40])
+def test_haltons_points_are_those_of_scipy(dimensions: int) -> None:
+    for seed in (0, 5, 2**40 + 3):
+        theirs = qmc.Halton(dimensions, scramble=True, rng=seed).random(1000)
+        assert np.array_equal(halton(seed, dimensions, 1000), theirs)
 
 
 @pytest.mark.parametrize("name", ["halton", "sobol"])

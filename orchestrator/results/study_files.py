@@ -25,6 +25,7 @@ from orchestrator.results.tables import (
     MEASUREMENTS,
     TRIALS,
     Damaged,
+    empty,
     joined,
     metrics_in,
     numbers,
@@ -213,7 +214,7 @@ class StudyFiles:
                 outdated.append(name)
         self._seen = _Listing(names, counting, outdated)
         table = joined(whole, [rows[name] for name in counting], [*counting.values()])
-        return (TRIALS.empty_table() if table is None else table), self._seen
+        return (empty(TRIALS) if table is None else table), self._seen
 
     def _row(
         self, name: str, columns: Collection[str] | None, measured: Collection[str]
@@ -248,7 +249,7 @@ class StudyFiles:
             own = [self._measurements_in(name, columns) for name in seen.counting]
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
         table = joined(whole, own, [*seen.counting.values()])
-        return MEASUREMENTS.empty_table() if table is None else table
+        return empty(MEASUREMENTS) if table is None else table
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
         name = own_file(trial, repeat)

@@ -270,6 +270,11 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     return array
 
 
+def empty(schema: pa.Schema) -> pa.Table:
+    """Arrow's own `empty_table` would import pandas."""
+    return pa.Table.from_batches([], schema=schema)
+
+
 def of_trial(measurements: pa.Table, trial: int) -> pa.Table:
     """Those of one trial, of measurements in order of trial."""
     first, end = np.searchsorted(numbers(measurements["trial"]), [trial, trial + 1])

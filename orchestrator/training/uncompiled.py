@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import optim
 from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
 
 PLAIN = (optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.RMSprop)
 """Optimizers whose `step` is one function without a closure inside of torch's wrappers."""
@@ -21,8 +22,18 @@ def spare_compiler() -> None:
     """To be called before the first optimizer is made. If torch changes how it marks what its
     compiler must keep away from, this does nothing, and `tests/test_training.py` tells."""
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
-        function = inspect.unwrap(getattr(Optimizer, name))
-        setattr(function, "__dynamo_disable", function)
+        _without_compiler(getattr(Optimizer, name))
+
+
+def flop_counter() -> FlopCounterMode:
+    """torch's, which would load the compiler as well, at the first operation that it sees."""
+    _without_compiler(_FlopCounterMode.__torch_dispatch__)
+    return FlopCounterMode(display=False)
+
+
+def _without_compiler(function: Callable[..., object]) -> None:
+    function = inspect.unwrap(function)
+    setattr(function, "__dynamo_disable", function)
 
 
 def step_of(optimizer: Optimizer) -> Callable[[], object]:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from torch.utils.flop_counter import FlopCounterMode
-
 from orchestrator.records import Trial
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
+from orchestrator.training.uncompiled import flop_counter
 from orchestrator.training.warm import prepare
 
 Kind = Literal["cpu", "cuda"]
@@ -44,7 +43,7 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
         width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
         if width < NARROWEST:
             return 1, f"no cache holds several models of {weights / 2**20:,.3g} MiB"
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             trainer.advance(1)
     finally:
         trainer.close()
