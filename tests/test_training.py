@@ -35,15 +35,22 @@ LIBRARY = ["muon", "soap", "shampoo", "schedule_free_sgd", "nadam"]
 
 @pytest.mark.dear
 def test_torchs_compiler_is_not_loaded_for_our_optimizers() -> None:
-    """It would take 1.3 s of processor time in every process that trains."""
+    """It would take 1.3 s of processor time in every process that trains, or plans a sweep. Nor is
+    scipy.stats, which takes as long, for the points of a sweep."""
     trials = [
         make_trial(optimizer=name, params=params_of(name), budget_steps=2) for name in OPTIMIZERS
     ]
     train_all = """
 import pickle, sys
+from orchestrator.search import DESIGNS
 from orchestrator.training import Ranks, train
-for trial in pickle.load(sys.stdin.buffer):
+from orchestrator.training.width import best_width
+trials = pickle.load(sys.stdin.buffer)
+for trial in trials:
     print(trial.study.optimizer, len([*train(trial, Ranks())]), "torch._dynamo" in sys.modules)
+best_width(trials[0], "cpu", None)
+DESIGNS["halton"](0, 2, 10)
+print({"torch._dynamo", "scipy.stats"} & {*sys.modules})
 """
     trained = subprocess.run(
         [sys.executable, "-c", train_all],
@@ -51,7 +58,9 @@ for trial in pickle.load(sys.stdin.buffer):
         capture_output=True,
         check=True,
     )
-    assert trained.stdout.decode().splitlines() == [f"{name} 3 False" for name in OPTIMIZERS]
+    *lines, last = trained.stdout.decode().splitlines()
+    assert lines == [f"{name} 3 False" for name in OPTIMIZERS]
+    assert last == "set()"
 
 
 def params_of(optimizer: str) -> dict[str, float]:
