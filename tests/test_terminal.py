@@ -2,9 +2,10 @@
 
 import io
 import json
+import math
 import re
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
 from orchestrator.cluster.progress import Progress
-from orchestrator.records import CONTROLS, FinishedTrial, Measurement, Outcome, Range, Study
+from orchestrator.records import CONTROLS, FinishedTrial, Measurement, Outcome, Range, Study, Trial
 from orchestrator.results import FrontierRow, Run
 from orchestrator.search import Director
 
@@ -149,6 +150,46 @@ def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
     assert director.done
     assert done == sorted(done)
     assert done[-1] == 2
+
+
+@dataclass
+class Course:
+    """How far a study's search has come."""
+
+    planned: int
+    settled: int = 0
+
+    def frontier_step(self) -> None:
+        return None
+
+
+def test_how_long_is_left_is_told_by_studies_that_are_done() -> None:
+    """Of ten trials, each is set aside after an eighth of its budget, and two go on. A second is
+    100 steps."""
+    study = make_trial(goals=("val/error < 0.5",), budget_steps=800).study
+    studies = [replace(study, recipe=str(number), trials=10) for number in range(5)]
+    progress, told = Progress(studies), []
+    assert math.isnan(progress.seconds_left())
+
+    def train(trial: Trial, steps: int, before: int = 0) -> None:
+        progress.start(trial)
+        outcome = Outcome(status="paused", steps=before + steps, seconds=steps / 100, width=2)
+        progress.stop(trial, replace(outcome, resumed_steps=before))
+
+    for one in studies:
+        course = Course(planned=10)
+        trials = [Trial(study=one, index=index, seed=0, params={}) for index in range(10)]
+        for trial in trials:
+            train(trial, 100)
+            progress.follow(one.key, course)
+        told.append(progress.seconds_left())
+        for trial in trials[:2]:
+            train(trial, 300, before=100)
+        course.settled = 10
+        progress.follow(one.key, course)
+    assert progress.seconds_left() == 0
+    assert told[1:] == pytest.approx([54, 38, 22, 6])
+    assert told[0] > 60
 
 
 def test_what_to_do_next_is_said_once() -> None:

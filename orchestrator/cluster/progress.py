@@ -35,13 +35,20 @@ class StudyProgress:
     running: int = 0
     best_steps: int | None = None
     """Fewest steps in which a trial has passed every goal."""
+    before: int = 0
+    """Those done before this session."""
     busy_seconds: float = 0.0
-    """Of a worker, that the trials timed so far have taken."""
-    timed: int = 0
+    """Of a worker, in this session."""
+    steps: int = 0
+    """Trained in these seconds."""
 
     @property
     def left(self) -> int:
         return max(0, self.planned - self.done)
+
+    def whole(self, trials: int) -> int:
+        """Steps, if so many trials are trained for the whole budget."""
+        return trials * self.study.budget_steps
 
 
 @dataclass(kw_only=True)
@@ -66,12 +73,15 @@ class Progress:
         """What whoever watches should know besides."""
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
+        self._first_start = math.inf
         self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
         self._called_dear: set[str] = set()
 
     def follow(self, key: StudyKey, search: Standing) -> None:
         """Takes over how far a study has come."""
         study = self.studies[key]
+        if not study.steps:
+            study.before = search.settled
         study.planned, study.done, study.best_steps = (
             search.planned,
             search.settled,
@@ -81,7 +91,8 @@ class Progress:
     def start(self, trial: Trial) -> None:
         if trial.key not in self._started:
             self.studies[trial.study.key].running += 1
-        self._started[trial.key] = time.monotonic()
+        self._started[trial.key] = now = time.monotonic()
+        self._first_start = min(self._first_start, now)
 
     def stop(self, trial: Trial, outcome: Outcome | None = None) -> None:
         """A trial is off its worker: it ended so, or will be tried again."""
@@ -93,7 +104,7 @@ class Progress:
         if outcome is not None:
             alone = outcome.width == 1
             study.busy_seconds += time.monotonic() - began if alone else outcome.own_seconds
-            study.timed += 1
+            study.steps += outcome.steps - outcome.resumed_steps
 
     def keep(self, finished: FinishedTrial) -> None:
         """Takes note of a trial that is on disk."""
@@ -122,16 +133,44 @@ class Progress:
         return sum(study.planned for study in self.studies.values())
 
     def seconds_left(self, progress: StudyProgress | None = None) -> float:
-        """An estimate from the trials timed so far, for one study or all; NaN before any.
-        A study without a timed trial is judged by its budget beside that of the others."""
-        timed = [p for p in self.studies.values() if p.timed]
-        steps = sum(p.timed * p.study.budget_steps for p in timed)
-        if not steps:
+        """An estimate for one study or all; NaN before anything is known. Most trials are not
+        trained for their whole budgets, and many are set aside on the way: how much of it all
+        trials of a study take together, studies that are done tell."""
+        if not any(study.steps for study in self.studies.values()):
             return math.nan
-        per_step = sum(p.busy_seconds for p in timed) / steps
-        chosen = [progress] if progress else list(self.studies.values())
-        seconds = sum(
-            p.left * (p.busy_seconds / p.timed if p.timed else per_step * p.study.budget_steps)
-            for p in chosen
-        )
-        return seconds / self.slots
+        chosen = [progress] if progress else self.studies.values()
+        work = sum(self._seconds_left(study) for study in chosen if study.left)
+        return work / self._trained_at_once()
+
+    def _trained_at_once(self) -> float:
+        """How many trials' worth of work is done in a second, all that comes between included."""
+        busy = sum(study.busy_seconds for study in self.studies.values())
+        passed = max(time.monotonic() - self._first_start, 1e-9)
+        return max(min(busy / passed, self.slots), 1e-9)
+
+    def _seconds_left(self, progress: StudyProgress) -> float:
+        trials = progress.planned - progress.before
+        steps = self._share(progress.study) * progress.whole(trials)
+        # Even where it takes more than others did, the last trials are yet to come.
+        least = steps * progress.left / trials / 4
+        return max(steps - progress.steps, least) * self._step_seconds(progress.study)
+
+    def _share(self, study: Study) -> float:
+        """Of the budgets of all its trials, what is trained: as in studies of its workload that are
+        done, or in any; or else as far as can be told from trials that are done."""
+        trained = [each for each in self.studies.values() if each.steps]
+        over = [each for each in trained if not each.left]
+        known = [each for each in over if each.study.workload == study.workload] or over or trained
+        whole = sum(each.whole(each.done - each.before) for each in known)
+        return min(sum(each.steps for each in known) / whole, 1.0) if whole else 1.0
+
+    def _step_seconds(self, study: Study) -> float:
+        """As in the study that is most like it."""
+
+        def unlike(other: StudyProgress) -> tuple[bool, bool, float]:
+            there = other.study
+            distance = abs(math.log(there.batch_size / study.batch_size))
+            return there.key != study.key, there.workload != study.workload, distance
+
+        best = min((each for each in self.studies.values() if each.steps), key=unlike)
+        return best.busy_seconds / best.steps
