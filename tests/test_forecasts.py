@@ -11,7 +11,15 @@ import yaml
 from conftest import orchestrate
 
 import orchestrator
-from orchestrator.analysis import Estimate, Scaling, a_fifth_more, compared, corrected, together
+from orchestrator.analysis import (
+    Estimate,
+    Scaling,
+    a_fifth_more,
+    compared,
+    corrected,
+    factor_in_words,
+    together,
+)
 from orchestrator.analysis.forecasts import Forecast, along, foretold, mean_of
 from orchestrator.noise import estimates
 from orchestrator.results.noise_courses import NoiseCourse
@@ -108,6 +116,11 @@ def test_together_and_corrected() -> None:
     assert once.low < 50 / 4 < 50 * 4 < once.high  # one more would scatter as those did
     alone = corrected(Estimate(value=100, low=100, high=100), [Estimate(value=2, low=1, high=4)])
     assert (alone.low, alone.value, alone.high) == pytest.approx((25, 50, 100))
+
+
+def test_a_factor_is_said_with_its_digits() -> None:
+    assert factor_in_words(Estimate(value=1.13, low=0.812, high=1.58)) == "1.1 (0.81 to 1.6)"
+    assert factor_in_words(Estimate(value=250.4)) == "250"
 
 
 TRIAL = ("forecast", "digits/mlp", "--optimizer", "sgd", "--batch-size", "32", "--set")

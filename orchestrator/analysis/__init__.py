@@ -25,6 +25,7 @@ from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness,
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.words import (
+    factor_in_words,
     in_count,
     in_time,
     in_words,
@@ -62,6 +63,7 @@ __all__ = [
     "costs",
     "curves_of",
     "devices_of",
+    "factor_in_words",
     "forecast_by",
     "forecasts_of",
     "gaps",

@@ -50,6 +50,13 @@ def in_words(estimate: Estimate) -> str:
     return value if low == high == value else f"{value} ({low} to {high})"
 
 
+def factor_in_words(ratio: Estimate) -> str:
+    """How many times larger something is: to two digits, since 1.4 and 0.6 are no whole numbers."""
+    said = [ratio.value, *(end for end in (ratio.low, ratio.high) if end is not None)]
+    value, *ends = (f"{number:.2g}" if number < 100 else f"{number:,.0f}" for number in said)
+    return f"{value} ({' to '.join(ends)})" if len(ends) == 2 else value
+
+
 def _rounded(value: float) -> str:
     """To three digits, without losing those of whole numbers that mean something."""
     if value < 1:

@@ -123,7 +123,7 @@ def _show(line: Mapping[str, float]) -> None:
 
 
 def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) -> list[str]:
-    from orchestrator.analysis import corrected, in_words, sparkline, together
+    from orchestrator.analysis import corrected, factor_in_words, sparkline, together
 
     (course,) = courses.plain
     scales = [point.noise_scale for point in course.points]
@@ -144,8 +144,8 @@ def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) 
         return lines
     ratios = [one.ratio for one in known if one.ratio is not None]
     lines.append(
-        f"Of {len(ratios)} curves that were measured, forecasts were {in_words(together(ratios))} "
-        f"times what was measured."
+        f"Of {len(ratios)} curves that were measured, forecasts were "
+        f"{factor_in_words(together(ratios))} times what was measured."
     )
     lines.append(f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.")
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis import Comparison, a_fifth_more, in_words
+from orchestrator.analysis import Comparison, a_fifth_more, factor_in_words, in_words
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show
@@ -58,7 +58,7 @@ def _cells(one: Comparison) -> list[str]:
         one.recipe,
         in_words(a_fifth_more(one.forecast)),
         "not known" if one.measured is None else in_words(a_fifth_more(one.measured)),
-        "" if one.ratio is None else in_words(one.ratio),
+        "" if one.ratio is None else factor_in_words(one.ratio),
         "" if scaled is None else in_words(a_fifth_more(scaled)),
     ]
 
