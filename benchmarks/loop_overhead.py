@@ -27,7 +27,7 @@ from command_line import parser_with_smoke, print_result
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import EvaluationGrid, Study, Trial, derive_seed
+from orchestrator.records import EvaluationGrid, Stage, Study, Trial, derive_seed
 from orchestrator.training import Ranks, train
 from orchestrator.training.batches import BatchOrder
 from orchestrator.workloads import Classification, Split, Tensors, load_workload
@@ -146,7 +146,8 @@ class ByHand:
         splits = workload.data(None)
         self._inputs, self._labels = tensors_of(splits["train"])
         self._val_inputs, self._val_labels = tensors_of(splits["val"])
-        order = BatchOrder(size=len(self._inputs), batch_size=case.batch_size, seed=trial.seed)
+        stage = Stage(batch_size=case.batch_size)
+        order = BatchOrder(size=len(self._inputs), stage=stage, seed=trial.seed)
         self._indices = [index for (index,) in order.walk(range(case.steps))]
         torch.manual_seed(derive_seed(trial.seed, "init"))
         self._first = list(workload.model().parameters())

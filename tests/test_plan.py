@@ -32,6 +32,7 @@ from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 from orchestrator.records import (
     BadInput,
+    BatchSchedule,
     EvaluationGrid,
     FinishedTrial,
     Measurement,
@@ -369,7 +370,7 @@ def test_sweeps_that_come_along_starve_nobody(file: Path) -> None:
         for recipe in sweep.recipes
         for size in sizes
         if (budget := recipe.budget or sweep.budget)
-        for steps in [budget.in_steps(2**size, train_size)]
+        for steps in [budget.in_steps(BatchSchedule.constant(2**size), train_size)]
     ]
     assert studies
     assert not starving(studies)

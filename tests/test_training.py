@@ -11,7 +11,7 @@ import torch
 from conftest import make_trial, run_trial
 from torch.nn import functional
 
-from orchestrator.records import BadInput, Divergence, EvaluationGrid, Extras, Measurement
+from orchestrator.records import BadInput, Divergence, EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
@@ -80,7 +80,7 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
     model = fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
     by_torch, options = BY_TORCH[optimizer]
     torch_optimizer = by_torch(model.parameters(), lr=0.1, **options)
-    order = BatchOrder(size=1400, batch_size=32, seed=trial.seed)
+    order = BatchOrder(size=1400, stage=Stage(batch_size=32), seed=trial.seed)
     for (index,) in order.walk(range(30)):
         inputs, labels = splits["train"].batch(index)
         torch_optimizer.zero_grad()

@@ -20,12 +20,15 @@ from orchestrator.analysis.points import (
     curves_of,
     points_of,
     trained_points,
+    without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.words import (
+    batch_sizes_of,
     factor_in_words,
+    growing_sentence,
     in_count,
     in_time,
     in_words,
@@ -56,6 +59,7 @@ __all__ = [
     "a_fifth_more",
     "advice",
     "along",
+    "batch_sizes_of",
     "beside_minima",
     "by_option",
     "compared",
@@ -68,6 +72,7 @@ __all__ = [
     "forecasts_of",
     "gaps",
     "groups_of",
+    "growing_sentence",
     "in_count",
     "in_time",
     "in_words",
@@ -86,4 +91,5 @@ __all__ = [
     "trained_points",
     "tuned",
     "wander",
+    "without_growing",
 ]

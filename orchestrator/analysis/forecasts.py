@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Estimate, Scaling
 from orchestrator.noise import estimates
 from orchestrator.records import StudyKey
@@ -94,7 +95,7 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
 
 def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
     """By the winners of these rows, where their noise scale was measured."""
-    winners = {row.key: row.trial for row in rows if row.trial is not None}
+    winners = {row.key: row.trial for row in without_growing(rows) if row.trial is not None}
     found = noise_courses(run, run.studies(), winners)
     return [forecast_by(key, courses) for key, courses in found.items()]
 

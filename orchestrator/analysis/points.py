@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.results import FrontierRow
@@ -48,11 +48,17 @@ class Point:
 
 
 def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
-    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up."""
+    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up. Those of
+    trainings whose batches grow have no place there."""
     curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
-    for row in rows:
+    for row in without_growing(rows):
         curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
     return {names: sorted(curve, key=lambda row: row.batch_size) for names, curve in curves.items()}
+
+
+def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
+    """The rows of one batch size each."""
+    return [row for row in rows if row.batch_schedule is None]
 
 
 def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
@@ -61,7 +67,7 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
         _median(row) if in_medians[row.workload, row.recipe, row.goal] else _minimum(row)
-        for row in rows
+        for row in without_growing(rows)
     )
     return [point for point in points if point is not None]
 

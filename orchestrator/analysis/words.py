@@ -71,6 +71,22 @@ def in_count(steps: float) -> str:
     return f"{steps:,.0f}" if steps == round(steps) else f"{steps:,.1f}"
 
 
+def batch_sizes_of(row: FrontierRow) -> str:
+    """The batch size of a row of the frontier, or from which to which it grows."""
+    if row.batch_schedule is None:
+        return f"{row.batch_size:,}"
+    return f"{row.batch_schedule.first:,} to {row.batch_size:,}"
+
+
+def growing_sentence(row: FrontierRow) -> str:
+    """What one training says whose batches grow."""
+    said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
+    if row.steps is None or row.examples is None:
+        return f"{said}."
+    again = f", in the median of repeats {median_of(row)}" if row.repeats else ""
+    return f"{said} steps, {row.examples:,} examples{again}."
+
+
 def steps_of(row: FrontierRow) -> str:
     """The steps of a row of the frontier, or why it has none."""
     if row.censored:

@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.analysis import (
+    batch_sizes_of,
     curves_of,
+    growing_sentence,
     median_of,
     on_medians,
     points_of,
@@ -53,11 +55,11 @@ def frontier_table(
             "Workload": row.workload,
             "Goal": row.goal,
             "Recipe": row.recipe,
-            "Batch size": f"{row.batch_size:,}",
+            "Batch size": batch_sizes_of(row),
             "Steps": steps_of(row),
             "±": "" if row.resolution is None else f"{row.resolution:,}",
             "Median": median_of(row),
-            "Examples": "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+            "Examples": "" if row.examples is None else f"{row.examples:,}",
             "Trial": "" if row.trial is None else str(row.trial),
             POINT: _point(row.params, searched[row.key]),
             "Notes": "; ".join(row.remarks()),
@@ -78,6 +80,9 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
         steps = [found.get(row.batch_size) for row in curve]
         where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
         table.add_row(sparkline(steps), f"{where}{sentence(scaling)}")
+    for row in rows:
+        if row.batch_schedule is not None:
+            table.add_row("", growing_sentence(row))
     return table
 
 

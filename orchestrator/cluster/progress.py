@@ -110,7 +110,7 @@ class Progress:
         """Takes note of a trial that is on disk."""
         study, outcome = finished.trial.study, finished.outcome
         so_far = self._evaluated[study.workload]
-        so_far.examples += outcome.steps * study.batch_size
+        so_far.examples += study.examples(outcome.steps)
         so_far.evaluations += len(finished.measurements)
         so_far.training += outcome.seconds
         so_far.evaluating += outcome.evaluation_seconds

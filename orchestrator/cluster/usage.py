@@ -23,7 +23,7 @@ class Usage:
     def add(self, finished: FinishedTrial) -> tuple[int, float]:
         """Returns the examples and the seconds of ranks that it took."""
         outcome, study = finished.outcome, finished.trial.study
-        examples = (outcome.steps - outcome.resumed_steps) * study.batch_size
+        examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
         self.examples[str(study.key)] += examples
         seconds = outcome.own_seconds
         if finished.started is not None:

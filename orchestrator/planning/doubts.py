@@ -35,7 +35,8 @@ def too_few(studies: Iterable[Study]) -> list[str]:
     """Sweeps of several batch sizes that are fewer than it takes to tell where a curve bends."""
     sizes: dict[str, set[int]] = {}
     for study in studies:
-        sizes.setdefault(study.workload, set()).add(study.batch_size)
+        if study.batch_schedule is None:
+            sizes.setdefault(study.workload, set()).add(study.batch_size)
     return [
         f"{workload}: {len(mine)} batch sizes are too few to tell where the curve bends. It takes "
         f"{ENOUGH_SIZES} or more."
@@ -57,7 +58,7 @@ def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[s
 
 
 def _examples(study: Study) -> int:
-    return study.budget_steps * study.batch_size
+    return study.examples(study.budget_steps)
 
 
 def _doubt(workload: str, small: Study, large: Study) -> str:

@@ -168,7 +168,7 @@ def _of_study(
 def _dear(study: Study, speed: Speed) -> str | None:
     looks = evaluations(study, study.budget_steps)
     return dear_evaluations(
-        examples=study.budget_steps * study.batch_size,
+        examples=study.examples(study.budget_steps),
         evaluations=looks,
         training=study.budget_steps * speed.step_seconds,
         evaluating=looks * speed.evaluation_seconds,

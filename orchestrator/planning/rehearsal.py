@@ -40,15 +40,16 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
         known = len(doubts)
         of_workload = [study for study in studies if study.workload == name]
         # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
-        count = len(sweep.recipes)
-        ends = {study.key: study for study in of_workload[:count] + of_workload[-count:]}
+        first = {study.recipe: study for study in reversed(of_workload)}
+        last = {study.recipe: study for study in of_workload}
+        ends = {study.key: study for study in [*first.values(), *last.values()]}
         for study in ends.values():
             points = study.search.points[:REHEARSED] or _points(study.space)
             if study.search.extend:
                 points = [*points, *_points(widest(study.space))]
             doubts += rehearse_points(study, points, data_dir)
         if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
-            doubts += small_ghosts(name, size, [study.batch_size for study in of_workload])
+            doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
     return tuple(dict.fromkeys(doubts))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from orchestrator.planning.batch_schedules import batches_of
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
@@ -176,18 +177,26 @@ def _studies_of(
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
     budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
     spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
+    sizes = _batch_sizes(sweep.batch_sizes, name, train_size)
+    of_recipes = [
+        (batches, recipe, space, budget)
+        for recipe, space, budget in zip(sweep.recipes, spaces, budgets, strict=True)
+        for batches in batches_of(recipe, sizes, name, train_size)
+    ]
+    in_order = sorted(of_recipes, key=lambda part: part[0].largest)
     yield from (
         Study(
             workload=name,
             recipe=recipe.name,
             optimizer=recipe.optimizer,
-            batch_size=batch_size,
+            batch_size=batches.largest,
+            batch_schedule=batches if recipe.batch_schedule else None,
             train_size=train_size,
             goals=goals,
             inherit=budget.inherit,
-            budget_steps=(steps := budget.in_steps(batch_size, train_size)),
-            grid=_grid(spacing, math.ceil(min_examples / batch_size), steps),
-            space=(scaled := scaled_to(space, batch_size)),
+            budget_steps=(steps := budget.in_steps(batches, train_size)),
+            grid=_grid(spacing, math.ceil(min_examples / batches.first), steps),
+            space=(scaled := scaled_to(space, batches.first)),
             trials=len(chosen := chosen_points(recipe, search, scaled))
             or (search.trials if searched(scaled) else 1),
             search=SearchPlan(
@@ -210,8 +219,7 @@ def _studies_of(
             ),
             divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )
-        for batch_size in _batch_sizes(sweep.batch_sizes, name, train_size)
-        for recipe, space, budget in zip(sweep.recipes, spaces, budgets, strict=True)
+        for batches, recipe, space, budget in in_order
         for search in [recipe.search or sweep.search]
     )
 

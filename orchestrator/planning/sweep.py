@@ -21,6 +21,7 @@ from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
     Baseline,
+    BatchSchedule,
     Divergence,
     Goal,
     unknown,
@@ -167,17 +168,31 @@ class Budget(_Part):
             return other.model_copy(update={"inherit": self.inherit})
         return self
 
-    def in_steps(self, batch_size: int, train_size: int | None) -> int:
+    def in_steps(self, batches: BatchSchedule, train_size: int | None) -> int:
         if self.epochs is not None and train_size is None:
             raise BadInput("a budget in epochs needs a finite training set; use `examples`.")
         examples = max(self.examples or 0, (self.epochs or 0) * (train_size or 0))
-        steps = max(self.steps or 1, self.at_least_steps or 1, math.ceil(examples / batch_size))
+        steps = max(self.steps or 1, self.at_least_steps or 1, batches.steps(math.ceil(examples)))
         if steps > MOST_STEPS:
             raise BadInput(
                 f"budget: at most {MOST_STEPS:,} steps can be trained, but at batch size "
-                f"{batch_size} it comes to {steps:,}."
+                f"{batches} it comes to {steps:,}."
             )
         return steps
+
+
+class BatchStage(_Part):
+    """From so many examples or steps on, another batch size."""
+
+    batch_size: int = Field(ge=1, le=MANY)
+    examples: int | None = Field(default=None, ge=0, le=MANY**2)
+    steps: int | None = Field(default=None, ge=0, le=MOST_STEPS)
+    learning_rate: Annotated[
+        Literal["constant", "sqrt", "linear"] | Annotated[float, Field(gt=0, allow_inf_nan=False)],
+        Field(union_mode="left_to_right"),
+    ] = "constant"
+    """How it changes with the batch size, from that of the stage before; or how many times that of
+    the recipe it is."""
 
 
 class Recipe(_Part):
@@ -190,6 +205,8 @@ class Recipe(_Part):
     value fixes a metaparameter."""
     schedule: dict[Text, Any] = {}
     """How the learning rate changes: warmup and decay, which may be searched as well."""
+    batch_schedule: list[BatchStage] = Field(default=[], max_length=MOST_ITEMS)
+    """How the batch size grows along a training, in place of the sweep's batch sizes."""
     search: Search | None = None
     """In place of the sweep's."""
     budget: Budget | None = None

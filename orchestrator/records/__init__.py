@@ -1,5 +1,6 @@
 """The nouns of the project: what a sweep is made of, as frozen values validated when made."""
 
+from orchestrator.records.batch_schedules import BatchSchedule, Stage
 from orchestrator.records.errors import (
     CONTROLS,
     SHOWN,
@@ -65,6 +66,7 @@ __all__ = [
     "WIDEST_SPACING",
     "BadInput",
     "Baseline",
+    "BatchSchedule",
     "Choice",
     "Divergence",
     "EvaluationGrid",
@@ -81,6 +83,7 @@ __all__ = [
     "SearchPlan",
     "Side",
     "Space",
+    "Stage",
     "Status",
     "Study",
     "StudyKey",

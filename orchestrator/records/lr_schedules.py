@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.records import BadInput, Choice, Range, Space, Value, unknown
+from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown
 
 Factor = Callable[[int], float]
 """Step (0 is the first update) -> what the learning rate is multiplied with."""
@@ -131,8 +131,8 @@ def _values(space: Space, name: str) -> tuple[Value, ...]:
 
 
 def make_schedule(
-    params: Mapping[str, Value], *, horizon: int, steps_per_epoch: float | None
-) -> Factor:
+    params: Mapping[str, Value], *, horizon: float, steps_per_epoch: float | None
+) -> Callable[[float], float]:
     """The factor for each step of a training of `horizon` steps. Settings of shapes other than the
     chosen one are left alone: `check_schedule` refuses those that no trial would use."""
     settings = {name: value for name, value in params.items() if name in SCHEDULE_SETTINGS}
@@ -151,7 +151,7 @@ def make_schedule(
         **{name: numbers[name] for name in shape.defaults if name in numbers},
     }
 
-    def factor(step: int) -> float:
+    def factor(step: float) -> float:
         if step < warmup:
             risen = (step + 1) / (warmup + 1)
             return risen if shape_of_warmup == "linear" else (1 - math.cos(math.pi * risen)) / 2
@@ -160,8 +160,23 @@ def make_schedule(
     return factor
 
 
+def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> Factor | None:
+    """What the learning rate of a trial with these metaparameters is multiplied with; None where it
+    stays as it is. `size`: examples in an epoch. Where batches grow, decay and warmup go by
+    examples: a step counts as so many of the first batch size."""
+    if study.batch_schedule is None and not SCHEDULE_SETTINGS & params.keys():
+        return None
+    batches, first = study.batches, study.batches.first
+    factor = make_schedule(
+        params,
+        horizon=batches.examples(study.budget_steps) / first,
+        steps_per_epoch=None if size is None else size / first,
+    )
+    return lambda step: batches.stage(step).factor * factor(batches.examples(step) / first)
+
+
 def _warmup_steps(
-    numbers: Mapping[str, float], horizon: int, steps_per_epoch: float | None
+    numbers: Mapping[str, float], horizon: float, steps_per_epoch: float | None
 ) -> float:
     if "warmup_epochs" in numbers:
         if steps_per_epoch is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
+from orchestrator.records.batch_schedules import BatchSchedule, Stage
 from orchestrator.records.errors import BadInput
 from orchestrator.records.goals import Goal
 from orchestrator.records.ranges import Choice, Range, Space, Value
@@ -108,6 +111,7 @@ class Study:
     recipe: str
     optimizer: str
     batch_size: int
+    """The largest, where it grows along a training."""
     goals: tuple[Goal, ...]
     """A trial has reached them once it has passed all of them."""
     budget_steps: int
@@ -127,6 +131,8 @@ class Study:
     """End a trial once nothing it may still do can change the frontier."""
     extras: Extras = Extras()
     divergence: Divergence = Divergence()
+    batch_schedule: BatchSchedule | None = None
+    """How the batch size grows along a training; None: it does not."""
 
     @property
     def key(self) -> StudyKey:
@@ -147,6 +153,35 @@ class Study:
             return len(self.search.points)
         return self.search.launches or 3 * self.trials
 
+    @cached_property
+    def batches(self) -> BatchSchedule:
+        return self.batch_schedule or BatchSchedule.constant(self.batch_size)
+
+    def with_batches_of(self, size: int) -> Study:
+        """The same at another batch size, which does not grow."""
+        if self.batch_schedule is None:
+            return replace(self, batch_size=size)
+        stage = Stage(batch_size=size, factor=self.batches.stages[-1].factor)
+        return replace(self, batch_size=size, batch_schedule=BatchSchedule((stage,)))
+
+    def examples(self, step: int) -> int:
+        """How many were trained in so many steps."""
+        return self.batches.examples(step)
+
     def following(self, step: int) -> int:
         """The step of the measurement after the one at `step`."""
-        return min(self.grid.after(step), self.budget_steps)
+        if self.batch_schedule is None:
+            return min(self.grid.after(step), self.budget_steps)
+        later = bisect_right(self._measured, step)
+        return self._measured[later] if later < len(self._measured) else self.budget_steps
+
+    @cached_property
+    def _measured(self) -> list[int]:
+        """The steps of all measurements, where batches grow: after as many examples as if they
+        did not."""
+        steps, in_first = [0], 0
+        while steps[-1] < self.budget_steps:
+            in_first = self.grid.after(in_first)
+            step = min(self.batches.steps(in_first * self.batches.first), self.budget_steps)
+            steps += [step] if step > steps[-1] else []
+        return steps

@@ -66,6 +66,8 @@ class Panel:
     workload: str
     goal: Goal
     rows: Sequence[FrontierRow]
+    growing: Sequence[FrontierRow] = ()
+    """Of trainings whose batches grow: they are of no curve."""
     detailed: Collection[str] | None = None
     """Recipes that figures show, where they don't show all."""
     settings: Settings = Settings()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orchestrator.records import Study, StudyKey
-from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, make_schedule
+from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, schedule_of
 from orchestrator.report.figures import Curve
 from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
@@ -62,13 +62,9 @@ def schedules_of(
     found = []
     for row in winners:
         if row.batch_size == chosen and (study := studies[row.key]).budget_steps:
-            horizon = study.budget_steps
-            factor = make_schedule(
-                row.params or {},
-                horizon=horizon,
-                steps_per_epoch=study.train_size and study.train_size / study.batch_size,
-            )
-            steps = np.unique(np.linspace(0, horizon - 1, 4 * MOST_POINTS).astype(int)).tolist()
+            factor = schedule_of(study, row.params or {}, study.train_size) or (lambda step: 1.0)
+            last = study.budget_steps - 1
+            steps = np.unique(np.linspace(0, last, 4 * MOST_POINTS).astype(int)).tolist()
             found.append(
                 Curve(
                     recipe=row.recipe,

@@ -17,6 +17,7 @@ from orchestrator.analysis import (
     devices_of,
     forecast_by,
     largeness,
+    without_growing,
 )
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
@@ -87,21 +88,25 @@ class Source:
 
     def answers(self, settings: Settings) -> list[Panel]:
         """What is known of each workload and goal without looking at single trials."""
-        return [
-            Panel(
-                workload=workload,
-                goal=Goal.parse(goal),
-                rows=[self._named(row) for row in self._of(workload, goal)],
-                settings=settings,
-                devices=self._devices(workload),
+        found = []
+        for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows):
+            rows = [self._named(row) for row in self._of(workload, goal)]
+            found.append(
+                Panel(
+                    workload=workload,
+                    goal=Goal.parse(goal),
+                    rows=without_growing(rows),
+                    growing=[row for row in rows if row.batch_schedule],
+                    settings=settings,
+                    devices=self._devices(workload),
+                )
             )
-            for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows)
-        ]
+        return found
 
     def panel(self, answer: Panel, most: int) -> Panel:
         """All of it, with at most so many trials of each study by their metaparameters."""
         goal, workload, run = answer.goal, answer.workload, self.run
-        asked = self._of(workload, str(goal))
+        asked = without_growing(self._of(workload, str(goal)))
         drawn = set(answer.drawn.recipes)
         rows = [row for row in asked if self.name(row.recipe) in drawn]
         keys = {row.key for row in rows}
@@ -167,7 +172,7 @@ class Source:
         if base is None:
             return f"{baseline.recipe} was not searched at batch size {baseline.batch_size:,}"
         # The fewest that come to as many steps as the baseline's budget has.
-        examples = (base.budget_steps - 1) * base.batch_size + 1
+        examples = base.examples(base.budget_steps - 1) + 1
         metric, maximise = answer.goal.metric, answer.goal.direction == ">"
         rows = best_of_studies(
             self.run, studies, metric, maximise=maximise,
@@ -260,7 +265,7 @@ def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequen
             continue
         budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
-            epochs = min(study.budget_steps * study.batch_size // size for study in mine)
+            epochs = min(study.examples(study.budget_steps) // size for study in mine)
             budgets.append(("epochs", epochs))
         within = [
             Within(amount=amount // part, unit=unit)

@@ -38,7 +38,7 @@ def panel_section(number: int, panel: Panel, show: Show) -> str:
     drawn = {*panel.drawn.recipes}
     others = [row for row in panel.rows if row.recipe not in drawn]
     rows = [*panel.drawn.rows, *others] if len(panel.rows) > MOST_ROWS else panel.rows
-    text += f"<h3>Frontier</h3>{table_of_frontier(rows)}"
+    text += f"<h3>Frontier</h3>{table_of_frontier([*rows, *panel.growing])}"
     return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
 
 

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from orchestrator.analysis import (
     Cost,
+    growing_sentence,
     in_count,
     in_time,
     sentence,
@@ -84,9 +85,10 @@ def _name(panel: Panel) -> str:
 
 
 def _lines(panel: Panel) -> list[str]:
+    grown = [growing_sentence(row) for row in panel.growing]
     if not panel.drawn.rows:
-        return []
-    lines = [sentence(scaling) for scaling in panel.drawn.scalings]
+        return grown
+    lines = [*(sentence(scaling) for scaling in panel.drawn.scalings), *grown]
     if (more := len(panel.recipes) - len(panel.drawn.recipes)) > 0:
         lines.append(f"And {more:,} more recipes, in the tables.")
     if any(row.censored for row in panel.rows):

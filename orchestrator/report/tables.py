@@ -9,6 +9,7 @@ from orchestrator.analysis import (
     Cost,
     Priced,
     Scaling,
+    batch_sizes_of,
     beside_minima,
     in_count,
     in_time,
@@ -139,11 +140,11 @@ def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
 def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> list[str]:
     return [
         row.recipe,
-        f"{row.batch_size:,}",
+        batch_sizes_of(row),
         steps_of(row),
         "" if row.resolution is None else f"{row.resolution:,}",
         *([median_of(row)] if repeated else []),
-        "" if row.steps is None else f"{row.steps * row.batch_size:,}",
+        "" if row.examples is None else f"{row.examples:,}",
         "" if row.trial is None else str(row.trial),
         *(short((row.params or {}).get(name)) for name in names),
         ", ".join(f"{count} {status}" for status, count in row.trials.items()),

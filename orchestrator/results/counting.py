@@ -58,13 +58,13 @@ class Within:
         if self.unit == "steps":
             return int(self.amount)
         if self.unit == "examples":
-            return math.ceil(self.amount / study.batch_size)
+            return study.batches.steps(math.ceil(self.amount))
         if study.train_size is None:
             raise BadInput(
                 f"How many examples an epoch of {study.workload} has isn't known here. Ask in "
                 f"examples instead: examples={self.amount:g} times that."
             )
-        return math.ceil(self.amount * study.train_size / study.batch_size)
+        return study.batches.steps(math.ceil(self.amount * study.train_size))
 
 
 def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.records import BadInput, Goal, Study, StudyKey, Value, unknown
+from orchestrator.records import BadInput, BatchSchedule, Goal, Study, StudyKey, Value, unknown
 from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
 from orchestrator.results.remarks import (
     best_short_of,
@@ -41,6 +41,8 @@ class FrontierRow:
     recipe: str
     optimizer: str
     batch_size: int
+    batch_schedule: BatchSchedule | None = None
+    """Where batches grow along a training; such a row is of no curve."""
     goal: str
     within: str | None = None
     """The budget that was granted, if not each study's own."""
@@ -50,6 +52,8 @@ class FrontierRow:
     finished: bool = True
     """Whether all was trained that this answer is to be taken from."""
     steps: int | None = None
+    examples: int | None = None
+    """In so many steps."""
     resolution: int | None = None
     """Steps since the winner's previous measurement: it passed the goal somewhere in between."""
     trial: int | None = None
@@ -154,7 +158,7 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
         steps.setdefault(row.key, []).append(row.steps)
         if row.steps is not None:
             of_recipe = needed.setdefault((row.workload, row.recipe, row.goal), {})
-            of_recipe[row.batch_size] = row.steps * row.batch_size
+            of_recipe[row.batch_size] = row.examples or 0
     marks, of_key = inherited_too_little(studies, steps), {study.key: study for study in studies}
     found = []
     for row in rows:
@@ -212,6 +216,7 @@ def _row(
         recipe=study.recipe,
         optimizer=study.optimizer,
         batch_size=study.batch_size,
+        batch_schedule=study.batch_schedule,
         goal=str(goal),
         within=None if question.within is None else str(question.within),
         reached=best is not None,
@@ -239,6 +244,7 @@ def _row(
     won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
     return replace(
         won,
+        examples=study.examples(best[0]),
         resolution=best[0] - int(earlier.max(initial=0)),
         warnings=row.warnings + near_ends(study, trials, places),
     )

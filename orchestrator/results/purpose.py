@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.files.places import Place
 from orchestrator.records import (
     BadInput,
+    BatchSchedule,
     Choice,
     Divergence,
     EvaluationGrid,
@@ -18,6 +19,7 @@ from orchestrator.records import (
     Goal,
     Range,
     SearchPlan,
+    Stage,
     Study,
     StudyKey,
     When,
@@ -141,6 +143,9 @@ def study_from(entry: Mapping[str, Any]) -> Study:
         "divergence": Divergence(**entry["divergence"]),
         "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
+    if (schedule := entry.get("batch_schedule")) is not None:
+        stages = tuple(Stage(**stage) for stage in schedule["stages"])
+        parts["batch_schedule"] = BatchSchedule(stages)
     return Study(**{**entry, **parts})
 
 

@@ -72,7 +72,7 @@ def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
     larger batch size `needed`, by batch size."""
     larger = [(examples, size) for size, examples in needed.items() if size > study.batch_size]
     examples, size = min(larger, default=(0, 0))
-    budget = study.budget_steps * study.batch_size
+    budget = study.examples(study.budget_steps)
     if budget >= examples:
         return ()
     unit = "examples" if study.train_size is None else "epochs"

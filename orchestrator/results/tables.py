@@ -85,7 +85,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "trial": [trial.index] * len(measurements),
         "repeat": [trial.repeat] * len(measurements),
         "step": [measurement.step for measurement in measurements],
-        "examples": [measurement.step * trial.study.batch_size for measurement in measurements],
+        "examples": [trial.study.examples(measurement.step) for measurement in measurements],
         "seconds": [measurement.seconds for measurement in measurements],
         **{name: [m.metrics.get(name) for m in measurements] for name in names},
     }

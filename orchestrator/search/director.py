@@ -139,4 +139,4 @@ def _inherited(search: StudySearch, smaller: StudySearch | None) -> int | None:
 
 
 def _cost(study: Study) -> int:
-    return study.budget_steps * (study.batch_size + STEP_IN_EXAMPLES)
+    return study.examples(study.budget_steps) + study.budget_steps * STEP_IN_EXAMPLES

@@ -8,20 +8,23 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from orchestrator.records import derive_seed
+from orchestrator.records import Stage, derive_seed
 from orchestrator.workloads import Batch, Draw, Split, example_seeds, ghosts
 
 INDICES_AT_ONCE = 4096
 
 
 class BatchOrder:
-    """Global batches of `batch_size`: cut from one permutation of the training set per epoch,
-    across epoch boundaries, or one after another from an endless stream."""
+    """Global batches of a stage: cut from one permutation of the training set per epoch, across
+    epoch boundaries, or one after another from an endless stream. Which examples come after so many
+    does not depend on the batch sizes before."""
 
-    def __init__(self, *, size: int | None, batch_size: int, seed: int) -> None:
-        assert 1 <= batch_size <= (size or batch_size), (batch_size, size)
+    def __init__(self, *, size: int | None, stage: Stage, seed: int) -> None:
+        assert 1 <= stage.batch_size <= (size or stage.batch_size), (stage, size)
         self._size = size
-        self._batch_size = batch_size
+        self._batch_size = stage.batch_size
+        self._shift = stage.from_examples - stage.from_step * stage.batch_size
+        """Where the batch of step 0 would lie."""
         self._seed = seed
         self._epoch = -1
         self._order = torch.empty(0, dtype=torch.int64)
@@ -50,7 +53,8 @@ class BatchOrder:
 
     def tables(self, batches: range, *, seeded: bool) -> list[Tensor]:
         """What all of these global batches draw, as `walk` has it: tables (batches, examples)."""
-        positions = range(batches.start * self._batch_size, batches.stop * self._batch_size)
+        first = self._shift + batches.start * self._batch_size
+        positions = range(first, first + len(batches) * self._batch_size)
         examples = self._examples(positions)
         tables = [examples, self._seeds(positions, examples)] if seeded else [examples]
         return [table.view(len(batches), self._batch_size) for table in tables]
@@ -82,25 +86,25 @@ class BatchOrder:
 
 
 class Share:
-    """This rank's share of each global batch, delivered in micro-batches."""
+    """This rank's share of each global batch of a stage, delivered in micro-batches."""
 
     def __init__(
         self,
         split: Split,
         *,
-        batch_size: int,
-        steps: int,
+        stage: Stage,
+        until: int,
         seed: int,
         rank: int,
         ranks: int,
         ghost_size: int,
     ) -> None:
-        slices = cut(batch_size, ranks, ghost_size)
-        assert sum(stop - start for start, stop in slices) == batch_size, (slices, batch_size)
+        slices = cut(stage.batch_size, ranks, ghost_size)
+        assert sum(stop - start for start, stop in slices) == stage.batch_size, (slices, stage)
         self._slice = slices[rank]
         self._largest_slice = max(stop - start for start, stop in slices)
-        self._split, self._steps, self._ghost_size = split, steps, ghost_size
-        self._order = BatchOrder(size=split.size, batch_size=batch_size, seed=seed)
+        self._split, self._until, self._ghost_size = split, until, ghost_size
+        self._order = BatchOrder(size=split.size, stage=stage, seed=seed)
         self.micro_batch: int | None = None
         self.pieces = 1
         """Micro-batches in a step."""
@@ -113,7 +117,7 @@ class Share:
         pieces = micro_batches(stop - start, micro_batch, self._ghost_size)
         self.pieces = len(pieces)
         draws: Iterator[Draw] = self._order.walk(
-            range(from_step, self._steps),
+            range(from_step, self._until),
             start,
             stop,
             seeded=self._split.seeded,

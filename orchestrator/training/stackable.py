@@ -62,6 +62,8 @@ def why_not(
 
 
 def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
+    if trial.study.batch_schedule is not None:
+        return "its batch size grows along the training"
     if not is_built_in(trial.study.optimizer):
         return f"optimizer {trial.study.optimizer!r} is not one of ours"
     modifiers = sort(trial.params, workload).modifiers

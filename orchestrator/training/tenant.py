@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from orchestrator.records import Choice, Range, Trial, Value
-from orchestrator.records.lr_schedules import Factor, make_schedule
+from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.rules import Rule
@@ -63,20 +63,13 @@ def make_tenant(
     study = trial.study
     optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    factor = None
-    if settings.schedule:
-        factor = make_schedule(
-            settings.schedule,
-            horizon=study.budget_steps,
-            steps_per_epoch=None if size is None else size / study.batch_size,
-        )
     given = {name: number(v) for name, v in settings.optimizer.items() if is_number(v)}
     return Tenant(
         trial=trial,
         settings=settings,
         params={**rule.defaults, **given},
-        factor=factor,
-        batches=BatchOrder(size=size, batch_size=study.batch_size, seed=trial.seed),
+        factor=schedule_of(study, settings.schedule, size),
+        batches=BatchOrder(size=size, stage=study.batches.stages[0], seed=trial.seed),
         groups=optimizer.state_dict()["param_groups"],
         order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
     )

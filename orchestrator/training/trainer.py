@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Study, Trial, Value, derive_seed
-from orchestrator.records.lr_schedules import Factor, make_schedule
+from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_seed
+from orchestrator.records.lr_schedules import Factor, schedule_of
+from orchestrator.training.batch_losses import BatchLosses
 from orchestrator.training.batches import Share
 from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, kept
@@ -50,7 +51,8 @@ class Trainer:
         self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
-        self._batch_size = study.batch_size
+        self._batches, self._budget_steps = study.batches, study.budget_steps
+        self._split, self._seed = train_split, trial.seed
         self._noise_seed = derive_seed(trial.seed, "noise")
 
         self.model = fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
@@ -59,8 +61,6 @@ class Trainer:
         # Layers that come frozen, such as the batch norms of a pretrained model, stay so.
         self._frozen = [module for module in self.model.modules() if not module.training]
         self._norms = ghost_norms(self.model)
-        for norm in self._norms:
-            norm.defer(ghosts(study.batch_size, norm.ghost_size))
         self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
         self._update = step_of(self.optimizer)
         self._average = (
@@ -79,18 +79,10 @@ class Trainer:
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
         self._factor = self._schedule(study, settings.schedule, train_split.size)
 
-        self._share = Share(
-            train_split,
-            batch_size=study.batch_size,
-            steps=study.budget_steps,
-            seed=trial.seed,
-            rank=ranks.rank,
-            ranks=ranks.count,
-            ghost_size=self._norms[0].ghost_size if self._norms else 1,
-        )
+        self._enter(self._batches.stages[0])
         self._share.deliver(micro_batch, from_step=0)
+        self._losses = BatchLosses(ranks.device, self._share.pieces)
         self._stream = Stream(derive_seed(trial.seed, "dropout", ranks.rank), ranks.device)
-        self._weights: dict[int, Tensor] = {}
 
         self.step = 0
         self.seconds = 0.0
@@ -102,22 +94,33 @@ class Trainer:
         self._settled = True
         self._since = 0
         """Steps since the batch loss was last read."""
-        self._guarded = GUARDED_STEPS
-        self._forget_losses()
 
     def _schedule(
         self, study: Study, settings: Mapping[str, Value], size: int | None
     ) -> Factor | None:
         """What learning rates are multiplied with, by step; None where they stay as they are."""
-        if not settings:
-            return None
-        if any("lr" not in group for group in self.optimizer.param_groups):
+        factor = schedule_of(study, settings, size)
+        if factor and any("lr" not in group for group in self.optimizer.param_groups):
             raise BadInput(f"Optimizer {study.optimizer!r} has no learning rate to schedule.")
-        return make_schedule(
-            settings,
-            horizon=study.budget_steps,
-            steps_per_epoch=None if size is None else size / study.batch_size,
+        return factor
+
+    def _enter(self, stage: Stage) -> None:
+        """Has the steps to come be those of `stage`. What is left is to say where its batches
+        begin."""
+        self._stage = stage
+        for norm in self._norms:
+            norm.defer(ghosts(stage.batch_size, norm.ghost_size))
+        self._share = Share(
+            self._split,
+            stage=stage,
+            until=self._batches.end(stage, self._budget_steps),
+            seed=self._seed,
+            rank=self._ranks.rank,
+            ranks=self._ranks.count,
+            ghost_size=self._norms[0].ghost_size if self._norms else 1,
         )
+        self._weights: dict[int, Tensor] = {}
+        self._guarded = GUARDED_STEPS
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
@@ -155,8 +158,9 @@ class Trainer:
         metrics: dict[str, float] = {}
         if self._since:
             # The mean over those batches, each before its update.
-            total = self._ranks.sum(self._folded_losses())
-            metrics["batch/loss"] = float(total) / (self._batch_size * self._since)
+            total, began = self._ranks.sum(self._losses.total()), self.step - self._since
+            examples = self._batches.examples(self.step) - self._batches.examples(began)
+            metrics["batch/loss"] = float(total) / examples
             if self._wants_gradient_norm:
                 metrics["batch/gradient_norm"] = self._gradient_norm
         if self._initial is not None:
@@ -164,7 +168,7 @@ class Trainer:
             norms = torch.stack(torch._foreach_norm(moved))
             metrics["weights/distance"] = float(norms.double().norm())
         self._since = 0
-        self._forget_losses()
+        self._losses.forget(self._share.pieces)
         return metrics
 
     @contextmanager
@@ -201,8 +205,7 @@ class Trainer:
         """All that the steps to come depend on, and nothing else; called on every rank."""
         own = {
             "stream": self._stream.state(),
-            "losses": [losses.cpu() for losses in self._losses],
-            "folded": self._folded.cpu(),
+            **self._losses.state(),
             "statistics": [part.cpu() for part in running_statistics(self._norms)],
         }
         return {
@@ -229,11 +232,12 @@ class Trainer:
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
-        self._guarded = GUARDED_STEPS
+        # A stage that begins here is entered with its first step.
+        self._enter(self._batches.stage(max(self.step - 1, 0)))
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
         self._share.deliver(min(sizes, default=None), from_step=self.step)
-        self._forget_losses()
-        device, owns = self._ranks.device, state["ranks"]
+        self._losses.forget(self._share.pieces)
+        owns = state["ranks"]
         self._settled = state["settled"]
         if len(owns) == self._ranks.count:
             statistics = owns[self._ranks.rank]["statistics"]
@@ -247,15 +251,18 @@ class Trainer:
             statistic.copy_(value)
         if len(owns) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             own = owns[self._ranks.rank]
-            self._losses = [losses.to(device) for losses in own["losses"]]
-            self._folded = own["folded"].to(device)
+            self._losses.load(own)
             self._stream.load(own["stream"])
         elif self._ranks.rank == 0:
-            sums = [losses.double().sum() for own in owns for losses in own["losses"]]
-            folded = [own["folded"] for own in owns]
-            self._folded = torch.stack([part.to(device) for part in sums + folded]).sum()
+            self._losses.load_sum(owns)
 
     def _take_step(self, step: int, *, last: bool) -> None:
+        if (stage := self._batches.stage(step)) is not self._stage:
+            micro_batch = self.micro_batch
+            self.close()
+            self._enter(stage)
+            self._share.deliver(micro_batch, from_step=step)
+            self._losses.regroup(self._share.pieces)
         if self._factor is not None:
             factor = self._factor(step)
             for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
@@ -297,7 +304,7 @@ class Trainer:
                 break
             self._make_room(step)
         self._guarded -= 1
-        self._losses = [total + loss for total, loss in zip(self._losses, losses, strict=True)]
+        self._losses.add(losses)
 
     def _backward(self, *, average: bool) -> list[Tensor]:
         """Gradients of this rank's slice, averaged over ranks if so asked; each example's loss."""
@@ -330,7 +337,7 @@ class Trainer:
         batch divided by its size, where averaging over ranks divides by their number."""
         weights = self._weights.get(len(losses))
         if weights is None:
-            weights = torch.full_like(losses, self._ranks.count / self._batch_size)
+            weights = torch.full_like(losses, self._ranks.count / self._stage.batch_size)
             self._weights[len(losses)] = weights
         return weights
 
@@ -344,26 +351,12 @@ class Trainer:
         discard(self._norms)
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
-        folded = self._folded_losses()
         self._share.deliver(halved, from_step=step)
-        self._forget_losses()
-        self._folded = folded
+        self._losses.regroup(self._share.pieces)
 
     def _statistics(self) -> list[Tensor]:
         """Those of batch norms, if the ranks have to share them."""
         return running_statistics(self._norms) if self._ranks.count > 1 else []
-
-    def _forget_losses(self) -> None:
-        # A vector per micro-batch: adding vectors costs less than summing each.
-        self._losses = [
-            torch.zeros((), device=self._ranks.device) for _ in range(self._share.pieces)
-        ]
-        self._folded = torch.zeros((), dtype=torch.float64, device=self._ranks.device)
-
-    def _folded_losses(self) -> Tensor:
-        sums: Tensor = torch.stack([loss.double().sum() for loss in self._losses])
-        folded: Tensor = self._folded + sums.sum()
-        return folded
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:

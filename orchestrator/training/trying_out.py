@@ -27,7 +27,7 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exceptio
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
-    study = replace(trial.study, batch_size=size)
+    study = trial.study.with_batches_of(size)
     trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
     evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
     try:

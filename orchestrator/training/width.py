@@ -36,7 +36,7 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     few = min(2, trial.study.batch_size)
-    study = replace(trial.study, batch_size=few)
+    study = trial.study.with_batches_of(few)
     trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)

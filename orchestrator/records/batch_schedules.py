@@ -1,0 +1,89 @@
+"""Batch sizes along a training: how many examples so many steps are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.records.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Steps at one batch size, until the next stage begins."""
+
+    batch_size: int
+    from_step: int = 0
+    from_examples: int = 0
+    """Trained before it."""
+    factor: float = 1.0
+    """What the learning rate is multiplied with."""
+
+
+@dataclass(frozen=True)
+class BatchSchedule:
+    """Batch sizes that grow along a training, or the one that it has throughout."""
+
+    stages: tuple[Stage, ...]
+    """From the first step on; neighbours differ."""
+
+    def __post_init__(self) -> None:
+        first = self.stages[0]
+        if first.from_step or first.from_examples:
+            raise BadInput("a batch schedule begins at step 0")
+
+    @classmethod
+    def constant(cls, batch_size: int) -> BatchSchedule:
+        return cls((Stage(batch_size=batch_size),))
+
+    @property
+    def first(self) -> int:
+        return self.stages[0].batch_size
+
+    @property
+    def largest(self) -> int:
+        return max(stage.batch_size for stage in self.stages)
+
+    def then(self, *, batch_size: int, factor: float, at: int) -> BatchSchedule:
+        """This one, and from the first step on before which `at` examples were trained another
+        stage."""
+        step, last = self.steps(at), self.stages[-1]
+        if batch_size < last.batch_size:
+            raise BadInput(
+                f"batch sizes must not shrink, but {batch_size:,} follows {last.batch_size:,}"
+            )
+        if step <= last.from_step:
+            raise BadInput(
+                f"each stage must take a step or more, but the one of batch size "
+                f"{last.batch_size:,} begins at {last.from_examples:,} examples and the next at "
+                f"{at:,}"
+            )
+        stage = Stage(
+            batch_size=batch_size, from_step=step, from_examples=self.examples(step), factor=factor
+        )
+        if (batch_size, factor) == (last.batch_size, last.factor):
+            return self
+        return BatchSchedule((*self.stages, stage))
+
+    def stage(self, step: int) -> Stage:
+        """That of the step which follows so many."""
+        return next(stage for stage in reversed(self.stages) if stage.from_step <= step)
+
+    def end(self, stage: Stage, budget_steps: int) -> int:
+        """The step before which a stage ends, in a training of so many."""
+        later = (other.from_step for other in self.stages if other.from_step > stage.from_step)
+        return min(next(later, budget_steps), budget_steps)
+
+    def examples(self, step: int) -> int:
+        """How many were trained in so many steps."""
+        stage = self.stage(step)
+        return stage.from_examples + (step - stage.from_step) * stage.batch_size
+
+    def steps(self, examples: int) -> int:
+        """The fewest in which so many examples are trained."""
+        stage = next(stage for stage in reversed(self.stages) if stage.from_examples <= examples)
+        return stage.from_step - (stage.from_examples - examples) // stage.batch_size
+
+    def __str__(self) -> str:
+        first, *later = self.stages
+        said = [f"{stage.batch_size:,} from step {stage.from_step:,}" for stage in later]
+        return ", ".join([f"{first.batch_size:,}", *said])

@@ -1,0 +1,261 @@
+"""Batch sizes that grow along a training."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import torch
+import yaml
+from conftest import TINY, make_trial, orchestrate, run_trial
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from orchestrator.analysis import points_of
+from orchestrator.files.places import Place
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import validated
+from orchestrator.records import BadInput, BatchSchedule, EvaluationGrid, Extras, Stage, Trial
+from orchestrator.records.lr_schedules import make_schedule
+from orchestrator.results import Run, frontier_of
+from orchestrator.training import Checkpoint
+from orchestrator.training.batches import BatchOrder
+from orchestrator.training.trainer import derive_seed, fresh_model
+from orchestrator.workloads import load_workload
+
+
+def growing(*stages: tuple[int, int, float]) -> BatchSchedule:
+    """From (batch size, examples from which, factor)."""
+    (first, _, _), *later = stages
+    schedule = BatchSchedule.constant(first)
+    for size, at, factor in later:
+        schedule = schedule.then(batch_size=size, factor=factor, at=at)
+    return schedule
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 50)), min_size=1, max_size=5))
+def test_steps_and_examples_are_each_others_inverse(growth: list[tuple[int, int]]) -> None:
+    schedule, size = BatchSchedule.constant(3), 3
+    for more, steps in growth:
+        size += more
+        at = schedule.examples(schedule.stages[-1].from_step + steps)
+        schedule = schedule.then(batch_size=size, factor=1.0, at=at)
+    sizes = [schedule.stage(step).batch_size for step in range(300)]
+    for step in range(300):
+        examples = sum(sizes[:step])
+        assert schedule.examples(step) == examples
+        assert schedule.steps(examples) == step
+        assert schedule.steps(examples + 1) == step + 1
+
+
+def test_one_large_batch_holds_the_examples_of_several_small_ones() -> None:
+    def drawn(stage: Stage, batches: range) -> list[int]:
+        order = BatchOrder(size=100, stage=stage, seed=5)
+        return [i for (index,) in order.walk(batches) for i in index.tolist()]
+
+    small, large = growing((8, 0, 1.0), (32, 80, 1.0)).stages
+    assert drawn(large, range(10, 20)) == drawn(small, range(10, 50))
+
+
+EVERYTHING = {"learning_rate": 0.01, "decay": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.9}
+
+
+def trial_of(
+    schedule: BatchSchedule, workload: type = models.GhostCNN, steps: int = 60, **params: Any
+) -> Trial:
+    return make_trial(
+        models.name(workload),
+        optimizer="adam",
+        params={**EVERYTHING, **params},
+        batch_size=schedule.largest,
+        batch_schedule=schedule,
+        budget_steps=steps,
+        train_size=100,
+        grid=EvaluationGrid(spacing=0, min_gap=25),
+        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+    )
+
+
+def test_one_that_changes_nothing_changes_no_bit() -> None:
+    same = growing((8, 0, 1.0), (8, 100, 1.0), (8, 300, 1.0))
+    with_it, _ = run_trial(trial_of(same))
+    plain = trial_of(same)
+    without, _ = run_trial(replace(plain, study=replace(plain.study, batch_schedule=None)))
+    assert [(m.step, m.metrics) for m in with_it] == [(m.step, m.metrics) for m in without]
+
+
+def test_curve_equals_a_loop_written_by_hand() -> None:
+    schedule = growing((8, 0, 1.0), (32, 120, 2.0))
+    params = {"learning_rate": 0.05, "momentum": 0.9, "decay": "linear", "precision": "float64"}
+    trial = make_trial(
+        "digits/mlp", optimizer="momentum", params=params, batch_size=32, budget_steps=40,
+        batch_schedule=schedule, train_size=1400,
+    )  # fmt: skip
+    measurements, _ = run_trial(trial)
+
+    workload = load_workload("digits/mlp")
+    splits = workload.data(None)
+    model = fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu")).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    order = BatchOrder(size=1400, stage=Stage(batch_size=1), seed=trial.seed)
+    stream = torch.cat([index for (index,) in order.walk(range(15 * 8 + 25 * 32))])
+    decay = make_schedule({"decay": "linear"}, horizon=len(stream) / 8, steps_per_epoch=None)
+    trained = 0
+    for step in range(40):
+        size, factor = (8, 1.0) if step < 15 else (32, 2.0)
+        inputs, labels = splits["train"].batch(stream[trained : trained + size])
+        optimizer.param_groups[0]["lr"] = 0.05 * factor * decay(trained / 8)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs.double()), labels).backward()
+        optimizer.step()
+        trained += size
+    inputs, labels = splits["val"].batch(torch.arange(397))
+    with torch.no_grad():
+        expected = functional.cross_entropy(model(inputs.double()), labels)
+    assert measurements[-1].metrics["val/loss"] == pytest.approx(float(expected), rel=1e-10)
+
+
+def test_measurements_are_as_many_examples_apart_as_without() -> None:
+    schedule = growing((8, 0, 1.0), (32, 400, 1.0))
+    measurements, _ = run_trial(trial_of(schedule, steps=100))
+    *steps, last = [measurement.step for measurement in measurements]
+    assert steps == [schedule.steps(200 * number) for number in range(len(steps))]
+    assert last == 100
+
+
+GROWING = growing((8, 0, 1.0), (16, 31 * 8, 1.5), (40, 31 * 8 + 10 * 16, 2.0))
+
+
+@pytest.mark.dear
+def test_ranks_and_micro_batches_change_nothing(train_on_pair: Callable[..., Any]) -> None:
+    trial = trial_of(GROWING, precision="float64")
+    whole, _ = run_trial(trial)
+    for again, _ in (
+        train_on_pair(trial),
+        train_on_pair(trial, micro_batch=7),
+        run_trial(trial, micro_batch=9),
+    ):
+        for one, other in zip(whole, again, strict=True):
+            assert other.metrics == pytest.approx(one.metrics, rel=1e-5), one.step
+
+
+@pytest.mark.parametrize("at", [30, 31, 32, 41])
+def test_interrupted_at_a_change_it_goes_on_to_the_bit(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(GROWING, models.MLP, dropout=0.2, gradient_clip=1.0)
+    whole, _ = run_trial(trial)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
+    save = Checkpoint.save
+
+    def save_and_die(self: Checkpoint, trial: Trial, state: Any, *rest: Any) -> None:
+        save(self, trial, state, *rest)
+        if state()["step"] == at:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            run_trial(trial, checkpoint=checkpoint)
+    resumed, outcome = run_trial(trial, checkpoint=checkpoint)
+    assert outcome.resumed_steps == at
+    assert [m.metrics for m in resumed] == [m.metrics for m in whole]
+
+
+STAGES: list[dict[str, Any]] = [
+    {"batch_size": 8},
+    {"examples": 160, "batch_size": 16, "learning_rate": "sqrt"},
+    {"steps": 40, "batch_size": 64, "learning_rate": "linear"},
+    {"steps": 50, "batch_size": 64, "learning_rate": 3},
+]
+
+
+def sweep_with(stages: Any, **changes: Any) -> dict[str, Any]:
+    recipe = {"name": "growing", "optimizer": "momentum", "batch_schedule": stages}
+    return {**TINY, "batch_sizes": [64, 256, 16, 32], "recipes": ["sgd", recipe], **changes}
+
+
+def test_a_recipe_has_one_study_under_its_largest_batch_size() -> None:
+    studies = plan(validated(sweep_with(STAGES), "here")).studies
+    (study,) = (study for study in studies if study.recipe == "growing")
+    assert study.batch_size == 64
+    assert study.batch_schedule == BatchSchedule(
+        (
+            Stage(batch_size=8),
+            Stage(batch_size=16, from_step=20, from_examples=160, factor=2**0.5),
+            Stage(batch_size=64, from_step=40, from_examples=480, factor=4 * 2**0.5),
+            Stage(batch_size=64, from_step=50, from_examples=1120, factor=3.0),
+        )
+    )
+    in_examples = sweep_with(STAGES, budget={"examples": 2000})
+    (study,) = (s for s in plan(validated(in_examples, "x")).studies if s.recipe == "growing")
+    assert study.budget_steps == 50 + -(-(2000 - 1120) // 64)
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        ([{"batch_size": 8, "steps": 5}], "the first stage is the beginning"),
+        ([{"batch_size": 8, "learning_rate": 2}], "the first stage is the beginning"),
+        ([{"batch_size": 8}, {"batch_size": 16}], "`examples` or `steps`, but .* has neither"),
+        (
+            [{"batch_size": 8}, {"batch_size": 16, "steps": 5, "examples": 99}],
+            "`examples` or `steps`, but .* has both",
+        ),
+        ([{"batch_size": 8}, {"batch_size": 4, "steps": 5}], "must not shrink, but 4 follows 8"),
+        (
+            [{"batch_size": 8}, {"batch_size": 16, "steps": 9}, {"batch_size": 32, "steps": 9}],
+            "begins at 72 examples and the next at 72",
+        ),
+        ([{"batch_size": 8}, {"batch_size": 2000, "steps": 5}], "2,000 is more than the 1,400"),
+        ([{"batch_size": 8}, {"batch_size": 16, "steps": 5, "learning_rate": -1}], "learning_rate"),
+        ([{"batch_size": 8}, {"batch_size": 16, "steps": 5, "learning_rate": "cubic"}], "sqrt"),
+        ([{"batch_size": 0}], "batch_size"),
+    ],
+)
+def test_bad_schedules_are_refused_before_anything_starts(stages: Any, told: str) -> None:
+    with pytest.raises(BadInput, match=told):
+        plan(validated(sweep_with(stages), "here"))
+
+
+def test_an_optimizer_without_a_learning_rate_is_refused() -> None:
+    document = sweep_with(STAGES)
+    document["recipes"][1]["optimizer"] = f"{__file__}:Fixed"
+    with pytest.raises(BadInput, match="has no learning rate"):
+        plan(validated(document, "here"))
+
+
+class Fixed(torch.optim.SGD):
+    """Whose steps are all of one size."""
+
+    def __init__(self, params: Any, size: float = 0.1) -> None:
+        super().__init__(params, lr=size)
+        for group in self.param_groups:
+            del group["lr"]
+
+
+@pytest.mark.dear
+def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(yaml.safe_dump(sweep_with(STAGES, repeats=2)))
+    done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    run = Run.open(tmp_path / "run")
+    rows = frontier_of(run)
+    (grown,) = (row for row in rows if row.batch_schedule)
+    schedule = next(study for study in run.studies() if study.recipe == "growing").batches
+    assert grown.steps is not None
+    assert grown.examples == schedule.examples(grown.steps)
+    assert {point.recipe for point in points_of(rows)} == {"sgd"}
+    told = orchestrate("frontier", tmp_path / "run").stdout
+    assert "8 to 64" in told
+    assert f"{grown.steps:,} steps, {grown.examples:,} examples" in " ".join(told.split())
+    page = (tmp_path / "run/report.html").read_text()
+    assert f"{grown.steps:,} steps, {grown.examples:,} examples" in page
+    assert "8, 16 from step 20" in (tmp_path / "run/frontier.csv").read_text()
+    document = json.loads(orchestrate("frontier", tmp_path / "run", "--json").stdout)
+    assert any(row["batch_schedule"] for row in document)
