@@ -228,7 +228,8 @@ def calibration_of(
         }
     return [
         replace(
-            study,
+            # Where batches grow, the largest tells the most that a step may take.
+            study.with_batches_of(study.batch_size),
             budget_steps=shapes[study.key][0],
             grid=shapes[study.key][1],
             trials=(width := (widths or {}).get(study.key, 1)),

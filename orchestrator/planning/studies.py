@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.planning.batch_schedules import batches_of
+from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
-from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, Budget, Sweep
+from orchestrator.planning.sweep import Budget, Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import (
     BadInput,
@@ -177,7 +177,7 @@ def _studies_of(
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
     budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
     spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
-    sizes = _batch_sizes(sweep.batch_sizes, name, train_size)
+    sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [
         (batches, recipe, space, budget)
         for recipe, space, budget in zip(sweep.recipes, spaces, budgets, strict=True)
@@ -233,41 +233,6 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
             f"some {count:,}. Give a larger spacing or min_examples."
         )
     return grid
-
-
-def _batch_sizes(
-    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
-) -> list[int]:
-    if isinstance(given, BatchLadder):
-        high = _resolve_full(given.high, workload, train_size)
-        if given.low > high:
-            raise BadInput(f"batch_sizes: `from <= to` must hold, but got {given.low} and {high}.")
-        rungs = math.ceil(round(math.log(high / given.low, given.factor), 9))
-        if rungs >= MOST_ITEMS:
-            raise BadInput(
-                f"batch_sizes: there must be at most {MOST_ITEMS}, but from {given.low} to {high} "
-                f"by a factor of {given.factor!r} there are {rungs + 1:,}. Give a larger factor."
-            )
-        sizes = [round(given.low * given.factor**rung) for rung in range(rungs)] + [high]
-    else:
-        sizes = [_resolve_full(size, workload, train_size) for size in given]
-    if not sizes:
-        raise BadInput("batch_sizes: at least one is needed, but the list is empty.")
-    for size in sizes:
-        if train_size is not None and size > train_size:
-            raise BadInput(
-                f"batch_sizes: {size} is more than the {train_size} training examples of "
-                f"{workload}. Write `full` for the whole training set."
-            )
-    return sorted(set(sizes))
-
-
-def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int:
-    if isinstance(size, int):
-        return size
-    if train_size is None:
-        raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
-    return train_size
 
 
 def _refuse_repeats(kind: str, names: list[str]) -> None:

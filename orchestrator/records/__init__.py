@@ -1,6 +1,5 @@
 """The nouns of the project: what a sweep is made of, as frozen values validated when made."""
 
-from orchestrator.records.batch_schedules import BatchSchedule, Stage
 from orchestrator.records.errors import (
     CONTROLS,
     SHOWN,
@@ -32,6 +31,7 @@ from orchestrator.records.ranges import (
     near_bounds,
     widened_to,
 )
+from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     ENOUGH_SIZES,
     WIDEST_SPACING,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from orchestrator.records.batch_schedules import BatchSchedule, Stage
 from orchestrator.records.errors import BadInput
 from orchestrator.records.goals import Goal
 from orchestrator.records.ranges import Choice, Range, Space, Value
+from orchestrator.records.stages import BatchSchedule, Stage
 
 WIDEST_SPACING = 1_000_000
 """With that, a trial is evaluated at its beginning, soon after, and at its end."""

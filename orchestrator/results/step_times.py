@@ -26,7 +26,9 @@ class StepTime:
 
 def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
     """As measured while other trials may have shared the machine; none where it isn't known."""
-    return [time for some in run.in_parallel(partial(_of_study, run), studies) for time in some]
+    # Where batches grow, steps are of several sizes.
+    of_one_size = [study for study in studies if study.batch_schedule is None]
+    return [time for some in run.in_parallel(partial(_of_study, run), of_one_size) for time in some]
 
 
 def _of_study(run: Run, study: Study) -> list[StepTime]:

@@ -1,24 +1,59 @@
-"""Batch sizes along a training, from what a recipe says of them."""
+"""The batch sizes of studies: those of the sweep, or how they grow along the trials of a recipe."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from orchestrator.planning.sweep import BatchStage, Recipe
+from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, BatchStage, Recipe
 from orchestrator.records import BadInput, BatchSchedule
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 """Rule -> with which power of the batch size the learning rate grows."""
 
 
+def batch_sizes_of(
+    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
+) -> list[int]:
+    """Those of a sweep, from the smallest up."""
+    if isinstance(given, BatchLadder):
+        high = _resolve_full(given.high, workload, train_size)
+        if given.low > high:
+            raise BadInput(f"batch_sizes: `from <= to` must hold, but got {given.low} and {high}.")
+        rungs = math.ceil(round(math.log(high / given.low, given.factor), 9))
+        if rungs >= MOST_ITEMS:
+            raise BadInput(
+                f"batch_sizes: there must be at most {MOST_ITEMS}, but from {given.low} to {high} "
+                f"by a factor of {given.factor!r} there are {rungs + 1:,}. Give a larger factor."
+            )
+        sizes = [round(given.low * given.factor**rung) for rung in range(rungs)] + [high]
+    else:
+        sizes = [_resolve_full(size, workload, train_size) for size in given]
+    if not sizes:
+        raise BadInput("batch_sizes: at least one is needed, but the list is empty.")
+    for size in sizes:
+        if train_size is not None and size > train_size:
+            raise BadInput(
+                f"batch_sizes: {size} is more than the {train_size} training examples of "
+                f"{workload}. Write `full` for the whole training set."
+            )
+    return sorted(set(sizes))
+
+
+def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int:
+    if isinstance(size, int):
+        return size
+    if train_size is None:
+        raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
+    return train_size
+
+
 def batches_of(
     recipe: Recipe, sizes: Sequence[int], workload: str, train_size: int | None
-) -> Iterator[BatchSchedule]:
+) -> list[BatchSchedule]:
     """One for each study of a recipe: of each of the batch sizes, or the recipe's own."""
     if not recipe.batch_schedule:
-        yield from map(BatchSchedule.constant, sizes)
-        return
+        return [BatchSchedule.constant(size) for size in sizes]
     try:
         schedule = _schedule(recipe.batch_schedule)
         if train_size is not None and schedule.largest > train_size:
@@ -28,7 +63,7 @@ def batches_of(
             )
     except BadInput as error:
         raise BadInput(f"recipe {recipe.name!r}: batch_schedule: {error}.") from None
-    yield schedule
+    return [schedule]
 
 
 def _schedule(stages: Sequence[BatchStage]) -> BatchSchedule:
