@@ -229,12 +229,22 @@ def test_a_signal_at_the_start_ends_it_as_well(moment: str, tmp_path: Path) -> N
     assert "Traceback" not in said
 
 
+def memory_of_machine(available: bool = False) -> int:
+    """In bytes: all of it, or what is free to be taken."""
+    name = "MemAvailable" if available else "MemTotal"
+    (kilobytes,) = re.findall(rf"{name}:\s*(\d+)", Path("/proc/meminfo").read_text())
+    return 1024 * int(kilobytes)
+
+
 def test_a_trial_that_takes_all_memory_fails_alone(tmp_path: Path) -> None:
     takes_all = "held = b'x' * (9 * 2**30); ctypes.CDLL(None).sleep(60)"
     hungry = STUBBORN.replace('sys.exit("enough")', takes_all)
     own = {"name": "own", "optimizer": "sgd", "space": {"flaw": {"low": 0, "high": 0.85}}}
     sweep = describe(tmp_path, code=hungry, **{**OWN, "recipes": [own]}, faults={"max_failures": 0})
-    memory = {"RAY_memory_usage_threshold": "0.3", "RAY_memory_monitor_refresh_ms": "100"}
+    # Above what others on this machine hold by now, and may come to hold.
+    total, free = memory_of_machine(), memory_of_machine(available=True)
+    threshold = f"{1 - (free - 5 * 2**30) / total:.3f}"
+    memory = {"RAY_memory_usage_threshold": threshold, "RAY_memory_monitor_refresh_ms": "100"}
     run = tmp_path / "run"
     with driving(tmp_path, "sweep", sweep, "--out", run, env={**os.environ, **memory}) as driver:
         code, said = driver.end()
