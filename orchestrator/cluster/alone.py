@@ -14,15 +14,23 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.widths import decide
 from orchestrator.records import FinishedTrial, Study, Trial
 from orchestrator.results import Run
-from orchestrator.search import Director, PackRace, Proposal
-from orchestrator.training import Checkpoint, Ranks, Task, one_thread, time_alone, train_pack
+from orchestrator.search import PackRace, Proposal, Queue
+from orchestrator.training import (
+    Checkpoint,
+    Ranks,
+    States,
+    Task,
+    one_thread,
+    time_alone,
+    train_pack,
+)
 
 logger = logging.getLogger(__name__)
 
 
 def train_alone(
     run: Run,
-    director: Director,
+    director: Queue,
     sweep: Sweep,
     *,
     progress: Progress,
@@ -78,6 +86,11 @@ def _train(
                 every_seconds=sweep.checkpoint.every_seconds,
             ),
             ending=partial(race.ending, proposal),
+            states=States(
+                folder=run.place.absolute() / "checkpoints",
+                keep_at=proposal.trial.study.states_at,
+                begin_at=proposal.trial.study.start_step,
+            ),
         )
         for proposal in pack
     ]

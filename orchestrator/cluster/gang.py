@@ -31,6 +31,7 @@ from orchestrator.search import PackRace, Proposal
 from orchestrator.training import (
     Checkpoint,
     Ranks,
+    States,
     Task,
     is_built_in,
     listen_at,
@@ -80,6 +81,9 @@ class GangSettings:
         number = self.number(trial.study)
         name = f"study-{number:04d}-trial-{trial.index:05d}-{trial.repeat}.pt"
         return Checkpoint(place=self.checkpoints / name, every_seconds=self.checkpoint_seconds)
+
+    def states(self, study: Study) -> States:
+        return States(folder=self.checkpoints, keep_at=study.states_at, begin_at=study.start_step)
 
     def ranks(self, config: Mapping[str, Any]) -> int:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
@@ -184,6 +188,7 @@ class Gang(tune.Trainable):
                 trial=proposal.trial,
                 checkpoint=settings.checkpoint(proposal.trial),
                 ending=partial(self._race.ending, proposal),
+                states=settings.states(study),
             )
             for proposal in pack
         ]

@@ -16,7 +16,7 @@ from orchestrator.cluster.failures import Failure
 from orchestrator.cluster.gang import GangSettings
 from orchestrator.planning.sweep import Faults
 from orchestrator.records import Study, StudyKey, Trial, TrialKey
-from orchestrator.search import Director
+from orchestrator.search import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Packs:
         self,
         settings: GangSettings,
         widths: Mapping[StudyKey, int],
-        director: Director,
+        director: Queue,
         gangs: int,
         faults: Faults,
         timed: Collection[StudyKey],

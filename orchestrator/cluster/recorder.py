@@ -24,7 +24,7 @@ from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, Outcome, SweepFailed
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
-from orchestrator.search import Director
+from orchestrator.search import Queue
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Recorder(OfThisProcess, tune.Callback):
         run: Run,
         settings: GangSettings,
         packs: Packs,
-        director: Director,
+        director: Queue,
         progress: Progress,
         metrics: Metrics,
         trackers: Trackers | None,

@@ -30,7 +30,7 @@ from orchestrator.cluster.tracking import Trackers
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.widths import decide
 from orchestrator.results import Run
-from orchestrator.search import Director
+from orchestrator.search import Queue
 from orchestrator.training.width import Kind
 
 IDLE_SECONDS = 20.0
@@ -40,7 +40,7 @@ long as it takes to start them."""
 
 def run_trials(
     run: Run,
-    director: Director,
+    director: Queue,
     sweep: Sweep,
     *,
     cluster: Cluster,
@@ -82,7 +82,7 @@ def run_trials(
 
 
 def _gang_settings(
-    run: Run, director: Director, sweep: Sweep, cluster: Cluster, data_dir: Path | None
+    run: Run, director: Queue, sweep: Sweep, cluster: Cluster, data_dir: Path | None
 ) -> GangSettings:
     studies = tuple(search.study for search in director.searches.values())
     return GangSettings(

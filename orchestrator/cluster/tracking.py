@@ -17,7 +17,7 @@ from orchestrator.cluster.teller import Teller
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, unknown
 from orchestrator.results import Run
-from orchestrator.search import Director, StudySearch
+from orchestrator.search import Queue, Search
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Trackers:
         self,
         names: Iterable[str],
         run: Run,
-        director: Director,
+        director: Queue,
         sweep: str,
         say: Callable[[str], None],
     ) -> None:
@@ -102,7 +102,7 @@ class Trackers:
                 logger.warning("%s takes too long and is told nothing more", name)
             ray.kill(self._tellers[name])
 
-    def _catch_up(self, search: StudySearch) -> None:
+    def _catch_up(self, search: Search) -> None:
         """Tells of those set aside that won't go on."""
         aside = self._aside[search.study.key]
         over = {key for key in aside if search.over(key)}

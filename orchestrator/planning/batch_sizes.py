@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.planning.sweep import MOST_ITEMS, BatchLadder, BatchStage, Recipe
+from orchestrator.planning.sweep import MOST_ITEMS, POWERS, BatchLadder, BatchStage, Recipe
 from orchestrator.records import BadInput, BatchSchedule
-
-POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
-"""Rule -> with which power of the batch size the learning rate grows."""
 
 
 def batch_sizes_of(

@@ -35,6 +35,9 @@ product of two is still a 64-bit integer."""
 MOST_STEPS = MANY
 """Of a trial's budget."""
 
+POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
+"""Rule -> with which power of the batch size the learning rate grows."""
+
 MOST_ITEMS = 200
 """Of workloads, recipes, goals and batch sizes each. The largest published study has 35 of one."""
 
@@ -348,6 +351,55 @@ class Report(_Part):
     """The batch size that comparisons of workloads are relative to; None: the smallest."""
 
 
+class Rates(_Part):
+    """Multiples of the trunk's learning rate among which a larger batch finds its best."""
+
+    rules: list[Literal["constant", "sqrt", "linear"]] = Field(
+        ["sqrt", "linear"], min_length=1, max_length=3
+    )
+    multiples: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        [0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS
+    )
+    """Of what each rule says; at the trunk's own batch size they are all there is."""
+
+    def at(self, factor: int) -> list[float]:
+        """From the lowest up, each once."""
+        found = {
+            multiple * factor ** POWERS[rule] for rule in self.rules for multiple in self.multiples
+        }
+        return sorted(found)
+
+
+class Length(_Part):
+    """Of branches, in examples: doubled until they say the same twice."""
+
+    examples: int | None = Field(default=None, ge=1, le=MANY**2)
+    """The first; None: so many that the largest batch takes `LEAST_BRANCH_STEPS` steps."""
+    at_most: int | None = Field(default=None, ge=1, le=MANY**2)
+    """None: eight times the first."""
+
+
+class Branches(_Part):
+    """What becomes of a trunk, which is the only recipe of its sweep."""
+
+    points: list[Annotated[int, Field(ge=1, le=MOST_STEPS)]] = Field(
+        min_length=1, max_length=MOST_ITEMS
+    )
+    """Steps of the trunk."""
+    factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
+        [1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
+    )
+    """Batch sizes over the trunk's."""
+    learning_rate: Rates = Rates()
+    seeds: int = Field(default=6, ge=3, le=MOST_POINTS)
+    """Orders of examples from a point on."""
+    length: Length = Length()
+    loss: Text = "val/loss"
+    """The metric that branches are compared by; less is better."""
+    trunk_seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    """None: as of any trial of this sweep."""
+
+
 class Sweep(_Part):
     """All studies described by one file."""
 
@@ -369,6 +421,8 @@ class Sweep(_Part):
     faults: Faults = Faults()
     resources: Resources = Resources()
     report: Report = Report()
+    branch: Branches | None = None
+    """`orchestrate branch` has one."""
 
     @model_validator(mode="after")
     def _known_baseline(self) -> Sweep:

@@ -69,7 +69,7 @@ def _one_by_one(study: Study, resources: Resources) -> str | None:
     """Why trials of a study are trained alone, where that needs no look at them."""
     if (ranks := resources.ranks(study.batch_size)) > 1:
         return f"its trials take {ranks} ranks each"
-    if study.batch_schedule is not None:
+    if study.grows:
         return "its batch size grows along the training"
     return "" if resources.stack == 1 or study.trials == 1 else None
 

@@ -133,6 +133,10 @@ class Study:
     divergence: Divergence = Divergence()
     batch_schedule: BatchSchedule | None = None
     """How the batch size grows along a training; None: it does not."""
+    start_step: int = 0
+    """Its trials begin with the state that another one had at that step."""
+    states_at: tuple[int, ...] = ()
+    """Steps at which the states of its trials are kept, for others to begin with."""
 
     @property
     def key(self) -> StudyKey:
@@ -162,7 +166,13 @@ class Study:
         if self.batch_schedule is None:
             return replace(self, batch_size=size)
         stage = Stage(batch_size=size, factor=self.batches.stages[-1].factor)
-        return replace(self, batch_size=size, batch_schedule=BatchSchedule((stage,)))
+        schedule = BatchSchedule((stage,))
+        return replace(self, batch_size=size, batch_schedule=schedule, start_step=0)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the batch grows while its trials train."""
+        return self.batches.stages[-1].from_step > self.start_step
 
     def examples(self, step: int) -> int:
         """How many were trained in so many steps."""
@@ -178,10 +188,11 @@ class Study:
     @cached_property
     def _measured(self) -> list[int]:
         """The steps of all measurements, where batches grow: after as many examples as if they
-        did not."""
-        steps, in_first = [0], 0
+        did not, counted from the start."""
+        steps, first, in_first = [self.start_step], self.batches.first, 0
+        begun = self.examples(self.start_step)
         while steps[-1] < self.budget_steps:
             in_first = self.grid.after(in_first)
-            step = min(self.batches.steps(in_first * self.batches.first), self.budget_steps)
+            step = min(self.batches.steps(begun + in_first * first), self.budget_steps)
             steps += [step] if step > steps[-1] else []
         return steps

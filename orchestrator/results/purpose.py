@@ -141,6 +141,7 @@ def study_from(entry: Mapping[str, Any]) -> Study:
         "grid": grid,
         "extras": Extras(**entry["extras"]),
         "divergence": Divergence(**entry["divergence"]),
+        "states_at": tuple(entry.get("states_at", ())),
         "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
     if (schedule := entry.get("batch_schedule")) is not None:

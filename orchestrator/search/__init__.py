@@ -1,7 +1,8 @@
 """Which points of which space are tried, in which order, and which can no longer win: pure
 functions of the sweep and of what its trials have shown."""
 
-from orchestrator.search.director import Director, Proposal
+from orchestrator.search.branching import Branching, Judge, Point, branches
+from orchestrator.search.director import Director
 from orchestrator.search.pack import PackRace
 from orchestrator.search.proposer import (
     DESIGNS,
@@ -11,6 +12,7 @@ from orchestrator.search.proposer import (
     grid,
     is_adaptive,
 )
+from orchestrator.search.queue import Proposal, Queue, Search
 from orchestrator.search.race import Bounds, ending, tighter
 from orchestrator.search.result import result_of
 from orchestrator.search.rounds import StudySearch
@@ -34,12 +36,18 @@ __all__ = [
     "MOST_POINTS",
     "SEARCH_SPACES",
     "Bounds",
+    "Branching",
     "Director",
     "Entry",
+    "Judge",
     "PackRace",
+    "Point",
     "Proposal",
+    "Queue",
+    "Search",
     "StudySearch",
     "assemble",
+    "branches",
     "check_algorithm",
     "check_conditions",
     "check_value",

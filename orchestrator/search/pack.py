@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Literal
 
 from orchestrator.records import FinishedTrial, Goal, Study
-from orchestrator.search.director import Proposal
+from orchestrator.search.queue import Proposal
 from orchestrator.search.race import Bounds, ending, no_bounds, tighter
 from orchestrator.search.result import bounds_after, result_of
 

@@ -53,9 +53,9 @@ def ending(
 ) -> Literal["dominated", "paused"] | None:
     """Whether a trial ends whose next measurement would be at step `upcoming`, with the goals
     `unmet` not passed so far: for good, or at the `limit` up to which all are trained first."""
-    if not unmet:
+    if study.goals and not unmet:
         return None
     incumbents = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]
-    if all(best is not None and (upcoming, index) > best for best in incumbents):
+    if unmet and all(best is not None and (upcoming, index) > best for best in incumbents):
         return "dominated"
     return "paused" if limit is not None and upcoming > limit else None

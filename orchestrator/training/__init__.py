@@ -1,7 +1,7 @@
 """The training of one trial: torch only, no Ray."""
 
 from orchestrator.training.alike import ask_for_alike
-from orchestrator.training.checkpoint import Checkpoint
+from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.loop import Task, follow, train, train_on_ranks
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
 from orchestrator.training.pack import train_in_stack, train_pack
@@ -15,6 +15,7 @@ __all__ = [
     "OPTIMIZERS",
     "Checkpoint",
     "Ranks",
+    "States",
     "Task",
     "accepted_by",
     "check_metaparameters",

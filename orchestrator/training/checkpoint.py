@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -110,6 +110,44 @@ class Checkpoint:
             except OSError as error:
                 # It has served its purpose, and goes with its folder when the sweep is complete.
                 logger.warning("the checkpoint %s can't be removed: %s", self.place, error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class States:
+    """States of a trial that others begin with, each in a file of its own in a folder."""
+
+    folder: Place
+    keep_at: Collection[int] = ()
+    """Of the trial itself: at these steps its state is kept."""
+    begin_at: int = 0
+    """The step with whose state the trial begins; 0: afresh."""
+
+    def file(self, step: int) -> Place:
+        return self.folder / f"state-{step:09d}.pt"
+
+    def keep(self, step: int, state: State, ranks: Ranks) -> None:
+        """Called on every rank after each measurement; the first one writes."""
+        if step not in self.keep_at:
+            return
+        training = state()
+        if ranks.rank == 0:
+            content = io.BytesIO()
+            torch.save(training, content)
+            self.file(step).write(content.getbuffer())
+
+    def first(self, ranks: Ranks) -> Mapping[str, Any] | None:
+        """The state to begin with."""
+        if not self.begin_at:
+            return None
+        file = self.file(self.begin_at)
+        content = file.read() if ranks.rank == 0 and file.is_file() else None
+        content = ranks.from_first(content)
+        if content is None:
+            raise BadInput(
+                f"The state to begin with is not at {file}. Every machine that trains must see the "
+                f"run's folder: name one that they share, or a bucket, with --out."
+            )
+        return _document(content)
 
 
 def _document(content: bytes) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
-from orchestrator.training.checkpoint import Checkpoint
+from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.engine import Engine, Position, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
@@ -39,6 +39,8 @@ class Task:
     """It goes on from there, and leaves its state there now and then."""
     ending: Ending | None = None
     """Asked after each measurement, on the first rank only."""
+    states: States | None = None
+    """What it begins with, and what it keeps for others."""
 
 
 class _Tenant:
@@ -74,7 +76,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             if due:
                 measured = engine.measure({slot: tenants[slot].standing for slot in due})
                 for slot, measurement in zip(due, measured, strict=True):
-                    tenants[slot].standing.add(measurement)
+                    _take_note(engine, slot, tenants[slot], measurement)
                     yield tenants[slot].task.trial, measurement
                     yield from _leave(engine, slot, tenants)
             else:
@@ -123,7 +125,7 @@ def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measure
     if not known:
         # There was nothing, or it did not fit: the trial begins anew.
         engine.clear(slot)
-        put()
+        put(task.states.first(engine.ranks) if task.states else None)
     tenant = _Tenant(task, engine, engine.at(slot))
     for measurement in known:
         tenant.standing.add(measurement)
@@ -149,6 +151,12 @@ def _leave(
     del tenants[slot]
     engine.clear(slot)
     yield tenant.task.trial, finished
+
+
+def _take_note(engine: Engine, slot: int, tenant: _Tenant, measurement: Measurement) -> None:
+    tenant.standing.add(measurement)
+    if tenant.task.states is not None:
+        tenant.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
 
 
 def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:

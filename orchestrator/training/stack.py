@@ -255,7 +255,7 @@ class Stack:
         owns = state["ranks"]
         tenant.folded = sum(float(own["folded"]) for own in owns)
         losses = [losses for own in owns for losses in own["losses"]]
-        if len(losses) == 1:
+        if len(losses) == 1 and losses[0].shape in {(), self._losses[slot].shape}:
             self._losses[slot] = losses[0].to(self._losses)
         else:
             tenant.folded += sum(float(part.double().sum()) for part in losses)

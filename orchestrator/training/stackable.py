@@ -62,7 +62,7 @@ def why_not(
 
 
 def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
-    if trial.study.batch_schedule is not None:
+    if trial.study.grows:
         return "its batch size grows along the training"
     if not is_built_in(trial.study.optimizer):
         return f"optimizer {trial.study.optimizer!r} is not one of ours"
@@ -97,7 +97,8 @@ def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
     kept = {*metaparameters_of(workload), "precision", "dropout"}
     params = {name: value for name, value in trial.params.items() if name in kept}
     size = min(EXAMPLES, train.size or EXAMPLES)
-    study = replace(trial.study, optimizer="sgd", batch_size=size, goals=(), extras=Extras())
+    alone = trial.study.with_batches_of(size)
+    study = replace(alone, optimizer="sgd", batch_schedule=None, goals=(), extras=Extras())
     return replace(trial, study=study, params={**params, "learning_rate": LEARNING_RATE})
 
 

@@ -17,7 +17,7 @@ class Standing:
         self.unmet = set(study.goals)
         self.status: Status | None = None
         """How the trial ended, by what was measured; None if it goes on."""
-        self.upcoming = 0
+        self.upcoming = study.start_step
         """The step of the next measurement."""
         self._first: dict[str, float] = {}
         self._high: dict[str, int] = {}
@@ -44,9 +44,10 @@ class Standing:
         )
 
     def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
-        """The noise scale is measured at the first step, whenever the steps have doubled, and at
-        the end."""
-        return step >= 2 * self._doubled or self._ends(metrics, step)
+        """The noise scale is measured at the first step, whenever the steps have doubled, where a
+        state is kept, and at the end."""
+        kept = step in self._study.states_at
+        return kept or step >= 2 * self._doubled or self._ends(metrics, step)
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
         """Whether a trial with these metrics is over, in a way that isn't a failure's."""

@@ -69,7 +69,7 @@ def make_tenant(
         settings=settings,
         params={**rule.defaults, **given},
         factor=schedule_of(study, settings.schedule, size),
-        batches=BatchOrder(size=size, stage=study.batches.stages[0], seed=trial.seed),
+        batches=BatchOrder(size=size, stage=study.batches.stage(study.start_step), seed=trial.seed),
         groups=optimizer.state_dict()["param_groups"],
         order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
     )

@@ -1,0 +1,248 @@
+"""Branches from points of a trunk: which are trained next, and how far.
+
+A trunk is a training whose states at some steps are kept. From each of these points, branches go on
+at several batch sizes and learning rates, with several orders of examples. Their length is doubled
+until a judge has seen enough. What is trained depends on what was measured alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value, derive_seed
+from orchestrator.search.queue import Queue
+from orchestrator.search.race import Bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A point of a trunk, with a study for each batch size that goes on from there."""
+
+    at_examples: int
+    studies: tuple[Study, ...]
+    """From the trunk's own batch size up. Their points are learning rates."""
+    lengths: tuple[int, ...]
+    """Examples of the branches, one after the other."""
+    seeds: int
+    choosing: int
+    """So many of the seeds choose the learning rates, the others judge."""
+
+    def rate_of(self, trial: Trial) -> int:
+        """The number of its learning rate."""
+        return trial.index // self.seeds
+
+    def seed_of(self, trial: Trial) -> int:
+        """The number of its seed, which is an order of examples: the same at each point, batch
+        size and learning rate."""
+        return trial.index % self.seeds
+
+
+class Judge(Protocol):
+    """Who knows what branches say, of one point and up to one length."""
+
+    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+        """Batch size -> number of the best learning rate, by the seeds that choose."""
+
+    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
+        """Whether longer branches than these would not say anything else."""
+
+
+class Chosen:
+    """The trials of a study of which others say which are trained, and up to which step."""
+
+    bounds: Bounds = ()
+    begun = True
+    stalled = False
+    capped = False
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.limit: int | None = None
+        self.done = False
+        self.ended: dict[TrialKey, FinishedTrial] = {}
+        self._wanted: dict[TrialKey, Trial] = {}
+        self._waiting: dict[TrialKey, Trial] = {}
+
+    def want(self, trials: Iterable[Trial], limit: int) -> bool:
+        """These trials, up to that step; whether all of them are that far."""
+        wanted = {trial.key: trial for trial in trials}
+        if (wanted, limit) != (self._wanted, self.limit):
+            self._wanted, self.limit = wanted, limit
+            self._waiting = {k: t for k, t in wanted.items() if not self._is_there(k)}
+        return all(map(self._is_there, wanted))
+
+    def _is_there(self, key: TrialKey) -> bool:
+        if key not in self.ended:
+            return False
+        outcome = self.ended[key].outcome
+        return outcome.status != "paused" or outcome.steps >= (self.limit or 0)
+
+    def record(self, finished: FinishedTrial) -> None:
+        self.ended[finished.trial.key] = finished
+        self._waiting.pop(finished.trial.key, None)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
+        taken = [*self._waiting.values()][:most]
+        for trial in taken:
+            del self._waiting[trial.key]
+        return taken
+
+    def put_back(self, trial: Trial) -> None:
+        if trial.key in self._wanted and not self._is_there(trial.key):
+            self._waiting[trial.key] = trial
+
+    def bounds_for(self, trial: Trial) -> Bounds:
+        return ()
+
+    def best(self, *, reached: bool) -> Mapping[str, Value] | None:
+        return None
+
+    def frontier_step(self) -> int | None:
+        return None
+
+    @property
+    def lost(self) -> list[Trial]:
+        return []
+
+    @property
+    def planned(self) -> int:
+        return max(len(self._wanted), len(self.ended))
+
+    @property
+    def settled(self) -> int:
+        wanted = sum(map(self._is_there, self._wanted))
+        return wanted + len(self.ended.keys() - self._wanted.keys())
+
+    def over(self, key: TrialKey) -> bool:
+        return self.done or self.ended[key].outcome.status != "paused"
+
+    def set_aside(self) -> set[TrialKey]:
+        return {key for key in self.ended if not self.over(key)}
+
+
+@dataclass
+class _Progress:
+    """How far a point has come."""
+
+    point: Point
+    number: int = 0
+    """Of the length that is being trained."""
+    done: bool = False
+    lengths: list[int] = field(default_factory=list)
+    """Those that were trained."""
+
+
+class Branching(Queue):
+    """The trunk first, then all points side by side."""
+
+    def __init__(
+        self,
+        trunk: Trial,
+        points: Sequence[Point],
+        judge: Judge,
+        seed: int,
+    ) -> None:
+        self._trunk, self._judge, self._seed = trunk, judge, seed
+        self._points = [_Progress(point) for point in points]
+        studies = [trunk.study, *(study for point in points for study in point.studies)]
+        self._chosen = {study.key: Chosen(study) for study in studies}
+        self._of_study = {
+            study.key: progress for progress in self._points for study in progress.point.studies
+        }
+        self.searches = self._chosen
+        self._unfinished = [*self._chosen.values()]
+
+    def load(self, finished: FinishedTrial) -> None:
+        self._chosen[finished.trial.study.key].record(finished)
+
+    def begin(self) -> None:
+        trunk = self._chosen[self._trunk.study.key]
+        trunk.done = trunk.want([self._trunk], self._trunk.study.states_at[-1])
+        if trunk.done:
+            for progress in self._points:
+                self._advance(progress)
+        self._unfinished = [each for each in self._chosen.values() if not each.done]
+
+    def record(self, finished: FinishedTrial) -> Bounds | None:
+        key = finished.trial.study.key
+        self._chosen[key].record(finished)
+        if key in self._of_study:
+            self._advance(self._of_study[key])
+            self._unfinished = [each for each in self._chosen.values() if not each.done]
+        else:
+            self.begin()
+        return None
+
+    @property
+    def lengths(self) -> dict[int, list[int]]:
+        """Point, by examples -> the lengths of branches that were trained in full."""
+        return {each.point.at_examples: each.lengths for each in self._points}
+
+    def _advance(self, progress: _Progress) -> None:
+        """Wants the branches that are to be trained next."""
+        point = progress.point
+        while not progress.done:
+            length = point.lengths[progress.number]
+            if not self._trained(point, length):
+                return
+            progress.lengths.append(length)
+            last = length == point.lengths[-1]
+            progress.done = last or self._judge.settled(
+                point, progress.lengths, [*self._ended(point.studies)]
+            )
+            progress.number += 1
+        for study in point.studies:
+            self._chosen[study.key].done = True
+
+    def _trained(self, point: Point, length: int) -> bool:
+        """Whether all branches are that long which choose a learning rate, and of those that judge
+        the ones at the best."""
+        wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
+        choosing = {
+            key: [trial for trial in trials if point.seed_of(trial) < point.choosing]
+            for key, trials in wanted.items()
+        }
+        if not self._want(point, choosing, length):
+            return False
+        best = self._judge.chosen(point, length, [*self._ended(point.studies)])
+        judging = {
+            key: [
+                trial
+                for trial in trials
+                if point.seed_of(trial) < point.choosing
+                or point.rate_of(trial) == best[key.batch_size]
+            ]
+            for key, trials in wanted.items()
+        }
+        return self._want(point, judging, length)
+
+    def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
+        there = [
+            self._chosen[study.key].want(
+                wanted[study.key], study.batches.steps(point.at_examples + length)
+            )
+            for study in point.studies
+        ]
+        return all(there)
+
+    def _ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
+        for study in studies:
+            yield from self._chosen[study.key].ended.values()
+
+
+def branches(study: Study, seed: int, point: Point) -> Iterator[Trial]:
+    """All trials there could be of a study."""
+    for rate, params in enumerate(study.search.points):
+        for number in range(point.seeds):
+            yield Trial(
+                study=study,
+                index=rate * point.seeds + number,
+                seed=derive_seed(seed, "branch", number),
+                params=params,
+            )
