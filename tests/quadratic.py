@@ -1,6 +1,7 @@
 """The noisy quadratic's expected risk by its closed recursion: the truth to compare with."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.records import EvaluationGrid
 
@@ -39,3 +40,27 @@ def steps_to_goal(
             c = xv - a * v
             x = x - 2 * a * xv + a * a * v
     return float("inf")
+
+
+def expected_risks(
+    *,
+    x: NDArray[np.float64],
+    v: NDArray[np.float64],
+    learning_rate: float,
+    batch_size: int,
+    momentum: float,
+    steps: int,
+) -> NDArray[np.float64]:
+    """The expected risk before each of so many steps and after the last, from these weights on; of
+    several replicas (rows) the mean."""
+    h = 1 / np.arange(1, x.shape[-1] + 1)
+    a, b = learning_rate, momentum
+    x, v, c = x * x, v * v, x * v
+    risks = [0.5 * (x @ h).mean()]
+    for _ in range(steps):
+        xv = b * c + h * x
+        v = b * b * v + h * h * x + 2 * b * h * c + h / batch_size
+        c = xv - a * v
+        x = x - 2 * a * xv + a * a * v
+        risks.append(0.5 * (x @ h).mean())
+    return np.array(risks)

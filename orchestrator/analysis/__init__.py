@@ -1,5 +1,20 @@
 """What the frontier says: pure functions on numbers."""
 
+from orchestrator.analysis.branch_schedule import (
+    ScheduleStep,
+    megatron,
+    schedule_of,
+    steps_saved,
+)
+from orchestrator.analysis.branches import (
+    Branch,
+    FactorCost,
+    Verdict,
+    choosing_seeds,
+    chosen_rates,
+    settled,
+    verdict_of,
+)
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
 from orchestrator.analysis.forecasts import (
@@ -37,14 +52,17 @@ from orchestrator.analysis.words import (
     sentence,
     sparkline,
     steps_of,
+    verdict_in_words,
 )
 
 __all__ = [
     "Advice",
+    "Branch",
     "Comparison",
     "Cost",
     "Device",
     "Estimate",
+    "FactorCost",
     "Forecast",
     "Gap",
     "Group",
@@ -55,13 +73,17 @@ __all__ = [
     "Point",
     "Priced",
     "Scaling",
+    "ScheduleStep",
     "Tuned",
+    "Verdict",
     "a_fifth_more",
     "advice",
     "along",
     "batch_sizes_of",
     "beside_minima",
     "by_option",
+    "choosing_seeds",
+    "chosen_rates",
     "compared",
     "corrected",
     "costs",
@@ -78,18 +100,24 @@ __all__ = [
     "in_words",
     "largeness",
     "median_of",
+    "megatron",
     "on_medians",
     "points_of",
     "relative",
     "scaling_of",
     "scalings",
+    "schedule_of",
     "sentence",
+    "settled",
     "shared_size",
     "sparkline",
     "steps_of",
+    "steps_saved",
     "together",
     "trained_points",
     "tuned",
+    "verdict_in_words",
+    "verdict_of",
     "wander",
     "without_growing",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.scaling import FITS, Estimate, Scaling
 from orchestrator.results import FrontierRow
 
@@ -37,6 +38,32 @@ def _so_far(estimate: Estimate, scaling: Scaling) -> str:
     ends = scaling.largest is not None and estimate.value >= scaling.largest
     last = ", the largest to tell" if scaling.left_out else ", the largest to reach the goal"
     return in_words(estimate) + last * ends
+
+
+def verdict_in_words(verdict: Verdict) -> str:
+    """How large the batch may be at one point, and the learning rate of the largest factor measured
+    that costs no more than a fifth."""
+    limit = verdict.fifth_more
+    best = [cost for cost in verdict.costs if cost.factor <= limit.value][-1]
+    said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}"]
+    if verdict.critical is not None:
+        said.insert(1, f"local critical batch size {_at_least(verdict.critical)}")
+    return f"After {verdict.at_examples:,} examples: {'; '.join(said)}."
+
+
+def _fifth_more(verdict: Verdict) -> str:
+    size, low = verdict.fifth_more_batch_size, verdict.fifth_more_batch_size.low
+    if math.isfinite(size.value):
+        return f"batch size {in_words(size)} costs a fifth more examples"
+    assert low is not None
+    sure = min(low, verdict.costs[-1].factor * verdict.batch_size)
+    return f"batch sizes up to at least {_rounded(sure)} cost less than a fifth more examples"
+
+
+def _at_least(estimate: Estimate) -> str:
+    assert estimate.low is not None
+    known = math.isfinite(estimate.value)
+    return in_words(estimate) if known else f"at least {_rounded(estimate.low)}"
 
 
 def in_words(estimate: Estimate) -> str:

@@ -1,0 +1,149 @@
+"""What larger batches cost from one point on, by the losses of branches.
+
+Rows are seeds, columns places along a branch. A place belongs to the interval for "factor 1 was
+there when it had the loss that factor k has at the end" unless a t test of the differences, seed by
+seed, says that the mean losses are not the same. The mean of each seed's log c_k would be biased
+where the noise in the losses is not small beside their fall, and infinite as soon as one seed has
+lost ground.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Estimate
+
+ENOUGH_EVALUATIONS = 4
+"""Of a branch beyond the point, and on either side of a knot of the curve through them."""
+
+FURTHEST = 2.0
+"""How far factor 1 is continued along its slope, in lengths of a branch: a cost below 1 / FURTHEST
+is said to be that."""
+
+PLACES = np.linspace(0, FURTHEST, 1001)
+"""Where losses are compared, in lengths of a branch."""
+
+END = int(np.searchsorted(PLACES, 1))
+
+INVERSES = np.concatenate([[0], np.geomspace(1e-5, 1e5, 1001)])
+"""Values of b / B_crit that are tried."""
+
+Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=256)
+def smoothing(at: tuple[float, ...]) -> Floats:
+    """The matrix that takes losses evaluated `at` shares of the length to those at `PLACES`: a
+    least-squares spline of parabolas, and a straight line beyond the end.
+
+    It is linear in the losses, so the mean over seeds may be taken before or after, and noise
+    causes no bias. Parabolas, because straight lines miss how the slope changes; knots at 1/2, 1/4,
+    1/8 ..., because a loss falls fast at first, as far as enough evaluations lie between them.
+    """
+    found = np.array(at)
+    knots = [0.0]
+    for knot in 0.5 ** np.arange(1, 30):
+        sides = (found <= knot).sum(), ((knot < found) & (found <= 2 * knot)).sum()
+        if min(sides) >= ENOUGH_EVALUATIONS:
+            knots.append(float(knot))
+    matrix: Floats = _parabolas(PLACES, knots) @ np.linalg.pinv(_parabolas(found, knots))
+    return matrix
+
+
+def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
+    """A column for each function that the spline is a sum of."""
+    within, beyond = np.minimum(places, 1), np.maximum(places - 1, 0)
+    columns = [np.ones(len(places)), places]
+    for knot in knots:
+        columns.append(np.maximum(within - knot, 0) ** 2 + 2 * (1 - knot) * beyond)
+    return np.column_stack(columns)
+
+
+def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
+    """The examples of a factor over those that factor 1, the reference, needs for the same loss."""
+    if not np.isfinite(losses).all():
+        return Estimate(value=math.inf, low=math.inf, high=math.inf)
+    value, high, low = (
+        1 / min(place, FURTHEST) if place else math.inf
+        for place in _crossings(PLACES, reference - losses[:, [END]])
+    )
+    return Estimate(value=value, low=low, high=high)
+
+
+def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estimate | None:
+    """The B_crit at which the losses of all factors have the sum that factor 1's have after as many
+    examples as the law gives each: the larger b / B_crit, the fewer, and the higher the losses.
+    None if all factors diverged."""
+    differences = np.zeros((len(curves[1]), len(INVERSES)))
+    sound = [factor for factor in curves if factor > 1 and np.isfinite(curves[factor]).all()]
+    for factor in sound:
+        places = (1 + INVERSES) / (1 + factor * INVERSES)
+        differences += curves[factor][:, [END]]
+        differences -= [np.interp(places, PLACES, losses) for losses in curves[1]]
+    value, high, low = (
+        batch_size / inverse if inverse else math.inf
+        for inverse in _crossings(INVERSES, differences)
+    )
+    return Estimate(value=value, low=low, high=high) if sound else None
+
+
+def _crossings(places: Floats, differences: Floats) -> tuple[float, float, float]:
+    """Where the mean over seeds first is below 0, where it first may be, and where it first must
+    be. Infinite if nowhere."""
+    mean, count = differences.mean(axis=0), len(differences)
+    with np.errstate(over="ignore"):  # of a branch that all but diverged
+        error = differences.std(axis=0, ddof=1) / count**0.5
+    reach = stdtrit(count - 1, (1 + CONFIDENCE) / 2) * error
+    value, early, late = (_first(places, line) for line in (mean, mean - reach, mean + reach))
+    return value, early, late
+
+
+def _first(places: Floats, line: Floats) -> float:
+    below = np.flatnonzero(line <= 0)
+    if not len(below):
+        return math.inf
+    after = int(below[0])
+    before = max(after - 1, 0)
+    share = line[before] / (line[before] - line[after]) if after else 0.0
+    return float(places[before] + share * (places[after] - places[before]))
+
+
+def fifth_more(factors: Sequence[int], ratios: Sequence[Estimate]) -> Estimate:
+    """The factor that costs a fifth more examples, by c_k and by the ends of its intervals."""
+    return Estimate(
+        value=_passing(factors, [ratio.value for ratio in ratios]),
+        low=_passing(factors, [end_of(ratio.high) for ratio in ratios]),
+        high=_passing(factors, [end_of(ratio.low) for ratio in ratios]),
+    )
+
+
+def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
+    """Where log c_k, on straight lines in log k between the factors, first goes past a fifth more;
+    infinite if it never does."""
+    bound = math.log(1 + CRITICAL_TOLERANCE)
+    for (below, cheap), (above, dear) in pairwise(zip(factors, np.log(ratios), strict=True)):
+        if dear > bound:
+            return float(below * (above / below) ** ((bound - cheap) / (dear - cheap)))
+    return math.inf
+
+
+def end_of(end: float | None) -> float:
+    """An end of an interval that has both."""
+    assert end is not None
+    return end
+
+
+def times(batch_size: int, factor: Estimate) -> Estimate:
+    return Estimate(
+        value=batch_size * factor.value,
+        low=batch_size * end_of(factor.low),
+        high=batch_size * end_of(factor.high),
+    )

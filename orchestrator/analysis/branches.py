@@ -1,0 +1,233 @@
+"""How large the batch may be at one point of a training.
+
+A trunk is a training at batch size b. From a checkpoint of it, branches go on at batch sizes k b,
+all for the same number of examples L, with several learning rates and several orders of the
+examples. Factor k costs c_k = L / e_k: after the L examples of its branch it has come to the loss
+that factor 1 had after e_k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.branch_costs import (
+    END,
+    ENOUGH_EVALUATIONS,
+    PLACES,
+    Floats,
+    critical_batch_size,
+    end_of,
+    examples_ratio,
+    fifth_more,
+    smoothing,
+    times,
+)
+from orchestrator.analysis.scaling import Estimate
+from orchestrator.records import BadInput, shown
+
+FEWEST_SEEDS = 2
+"""That judge: one alone has no scatter."""
+
+AS_MANY = Estimate(value=1.0, low=1.0, high=1.0)
+"""What factor 1 costs."""
+
+STILL = math.log(1.25)
+"""By how much the logarithm of an answer may change from one length to the next and still count as
+unchanged, however narrow the intervals are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """One training that goes on from the point."""
+
+    factor: int
+    """Batch size over the trunk's."""
+    rate: float
+    """Learning rate over the trunk's at the point."""
+    seed: int
+    """The order of examples: branches of one seed see the same examples in the same order."""
+    examples: Floats
+    """Trained since the point, at each evaluation; rising, and may begin with 0."""
+    loss: Floats
+
+    def __post_init__(self) -> None:
+        rising = (np.diff(self.examples, prepend=-1) > 0).all()
+        if not 0 < len(self.examples) == len(self.loss) or not rising:
+            raise BadInput(
+                "A branch needs a loss for each number of examples, and these must rise from 0 up, "
+                f"but it has {len(self.loss)} losses at {shown(self.examples.tolist())}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorCost:
+    """What one factor costs at its best learning rate."""
+
+    factor: int
+    rate: float
+    examples_ratio: Estimate
+    """c_k. Infinite if a branch diverged, or if they end no lower than factor 1 began."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The answer for one point. An infinite value means "at least", and so does an infinite end."""
+
+    batch_size: int
+    """The trunk's."""
+    at_examples: int
+    length: int
+    """Examples of each branch."""
+    seeds: int
+    """How many judged."""
+    costs: tuple[FactorCost, ...]
+    """From factor 1 up."""
+    critical: Estimate | None
+    """B_crit of c_k = (1 + k b / B_crit) / (1 + b / B_crit), by all factors that did not diverge;
+    None if all did."""
+    fifth_more: Estimate
+    """The factor that costs a fifth more examples, between those that were measured."""
+    fifth_more_batch_size: Estimate
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def choosing_seeds(branches: Collection[Branch]) -> tuple[int, ...]:
+    """The seeds that choose learning rates and do not judge: a rate is chosen partly because it was
+    lucky, so its luck must not count. They are those of the first half that have all factors and
+    rates. None are needed where each factor has one rate.
+
+    With a third instead of half, rates are chosen badly so often that 90 % intervals cover 86 to
+    89 % (noisy quadratic, six seeds)."""
+    settings = {(each.factor, each.rate) for each in branches}
+    if len(settings) == len({factor for factor, _ in settings}):
+        return ()
+    seeds = sorted({each.seed for each in branches})
+    complete = Counter(each.seed for each in branches)
+    return tuple(seed for seed in seeds[: len(seeds) // 2] if complete[seed] == len(settings))
+
+
+def chosen_rates(branches: Collection[Branch]) -> dict[int, float]:
+    """For each factor, the rate at which these branches have the lowest mean loss at the end; of
+    equal ones the lowest. Rates at which one diverged lose."""
+    length = _length_of(branches)
+    losses: dict[tuple[int, float], list[float]] = {}
+    for each in branches:
+        losses.setdefault((each.factor, each.rate), []).append(_smoothed(each, length)[END])
+    rates: dict[int, float] = {}
+    for factor, rate in sorted(losses):
+        best = rates.setdefault(factor, rate)
+        if np.mean(losses[factor, rate]) < np.mean(losses[factor, best]):
+            rates[factor] = rate
+    return rates
+
+
+def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: int) -> Verdict:
+    """The verdict of one point. Seeds that judge need no branches at rates that weren't chosen."""
+    length = _length_of(branches)
+    choosing = choosing_seeds(branches)
+    rates = chosen_rates([each for each in branches if not choosing or each.seed in choosing])
+    judging = sorted({each.seed for each in branches} - set(choosing))
+    _check(branches, rates, choosing, judging)
+    table = {(each.factor, each.rate, each.seed): each for each in branches}
+    curves = {
+        factor: np.array([_smoothed(table[factor, rate, seed], length) for seed in judging])
+        for factor, rate in rates.items()
+    }
+    if not np.isfinite(curves[1]).all():
+        raise BadInput(
+            f"Factor 1 must not diverge at the best of its learning rates, but did at {rates[1]:g} "
+            "times the trunk's; add lower ones."
+        )
+    costs = tuple(
+        FactorCost(
+            factor=factor,
+            rate=rates[factor],
+            examples_ratio=examples_ratio(curves[1], losses) if factor > 1 else AS_MANY,
+        )
+        for factor, losses in curves.items()
+    )
+    limit = fifth_more([cost.factor for cost in costs], [cost.examples_ratio for cost in costs])
+    return Verdict(
+        batch_size=batch_size,
+        at_examples=at_examples,
+        length=round(length),
+        seeds=len(judging),
+        costs=costs,
+        critical=critical_batch_size(curves, batch_size),
+        fifth_more=limit,
+        fifth_more_batch_size=times(batch_size, limit),
+    )
+
+
+def _check(
+    branches: Collection[Branch],
+    rates: Mapping[int, float],
+    choosing: Collection[int],
+    judging: Sequence[int],
+) -> None:
+    counts = Counter((each.factor, each.rate, each.seed) for each in branches)
+    several = len({(factor, rate) for factor, rate, _ in counts}) > len(rates)
+    if min(rates) != 1 or len(rates) < 2:
+        raise BadInput(f"A verdict needs factor 1 and larger ones, but has {sorted(rates)}.")
+    if len(judging) < FEWEST_SEEDS or (several and not choosing):
+        raise BadInput(
+            f"A verdict needs {FEWEST_SEEDS} seeds that judge and, if a factor has several rates, "
+            f"one more in the first half of all that has every factor and rate. But {len(judging)} "
+            f"judge and {len(choosing)} choose; add seeds, or give each factor one rate."
+        )
+    wanted = [(factor, rate, seed) for factor, rate in rates.items() for seed in judging]
+    if wrong := [key for key in (*wanted, *counts) if counts[key] != 1]:
+        factor, rate, seed = wrong[0]
+        raise BadInput(
+            f"A verdict needs one branch of factor {factor} at {rate:g} times the learning rate "
+            f"for seed {seed}, but has {counts[wrong[0]]}."
+        )
+
+
+def _length_of(branches: Collection[Branch]) -> float:
+    """The examples of each branch; one that diverged may have ended early."""
+    sound = [each for each in branches if np.isfinite(each.loss).all()]
+    lengths = sorted({float(each.examples[-1]) for each in sound})
+    fewest = min((int((each.examples > 0).sum()) for each in sound), default=0)
+    if len(lengths) != 1 or fewest < ENOUGH_EVALUATIONS:
+        raise BadInput(
+            f"Branches must not all diverge, and need one length and {ENOUGH_EVALUATIONS} "
+            f"evaluations or more, but have lengths of {lengths} examples and {fewest} evaluations."
+        )
+    return lengths[0]
+
+
+def _smoothed(branch: Branch, length: float) -> Floats:
+    """The loss at all `PLACES`; infinite if it was not finite everywhere."""
+    if np.isfinite(branch.loss).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses: Floats = smoothing(tuple((branch.examples / length).tolist())) @ branch.loss
+        if np.isfinite(losses).all():
+            return losses
+    return np.full(len(PLACES), np.inf)
+
+
+def settled(verdicts: Collection[Verdict]) -> bool:
+    """Whether the answer has stood still twice, in verdicts of one point at doubled lengths: of the
+    last three, each agrees with the one before. Two agree if the factor that costs a fifth more is
+    the same to a quarter, if each is in the other's interval, or if both say "at least"."""
+    last = [each.fifth_more for each in sorted(verdicts, key=lambda each: each.length)[-3:]]
+    return len(last) == 3 and all(_agree(one, other) for one, other in pairwise(last))
+
+
+def _agree(one: Estimate, other: Estimate) -> bool:
+    if one.value == other.value or abs(math.log(one.value) - math.log(other.value)) < STILL:
+        return True
+    return all(
+        end_of(interval.low) <= estimate.value <= end_of(interval.high)
+        for estimate, interval in ((one, other), (other, one))
+    )

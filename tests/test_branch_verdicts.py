@@ -1,0 +1,389 @@
+"""How large the batch may be at one point: known curves, refusals, and the noisy quadratic."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from quadratic import expected_risks
+
+from orchestrator.analysis import (
+    Branch,
+    Estimate,
+    FactorCost,
+    ScheduleStep,
+    Verdict,
+    choosing_seeds,
+    chosen_rates,
+    megatron,
+    schedule_of,
+    settled,
+    steps_saved,
+    verdict_in_words,
+    verdict_of,
+)
+from orchestrator.records import BadInput
+
+LENGTH = 1024.0
+
+
+def falling(examples: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 0.1 + 1 / (1 + examples / LENGTH)
+
+
+def branch(factor: int, cost: float, seed: int = 0, rate: float = 1.0) -> Branch:
+    """Falls as factor 1 does, but takes `cost` times the examples."""
+    examples = np.linspace(0, LENGTH, 33)
+    return Branch(
+        factor=factor, rate=rate, seed=seed, examples=examples, loss=falling(examples / cost)
+    )
+
+
+def judged(branches: Sequence[Branch]) -> Verdict:
+    return verdict_of(branches, batch_size=16, at_examples=12_000)
+
+
+def by_law(critical: float, factors: Sequence[int] = (1, 2, 4, 8, 16)) -> Verdict:
+    costs = {k: (1 + 16 * k / critical) / (1 + 16 / critical) for k in factors}
+    return judged([branch(k, cost, seed) for k, cost in costs.items() for seed in (0, 1)])
+
+
+@pytest.mark.parametrize("critical", [8.0, 64.0, 300.0])
+def test_the_law_is_found(critical: float) -> None:
+    verdict = by_law(critical)
+    assert verdict.critical is not None
+    assert verdict.critical.value == pytest.approx(critical, rel=0.02)
+    for cost in verdict.costs:
+        expected = (1 + 16 * cost.factor / critical) / (1 + 16 / critical)
+        assert cost.examples_ratio.value == pytest.approx(expected, rel=0.005)
+
+
+def test_a_fifth_more_lies_between_factors() -> None:
+    found = by_law(64).fifth_more_batch_size.value
+    assert found == pytest.approx(1.2 * 16 + 0.2 * 64, rel=0.02)
+    exact = judged([branch(k, k**0.25, seed) for k in (1, 2, 4) for seed in (0, 1)]).fifth_more
+    assert exact.value == pytest.approx(1.2**4, rel=0.03)
+    assert json.loads(json.dumps(by_law(64).to_json()))["batch_size"] == 16
+
+
+def test_factors_that_keep_up_and_factors_that_diverge() -> None:
+    free = by_law(math.inf, (1, 4))
+    assert free.critical is not None
+    assert free.fifth_more.value == free.critical.value == math.inf
+    curves = [branch(k, 1, seed) for k in (1, 2) for seed in (0, 1)]
+    broken = [replace(branch(4, 1, s), loss=np.full(33, np.nan)) for s in (0, 1)]
+    verdict = judged(curves + broken)
+    assert verdict.costs[-1].examples_ratio.low == math.inf
+    assert verdict.fifth_more.value == 2  # up to where something was measured
+    rising = judged(curves + [branch(4, -9, seed) for seed in (0, 1)])
+    assert rising.costs[-1].examples_ratio.value == math.inf
+    huge = [replace(branch(4, 1, s), loss=np.geomspace(1, 1e300, 33)) for s in (0, 1)]
+    assert judged(curves + huge).costs[-1].examples_ratio.value == math.inf
+    only_broken = judged([each for each in curves if each.factor == 1] + broken)
+    assert only_broken.critical is None
+
+
+def test_a_larger_batch_may_do_better() -> None:
+    better = judged(
+        [branch(k, cost, s) for k, cost in ((1, 1), (2, 0.9), (4, 0.1)) for s in (0, 1)]
+    )
+    assert better.costs[1].examples_ratio.value == pytest.approx(0.9, rel=0.01)
+    assert better.costs[2].examples_ratio.value == 0.5  # all that can be told
+
+
+def test_intervals_are_of_paired_differences() -> None:
+    """What all branches of a seed have in common doesn't count."""
+    rng = np.random.default_rng(0)
+    shifts, scatter = rng.normal(size=5), 0.01 * rng.normal(size=5)
+    branches = [
+        replace(each, loss=each.loss + shifts[each.seed] + (each.factor == 2) * scatter[each.seed])
+        for each in (branch(k, cost, s) for k, cost in ((1, 1.0), (2, 1.3)) for s in range(5))
+    ]
+    cost = judged(branches).costs[1].examples_ratio
+    assert cost.low is not None
+    assert cost.high is not None
+    assert 1.2 < cost.low < 1.3 < cost.high < 1.4
+
+
+def test_rates_are_chosen_on_seeds_that_do_not_judge() -> None:
+    def loss_at(rate: float, seed: int) -> float:
+        # The seeds that judge would choose the other rate.
+        return 1.0 if (rate == 2.0) == (seed < 2) else 2.0
+
+    branches = [
+        branch(k, loss_at(rate, seed), seed, rate)
+        for k in (1, 2)
+        for rate in (1.0, 2.0)
+        for seed in range(4)
+    ]
+    assert choosing_seeds(branches) == (0, 1)
+    assert [cost.rate for cost in judged(branches).costs] == [2.0, 2.0]
+    assert judged(branches).seeds == 2
+    chosen = chosen_rates([each for each in branches if each.seed < 2])
+    enough = [each for each in branches if each.seed < 2 or each.rate == chosen[each.factor]]
+    assert judged(enough) == judged(branches)
+    broken = [
+        replace(each, loss=each.loss * math.nan) if each.rate == 2 and not each.seed else each
+        for each in branches
+    ]
+    assert chosen_rates(broken) == {1: 1.0, 2: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("branches", "message"),
+    [
+        ([branch(1, 1), branch(2, 1)], "2 seeds that judge"),
+        (
+            [branch(k, 1, s, r) for k in (1, 2) for s in (0, 1) for r in (1, 2)],
+            "1 judge and 1 choose",
+        ),
+        ([branch(2, 1, 0), branch(2, 1, 1)], "needs factor 1"),
+        ([branch(k, 1, s) for k in (1, 2) for s in (0, 1, 0)], "but has 2"),
+        ([branch(1, 1, 0), branch(1, 1, 1), branch(2, 1, 1)], "but has 0"),
+        ([], "must not all diverge"),
+    ],
+)
+def test_too_little_is_refused(branches: Sequence[Branch], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        judged(branches)
+
+
+def test_broken_curves_are_refused() -> None:
+    for examples in ([], [0.0, 2.0, 1.0], [0.0, 1.0]):
+        with pytest.raises(BadInput, match="must rise from 0 up"):
+            replace(branch(1, 1), examples=np.array(examples), loss=np.ones(3))
+
+
+def verdict(
+    fifth_more: float,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    at: int = 0,
+    length: int = 64,
+    rate: float = 2.0,
+) -> Verdict:
+    factors = (1, 2, 4, 8, 16)
+    estimate = Estimate(value=fifth_more, low=low or fifth_more, high=high or fifth_more)
+    sizes = [8 * end for end in (estimate.value, low or fifth_more, high or fifth_more)]
+    unknown = Estimate(value=1.0)
+    return Verdict(
+        batch_size=8,
+        at_examples=at,
+        length=length,
+        seeds=4,
+        costs=tuple(FactorCost(factor=k, rate=rate, examples_ratio=unknown) for k in factors),
+        critical=Estimate(value=320.0, low=210.0, high=450.0),
+        fifth_more=estimate,
+        fifth_more_batch_size=Estimate(value=sizes[0], low=sizes[1], high=sizes[2]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "stands"),
+    [
+        ([4, 5, 5], True),
+        ([4, 6, 6], False),
+        ([5, 5], False),
+        ([9, 4, 5, 5], True),
+        ([math.inf] * 3, True),
+        ([8, math.inf, math.inf], False),
+    ],
+)
+def test_settled(answers: Sequence[float], stands: bool) -> None:
+    lengths = [64 * 2**place for place in range(len(answers))]
+    found = [verdict(answer, length=n) for answer, n in zip(answers, lengths, strict=True)]
+    assert settled(found[::-1]) is stands
+
+
+def test_what_is_within_intervals_is_unchanged() -> None:
+    wide = [verdict(x, low=3, high=math.inf, length=n) for x, n in ((4, 1), (7, 2), (math.inf, 4))]
+    assert settled(wide)
+    assert not settled([*wide[:2], verdict(2, low=1, high=9, length=4)])
+
+
+def test_the_schedule_doubles_and_never_shrinks() -> None:
+    along = [
+        verdict(1.9, at=100),
+        verdict(5, low=2.5, at=200),
+        verdict(3, low=2, at=300),
+        verdict(math.inf, low=15.9, at=400),
+        verdict(math.inf, at=500),
+    ]
+    steps = schedule_of(along[::-1], end="value")
+    assert [(step.examples, step.batch_size) for step in steps] == [(0, 8), (200, 32), (400, 128)]
+    careful = schedule_of(along, end="low")
+    assert megatron(careful) == "0:8 200:16 400:64 500:128"
+    assert steps_saved(steps, batch_size=8, total_examples=800) == pytest.approx(
+        1 - (200 / 8 + 200 / 32 + 400 / 128) / 100
+    )
+    assert steps_saved(steps, batch_size=8, total_examples=100) == 0
+    assert [step.rate for step in steps] == [1, 2, 2]
+    again = schedule_of([verdict(4), verdict(4, at=9, rate=1)], end="low")
+    assert again == [
+        ScheduleStep(examples=0, batch_size=32, rate=2.0),
+        ScheduleStep(examples=9, batch_size=32, rate=1),
+    ]
+    assert megatron(again) == "0:32"
+
+
+def test_in_words() -> None:
+    assert verdict_in_words(verdict(6, low=4, high=9, at=12_000)) == (
+        "After 12,000 examples: batch size 48 (32 to 72) costs a fifth more examples; "
+        "local critical batch size 320 (210 to 450); learning rate x2 at factor 4."
+    )
+    free = replace(verdict(math.inf), critical=Estimate(value=math.inf, low=210, high=math.inf))
+    assert verdict_in_words(free) == (
+        "After 0 examples: batch sizes up to at least 128 cost less than a fifth more examples; "
+        "local critical batch size at least 210; learning rate x2 at factor 16."
+    )
+
+
+BATCH_SIZE = 4
+STEPS = 256
+FACTORS = (1, 2, 4, 8, 16)
+RATES = tuple(2.0 ** (power / 2) for power in range(-6, 9))
+SEEDS = 6
+REPETITIONS = 100
+REPLICAS = 4
+CURVATURE = 1 / np.arange(1, 65)
+
+
+def evaluated(factor: int) -> slice:
+    """Every eighth step of the trunk, or every step of the branch if it takes larger ones."""
+    return slice(None, None, max(8 // factor, 1))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkpoint of a training of the noisy quadratic."""
+
+    learning_rate: float
+    momentum: float
+    step: int
+    x: NDArray[np.float64]
+    v: NDArray[np.float64]
+
+    def judged(self, losses: dict[tuple[int, float], NDArray[np.float64]]) -> Verdict:
+        branches = [
+            Branch(
+                factor=factor,
+                rate=rate,
+                seed=seed,
+                examples=np.arange(0.0, STEPS + 1, factor)[evaluated(factor)] * BATCH_SIZE,
+                loss=loss[evaluated(factor)],
+            )
+            for (factor, rate), of_seeds in losses.items()
+            for seed, loss in enumerate(of_seeds)
+        ]
+        return verdict_of(branches, batch_size=BATCH_SIZE, at_examples=self.step * BATCH_SIZE)
+
+    def true(self) -> Verdict:
+        """The rule applied to expected losses, which are the same for all seeds."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.judged(
+                {
+                    (factor, rate): np.tile(
+                        expected_risks(
+                            x=self.x,
+                            v=self.v,
+                            learning_rate=rate * self.learning_rate,
+                            batch_size=factor * BATCH_SIZE,
+                            momentum=self.momentum,
+                            steps=STEPS // factor,
+                        ),
+                        (SEEDS, 1),
+                    )
+                    for factor in FACTORS
+                    for rate in RATES
+                }
+            )
+
+    def measured(self, rng: np.random.Generator) -> Verdict:
+        noise = rng.standard_normal((STEPS, SEEDS, *self.x.shape), dtype=np.float32)
+        noise *= np.sqrt(CURVATURE / BATCH_SIZE, dtype=np.float32)
+        losses: dict[tuple[int, float], NDArray[np.float64]] = {}
+        for factor in FACTORS:
+            of_batches = noise.reshape(-1, factor, *noise.shape[1:]).mean(axis=1)
+            risks = self.risks(of_batches)
+            losses |= {(factor, rate): risks[place] for place, rate in enumerate(RATES)}
+        return self.judged(losses)
+
+    def risks(self, noise: NDArray[np.float32]) -> NDArray[np.float64]:
+        """By rate, seed and step: all rates meet the same noise."""
+        h = CURVATURE.astype(np.float32)
+        rates = self.learning_rate * np.array(RATES, dtype=np.float32)[:, None, None, None]
+        x = np.tile(self.x.astype(np.float32), (len(RATES), SEEDS, 1, 1))
+        v = np.tile(self.v.astype(np.float32), (len(RATES), SEEDS, 1, 1))
+        risks = [0.5 * (x * x @ h).mean(axis=-1)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for of_batch in noise:
+                v *= np.float32(self.momentum)
+                v += h * x + of_batch
+                x -= rates * v
+                risks.append(0.5 * (x * x @ h).mean(axis=-1))
+        return np.stack(risks, axis=-1).astype(np.float64)
+
+
+def places(learning_rate: float, momentum: float) -> list[Place]:
+    """After 96, 384 and 1,536 steps."""
+    rng = np.random.default_rng(1)
+    found = []
+    x = np.ones((REPLICAS, len(CURVATURE)))
+    v = np.zeros_like(x)
+    for step in range(1, 1537):
+        noise = rng.standard_normal(x.shape) * np.sqrt(CURVATURE / BATCH_SIZE)
+        v = momentum * v + CURVATURE * x + noise
+        x = x - learning_rate * v
+        if step in {96, 384, 1536}:
+            found.append(Place(learning_rate, momentum, step, x.copy(), v.copy()))
+    return found
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth_and_schedules_save_what_the_true_one_saves() -> None:
+    costs, critical, limits = [], [], []
+    for learning_rate, momentum in ((0.1, 0.0), (0.02, 0.9)):
+        truths, measured = [], []
+        for place in places(learning_rate, momentum):
+            rng = np.random.default_rng(place.step)
+            truth, found = place.true(), [place.measured(rng) for _ in range(REPETITIONS)]
+            costs += [
+                share(
+                    (each.costs[k].examples_ratio for each in found), truth.costs[k].examples_ratio
+                )
+                for k in range(1, len(FACTORS))
+            ]
+            critical.append(share((each.critical for each in found), truth.critical))
+            limits.append(share((each.fifth_more for each in found), truth.fifth_more))
+            truths.append(truth)
+            measured.append(found)
+        saved, *others = (
+            steps_saved(schedule_of(each, end="value"), batch_size=BATCH_SIZE, total_examples=8192)
+            for each in (truths, *zip(*measured, strict=True))
+        )
+        assert np.mean(others) == pytest.approx(saved, abs=0.05)
+    # Ends of the factor that costs a fifth more are where those of two costs meet it, so it is
+    # covered more often.
+    for shares, most in ((costs, 0.95), (critical, 0.95), (limits, 1.0)):
+        assert min(shares) >= 0.9 - 3 * math.sqrt(0.09 / REPETITIONS)
+        assert 0.87 <= np.mean(shares) <= most
+
+
+def share(found: Iterable[Estimate | None], truth: Estimate | None) -> float:
+    """Of the intervals that cover the truth."""
+    assert truth is not None
+    return float(
+        np.mean(
+            [
+                each is not None
+                and each.low is not None
+                and each.high is not None
+                and each.low <= truth.value <= each.high
+                for each in found
+            ]
+        )
+    )
