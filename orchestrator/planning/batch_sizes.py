@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.planning.sweep import MOST_ITEMS, POWERS, BatchLadder, BatchStage, Recipe
+from orchestrator.planning.parts import MOST_ITEMS, POWERS
+from orchestrator.planning.sweep import BatchLadder, BatchStage, Recipe
 from orchestrator.records import BadInput, BatchSchedule
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
+from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
@@ -90,6 +91,10 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
     studies = tuple(_all_studies(sweep, data_dir))
+    if sweep.branch is not None:
+        (trunk,) = studies
+        studies = with_branches(sweep, trunk)
+        points_of(sweep, studies)  # refuses points from which no branch fits into the budget
     doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies))
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     model_validator,
 )
 
+from orchestrator.planning.branch_parts import Branches
+from orchestrator.planning.parts import (
+    LONGEST_NAME,
+    MANY,
+    MOST_ITEMS,
+    MOST_STEPS,
+    FolderName,
+    Part,
+    Text,
+)
 from orchestrator.records import (
-    CONTROLS,
     WIDEST_SPACING,
     BadInput,
     Baseline,
@@ -26,40 +32,7 @@ from orchestrator.records import (
     Goal,
     unknown,
 )
-from orchestrator.search import DESIGNS, LONGEST_TEXT, MOST_POINTS, check_algorithm
-
-MANY = 1_000_000_000
-"""Bound of counts, sizes and seconds: so many steps take weeks, so many seconds a lifetime, and the
-product of two is still a 64-bit integer."""
-
-MOST_STEPS = MANY
-"""Of a trial's budget."""
-
-POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
-"""Rule -> with which power of the batch size the learning rate grows."""
-
-MOST_ITEMS = 200
-"""Of workloads, recipes, goals and batch sizes each. The largest published study has 35 of one."""
-
-LONGEST_NAME = 230
-"""Bytes: folders are called `workload=NAME`, file systems allow 255, and a few are left for
-temporary names."""
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-def _folder(name: str) -> str:
-    """Refuses a name that no folder of a run can have."""
-    if CONTROLS.search(name):
-        raise ValueError("a name must not hold control characters")
-    if (length := len(quote(name, safe=""))) > LONGEST_NAME:
-        raise ValueError(
-            f"a name must have at most {LONGEST_NAME} bytes once it is percent-encoded for its "
-            f"folder (a / takes 3, an ä 6, a 大 9), but this one has {length:,}: shorten it"
-        )
-    return name
+from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
 
 
 def _run(name: str) -> str:
@@ -74,11 +47,6 @@ def _run(name: str) -> str:
     return name
 
 
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-
-FolderName = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
-
-
 def _size(size: int | str) -> int | str:
     if size != "full" and (isinstance(size, (str, bool)) or not 1 <= size <= MANY):
         raise ValueError(f"each batch size must be a whole number from 1 to {MANY:,}, or `full`")
@@ -89,7 +57,7 @@ Size = Annotated[int | str, AfterValidator(_size)]
 """A batch size; `full` stands for the whole training set."""
 
 
-class BatchLadder(_Part):
+class BatchLadder(Part):
     """Batch sizes from `low` upwards by a factor; the last one is `high` itself."""
 
     low: int = Field(alias="from", ge=1, le=MANY)
@@ -119,7 +87,7 @@ def _algorithm(name: str) -> str:
     return name
 
 
-class Search(_Part):
+class Search(Part):
     algorithm: Annotated[Text, AfterValidator(_algorithm)] = "halton"
     """halton, sobol, random, grid, points; tpe, gp, cmaes, or the import path of a sampler."""
     trials: int = Field(default=20, ge=1, le=MOST_POINTS)
@@ -130,7 +98,7 @@ class Search(_Part):
     """How many trials tpe, gp and cmaes choose before they are told how these ended."""
     extend: bool = False
     """Widen a range near whose end the best trial lies, twice at most."""
-    grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = {}
+    grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(default={})
     """Values on each axis of a grid; what is not named stays in the middle of its range."""
     points: list[dict[Text, Any]] = Field(default=[], max_length=MOST_POINTS)
 
@@ -148,7 +116,7 @@ class Search(_Part):
         return self
 
 
-class Budget(_Part):
+class Budget(Part):
     """The larger of what is given."""
 
     steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
@@ -184,7 +152,7 @@ class Budget(_Part):
         return steps
 
 
-class BatchStage(_Part):
+class BatchStage(Part):
     """From so many examples or steps on, another batch size."""
 
     batch_size: int = Field(ge=1, le=MANY)
@@ -198,15 +166,15 @@ class BatchStage(_Part):
     the recipe it is."""
 
 
-class Recipe(_Part):
+class Recipe(Part):
     """A named way to train. A bare optimizer name is the recipe of that name."""
 
     name: FolderName
     optimizer: Text
-    space: dict[Text, Any] = {}
+    space: dict[Text, Any] = Field(default={})
     """Replaces entries of the optimizer's search space, or with `only: {...}` all of it; a plain
     value fixes a metaparameter."""
-    schedule: dict[Text, Any] = {}
+    schedule: dict[Text, Any] = Field(default={})
     """How the learning rate changes: warmup and decay, which may be searched as well."""
     batch_schedule: list[BatchStage] = Field(default=[], max_length=MOST_ITEMS)
     """How the batch size grows along a training, in place of the sweep's batch sizes."""
@@ -225,14 +193,14 @@ class Recipe(_Part):
         return value
 
 
-class Diverged(_Part):
+class Diverged(Part):
     """A loss so many times its first value, in so many evaluations in a row."""
 
     above: float = Field(default=Divergence.above, gt=1, allow_inf_nan=True)
     evaluations: int = Field(default=Divergence.evaluations, ge=1, le=MANY)
 
 
-class Stop(_Part):
+class Stop(Part):
     at_goal: bool = True
     """End a trial once it has passed every goal; else it goes on to its budget."""
     dominated: bool | None = None
@@ -249,7 +217,7 @@ class Stop(_Part):
         return self
 
 
-class Evaluate(_Part):
+class Evaluate(Part):
     """Replaces a workload's own grid of evaluations, and asks for more than its metrics."""
 
     spacing: float | None = Field(default=None, ge=0, le=WIDEST_SPACING)
@@ -264,11 +232,11 @@ class Evaluate(_Part):
     """`noise/*`: the gradient's squared length and variance; of repeats only, if it says so."""
 
 
-class EvaluateRepeats(_Part):
+class EvaluateRepeats(Part):
     noise_scale: bool = False
 
 
-class Repeats(_Part):
+class Repeats(Part):
     """Repeats in long, with what is measured in them alone."""
 
     count: int = Field(ge=0, le=MOST_POINTS)
@@ -289,7 +257,7 @@ LEAST_GPU = 0.0001
 """What Ray divides a GPU into."""
 
 
-class Resources(_Part):
+class Resources(Part):
     """How many ranks, hence devices, train one trial."""
 
     examples_per_device: int | None = Field(default=None, ge=1, le=MANY)
@@ -319,7 +287,7 @@ class Resources(_Part):
         return min(self.max_devices, math.ceil(batch_size / self.examples_per_device))
 
 
-class Faults(_Part):
+class Faults(Part):
     max_failures: int = Field(default=2, ge=0, le=MANY)
     """How often a trial is tried again before it counts as failed. Lost machines don't count."""
     hang_seconds: float | None = Field(default=600, gt=0, le=MANY)
@@ -328,7 +296,7 @@ class Faults(_Part):
     """How long finished trials are kept in memory while the run can't be written."""
 
 
-class Checkpoints(_Part):
+class Checkpoints(Part):
     every_seconds: float = Field(default=60, gt=0, le=MANY)
     """Of training: what a trial that is killed loses at most."""
 
@@ -341,7 +309,7 @@ def _baseline_text(text: str) -> str:
     return str(Baseline.parse(text))
 
 
-class Report(_Part):
+class Report(Part):
     """What its page is asked besides; may be said later, too."""
 
     baseline: Annotated[Text, AfterValidator(_baseline_text)] | None = None
@@ -351,56 +319,7 @@ class Report(_Part):
     """The batch size that comparisons of workloads are relative to; None: the smallest."""
 
 
-class Rates(_Part):
-    """Multiples of the trunk's learning rate among which a larger batch finds its best."""
-
-    rules: list[Literal["constant", "sqrt", "linear"]] = Field(
-        ["sqrt", "linear"], min_length=1, max_length=3
-    )
-    multiples: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        [0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS
-    )
-    """Of what each rule says; at the trunk's own batch size they are all there is."""
-
-    def at(self, factor: int) -> list[float]:
-        """From the lowest up, each once."""
-        found = {
-            multiple * factor ** POWERS[rule] for rule in self.rules for multiple in self.multiples
-        }
-        return sorted(found)
-
-
-class Length(_Part):
-    """Of branches, in examples: doubled until they say the same twice."""
-
-    examples: int | None = Field(default=None, ge=1, le=MANY**2)
-    """The first; None: so many that the largest batch takes `LEAST_BRANCH_STEPS` steps."""
-    at_most: int | None = Field(default=None, ge=1, le=MANY**2)
-    """None: eight times the first."""
-
-
-class Branches(_Part):
-    """What becomes of a trunk, which is the only recipe of its sweep."""
-
-    points: list[Annotated[int, Field(ge=1, le=MOST_STEPS)]] = Field(
-        min_length=1, max_length=MOST_ITEMS
-    )
-    """Steps of the trunk."""
-    factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
-        [1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
-    )
-    """Batch sizes over the trunk's."""
-    learning_rate: Rates = Rates()
-    seeds: int = Field(default=6, ge=3, le=MOST_POINTS)
-    """Orders of examples from a point on."""
-    length: Length = Length()
-    loss: Text = "val/loss"
-    """The metric that branches are compared by; less is better."""
-    trunk_seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
-    """None: as of any trial of this sweep."""
-
-
-class Sweep(_Part):
+class Sweep(Part):
     """All studies described by one file."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$"), AfterValidator(_run)]

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
-from orchestrator.planning.sweep import (
-    BatchLadder,
-    Budget,
-    Checkpoints,
-    Diverged,
-    Evaluate,
-    Faults,
-    Recipe,
-    Report,
-    Resources,
-    Search,
-    Stop,
-    Sweep,
-)
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput, cut, shown, unknown
+
+Kind = TypeVar("Kind", bound=BaseModel)
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 
@@ -50,19 +39,28 @@ def find_sweep_file(name: str | None) -> Path:
 
 def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The sweep in the file at `path` after `key=value` overrides (dotted keys, YAML values)."""
-    document = read_yaml(path)
+    return validated(overridden(read_yaml(path), overrides), str(path))
+
+
+def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The document with each `key=value` in its place."""
     for override in overrides:
         _override(document, override)
-    return validated(document, str(path))
+    return document
 
 
 def validated(document: Mapping[str, Any], place: str) -> Sweep:
     """The sweep that `document` describes; `place` is where a mistake in it is said to be."""
+    return validated_as(Sweep, document, place)
+
+
+def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> Kind:
+    """What of this `kind` the document describes."""
     try:
-        return Sweep.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_context=False)
-        lines = [_explain(place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        lines = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
             lines.append(f"{place}: and {more:,} more mistakes.")
         raise BadInput("\n".join(lines)) from None
@@ -84,42 +82,40 @@ def _override(document: dict[str, Any], override: str) -> None:
     place[last] = parse_yaml(text, source)
 
 
-def _explain(source: str, error: Mapping[str, Any]) -> str:
+def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> str:
     """One line for one of pydantic's errors: file, key, value, and what would be accepted."""
     location = [part for part in error["loc"] if part not in ("list", "ladder")]
     key = ".".join(cut(str(part)) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
-        known = _keys_at(location[:-1])
+        known = _keys_at(kind, location[:-1])
         return f"{source}: {unknown('key', key, [*map(str, known)])}"
     if error["type"] == "missing":
         return f"{source}: {key}: this key is required."
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "model_type":
-        names = ", ".join(name.rpartition(".")[2] for name in _keys_at(location))
+        names = ", ".join(name.rpartition(".")[2] for name in _keys_at(kind, location))
         message = f"write it in braces, {{key: value, ...}}, with some of the keys {names}"
     got = "" if "but got" in message else f" (got {shown(error['input'])})"
     return f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
 
 
-def _keys_at(location: list[Any]) -> list[str]:
-    """The keys accepted at a place in the sweep file."""
-    part: type[BaseModel] = Sweep
+def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:
+    """The keys accepted at a place in the file."""
+    part = kind
     for piece in location:
-        part = _PARTS.get(piece, part)
+        part = _part(part, piece) or part
     prefix = "".join(f"{piece}." for piece in location)
     return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
 
 
-_PARTS: dict[Any, type[BaseModel]] = {
-    "recipes": Recipe,
-    "batch_sizes": BatchLadder,
-    "search": Search,
-    "budget": Budget,
-    "stop": Stop,
-    "diverged": Diverged,
-    "evaluate": Evaluate,
-    "checkpoint": Checkpoints,
-    "faults": Faults,
-    "resources": Resources,
-    "report": Report,
-}
+def _part(part: type[BaseModel], piece: Any) -> type[BaseModel] | None:
+    """The part of a file that lies under a key of another."""
+    field = part.model_fields.get(str(piece))
+    return next(_parts_in(field.annotation), None) if field else None
+
+
+def _parts_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _parts_in(inner)

@@ -1,0 +1,69 @@
+"""What trials that went on from points of a trunk say: branches, and verdicts on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
+from orchestrator.records import FinishedTrial, Value
+from orchestrator.search import Point
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchJudge:
+    loss: str
+    """The metric that branches are compared by."""
+    learning_rate: float
+    """The trunk's."""
+
+    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+        """Batch size -> number of the best learning rate, by the seeds that choose."""
+        choosing = [one for one in ended if point.seed_of(one.trial) < max(point.choosing, 1)]
+        rates = chosen_rates([*self._branches(point, length, choosing)])
+        return {
+            study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
+            for study in point.studies
+            for factor in [study.batch_size // study.batches.first]
+        }
+
+    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
+        """Whether longer branches than these would not say anything else."""
+        return settled([self.verdict(point, length, ended) for length in lengths])
+
+    def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
+        return verdict_of(
+            [*self._branches(point, length, ended)],
+            batch_size=point.studies[0].batches.first,
+            at_examples=point.at_examples,
+        )
+
+    def _rate(self, params: Mapping[str, Value]) -> float:
+        return float(params["learning_rate"]) / self.learning_rate
+
+    def _branches(
+        self, point: Point, length: int, ended: Iterable[FinishedTrial]
+    ) -> Iterator[Branch]:
+        """Those that are so long, up to there; what failed counts as diverged."""
+        for one in ended:
+            study = one.trial.study
+            there = [
+                (examples, m.metrics.get(self.loss, math.inf))
+                for m in one.measurements
+                if (examples := study.examples(m.step) - point.at_examples) <= length
+            ]
+            if not there or there[-1][0] < length:
+                if one.outcome.status == "paused":
+                    continue
+                there.append((length, math.inf))
+            examples, losses = np.array(there, dtype=np.float64).T
+            yield Branch(
+                factor=study.batch_size // study.batches.first,
+                rate=self._rate(one.trial.params),
+                seed=point.seed_of(one.trial),
+                examples=examples,
+                loss=losses,
+            )

@@ -1,0 +1,171 @@
+"""From a trunk to the studies of its branches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from orchestrator.planning.branch_parts import Branches
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import (
+    BadInput,
+    BatchSchedule,
+    Choice,
+    EvaluationGrid,
+    Extras,
+    SearchPlan,
+    Study,
+    Trial,
+    Value,
+    derive_seed,
+)
+from orchestrator.search import Point, searched
+
+EVALUATIONS = 16
+"""Of the shortest branches, and steps of its largest batch if no length is given."""
+
+LENGTHS = 4
+"""Each twice the one before, unless told otherwise."""
+
+
+def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
+    """The study of the trunk, and those of its branches: one for each point and batch size."""
+    asked = sweep.branch
+    assert asked is not None
+    params = _params(study)
+    steps = tuple(dict.fromkeys(_measured_from(study, step) for step in sorted(asked.points)))
+    trunk = replace(
+        study,
+        goals=(),
+        repeats=0,
+        stop_at_goal=False,
+        stop_dominated=False,
+        states_at=steps,
+        extras=Extras(noise_scale="always"),
+    )
+    return (
+        trunk,
+        *(
+            _branches(trunk, asked, step, factor, params)
+            for step in steps
+            for factor in sorted({*asked.factors})
+        ),
+    )
+
+
+def trunk_of(sweep: Sweep, studies: Sequence[Study]) -> Trial:
+    assert sweep.branch is not None
+    seed = sweep.branch.trunk_seed
+    (study,) = (study for study in studies if study.states_at)
+    seed = derive_seed(sweep.seed, "trial", 0) if seed is None else seed
+    return Trial(study=study, index=0, seed=seed, params=_params(study))
+
+
+def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
+    asked = sweep.branch
+    assert asked is not None
+    (trunk,) = (study for study in studies if study.states_at)
+    ordered = sorted(
+        (study for study in studies if not study.states_at),
+        key=lambda study: (study.start_step, study.batch_size),
+    )
+    return [
+        Point(
+            at_examples=trunk.examples(step),
+            studies=(some := tuple(mine)),
+            lengths=_lengths(trunk, asked, step),
+            seeds=asked.seeds,
+            choosing=asked.seeds // 2 if any(len(s.search.points) > 1 for s in some) else 0,
+        )
+        for step, mine in groupby(ordered, key=lambda study: study.start_step)
+    ]
+
+
+def _params(study: Study) -> dict[str, Value]:
+    if names := searched(study.space):
+        raise BadInput(
+            f"trunk: each metaparameter must have one value, but {', '.join(names)} would be "
+            f"searched. Give values in `space`, write `space: {{only: {{...}}}}`, or take the "
+            f"winner of a run: `trunk: {{run: runs/NAME, batch_size: {study.batch_size}}}`."
+        )
+    params = {n: v for n, v in study.space.items() if not isinstance(v, Choice)}
+    rate = params.get("learning_rate")
+    if not isinstance(rate, int | float) or rate <= 0:
+        raise BadInput(
+            f"trunk: branches try multiples of `learning_rate`, which must be a number above 0, "
+            f"but optimizer {study.optimizer!r} has {rate!r} here."
+        )
+    return params  # type: ignore[return-value]
+
+
+def _measured_from(study: Study, step: int) -> int:
+    """The first measurement from that step on: states are kept there."""
+    if step > study.budget_steps:
+        raise BadInput(
+            f"points: {step:,} lies beyond the end of the trunk, which has {study.budget_steps:,} "
+            f"steps. Give a smaller one, or the trunk a larger budget."
+        )
+    found = 0
+    while found < step:
+        found = study.following(found)
+    return found
+
+
+def _branches(
+    trunk: Study, asked: Branches, step: int, factor: int, params: dict[str, Value]
+) -> Study:
+    size = factor * trunk.batch_size
+    if size > (trunk.train_size or size):
+        raise BadInput(
+            f"factors: {factor} times the trunk's batch size is {size:,}, which is more than the "
+            f"{trunk.train_size:,} training examples of {trunk.workload}."
+        )
+    schedule = BatchSchedule.constant(trunk.batch_size).then(
+        batch_size=size, factor=1.0, at=trunk.examples(step)
+    )
+    base = float(params["learning_rate"])
+    points = tuple(
+        {**params, "learning_rate": base * rate} for rate in asked.learning_rate.at(factor)
+    )
+    return replace(
+        trunk,
+        recipe=f"from step {step}",
+        batch_size=size,
+        batch_schedule=schedule,
+        start_step=step,
+        states_at=(),
+        budget_steps=schedule.steps(trunk.examples(trunk.budget_steps)),
+        grid=EvaluationGrid(spacing=0, min_gap=_gap(trunk, asked) // trunk.batch_size),
+        space={
+            **params,
+            "learning_rate": Choice(options=tuple(point["learning_rate"] for point in points)),
+        },
+        search=SearchPlan(algorithm="points", points=points),
+        trials=len(points) * asked.seeds,
+        extras=Extras(),
+    )
+
+
+def _gap(trunk: Study, asked: Branches) -> int:
+    """Examples between two measurements: whole batches of every size."""
+    unit = math.lcm(*asked.factors) * trunk.batch_size
+    first = asked.length.examples or EVALUATIONS * max(asked.factors) * trunk.batch_size
+    return unit * max(1, round(first / EVALUATIONS / unit))
+
+
+def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
+    """Of the branches from a point, as far as the trunk's own budget goes."""
+    gap = _gap(trunk, asked)
+    first = asked.length.examples or EVALUATIONS * max(asked.factors) * trunk.batch_size
+    first = gap * max(EVALUATIONS // 4, math.ceil(first / gap))
+    room = trunk.examples(trunk.budget_steps) - trunk.examples(step)
+    most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
+    if first > most:
+        raise BadInput(
+            f"points: from step {step:,} on, {room:,} examples are left of the trunk's budget, but "
+            f"the shortest branches take {first:,}. Give an earlier point, smaller factors, or the "
+            f"trunk a larger budget; `length.at_most` must not be below `length.examples`."
+        )
+    return tuple(first * 2**power for power in range(int(math.log2(most / first)) + 1))

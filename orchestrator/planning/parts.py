@@ -1,0 +1,49 @@
+"""What the parts of a file that describes a run have in common: bounds, names, strictness."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from orchestrator.records import CONTROLS
+from orchestrator.search import LONGEST_TEXT
+
+MANY = 1_000_000_000
+"""Bound of counts, sizes and seconds: so many steps take weeks, so many seconds a lifetime, and the
+product of two is still a 64-bit integer."""
+
+MOST_STEPS = MANY
+"""Of a trial's budget."""
+
+POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
+"""Rule -> with which power of the batch size the learning rate grows."""
+
+MOST_ITEMS = 200
+"""Of workloads, recipes, goals and batch sizes each. The largest published study has 35 of one."""
+
+LONGEST_NAME = 230
+"""Bytes: folders are called `workload=NAME`, file systems allow 255, and a few are left for
+temporary names."""
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+def _folder(name: str) -> str:
+    """Refuses a name that no folder of a run can have."""
+    if CONTROLS.search(name):
+        raise ValueError("a name must not hold control characters")
+    if (length := len(quote(name, safe=""))) > LONGEST_NAME:
+        raise ValueError(
+            f"a name must have at most {LONGEST_NAME} bytes once it is percent-encoded for its "
+            f"folder (a / takes 3, an ä 6, a 大 9), but this one has {length:,}: shorten it"
+        )
+    return name
+
+
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+FolderName = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
