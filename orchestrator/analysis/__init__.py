@@ -29,6 +29,7 @@ from orchestrator.analysis.forecasts import (
     forecasts_of,
     together,
 )
+from orchestrator.analysis.judging import BranchJudge
 from orchestrator.analysis.points import (
     Point,
     beside_minima,
@@ -58,6 +59,7 @@ from orchestrator.analysis.words import (
 __all__ = [
     "Advice",
     "Branch",
+    "BranchJudge",
     "Comparison",
     "Cost",
     "Device",

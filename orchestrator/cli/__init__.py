@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.cli import (
     archives,
+    branching,
     forecast,
     init,
     planning,
@@ -80,6 +81,7 @@ for command in (
     report.report,
     trial.trial,
     forecast.forecast,
+    branching.branch,
     registries.workloads,
     registries.spaces,
     archives.export,

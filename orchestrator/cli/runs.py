@@ -28,6 +28,9 @@ from orchestrator.cli.training import How, run_plan
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.planning.sweep import Sweep
     from orchestrator.results import Run
 
 
@@ -49,20 +52,26 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file; go on with a run that was interrupted."""
-    from orchestrator.planning.growth import refuse_incomparable
-    from orchestrator.planning.outlook import outlook
-    from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
-    from orchestrator.results import Run, provenance
 
     how = How(address=address, data_dir=data_dir, track=track, ray=ray)
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
         _refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
+    return run_described(described, out, how, yes=yes, as_json=as_json)
+
+
+def run_described(described: Sweep, out: str | None, how: How, *, yes: bool, as_json: bool) -> int:
+    """Makes the run of a sweep, or goes on with it."""
+    from orchestrator.planning.growth import refuse_incomparable
+    from orchestrator.planning.outlook import outlook
+    from orchestrator.planning.studies import plan
+    from orchestrator.results import Run, provenance
+
     run = Run(out or f"runs/{described.name}")
-    _check_trackers(track, run)
-    planned = plan(described, data_dir)
+    _check_trackers(how.track, run)
+    planned = plan(described, how.data_dir)
     agreed = yes or death_before() is not None
     agree(outlook(planned.studies, described.resources.ranks), yes=agreed)
     run.check_writable()
@@ -143,7 +152,7 @@ def _refuse_imported(run: Run) -> None:
         )
 
 
-def _check_trackers(track: list[str] | None, run: Run) -> None:
+def _check_trackers(track: Sequence[str] | None, run: Run) -> None:
     if track:
         from orchestrator.cluster.tracking import check_trackers
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.branching import answer_of, queue_of, write_up
 from orchestrator.cli.ending import (
     MOST_DEATHS,
     begin_anew,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.studies import Plan
     from orchestrator.records import StudyKey
     from orchestrator.results import FrontierRow, Run
-    from orchestrator.search import Director
+    from orchestrator.search import Queue
 
 ENDING = "Ending: what was measured is kept, and written up. Once more ends it at once."
 
@@ -88,9 +89,9 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
         complain(error)
         return FAILED
     if code == DONE:
-        _put_together(run, keys, over=True)
+        _put_together(run, keys, over=planned.sweep.branch is None)
         _remove_checkpoints(run)
-    rows, written = _write_up(run, as_json, over=code == DONE)
+    rows, written = _write_up(run, planned, as_json, over=code == DONE)
     if code == FAILED:
         complain(f"{error}\nGo on with: orchestrate resume {run.place}")
         return FAILED
@@ -122,15 +123,17 @@ def _remove_checkpoints(run: Run) -> None:
         say(f"{run.place / 'checkpoints'} is not needed any more, but can't be removed: {error}")
 
 
-def _director(run: Run, planned: Plan, progress: Progress) -> Director:
+def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
     """The searches as far as the run's files bring them; `progress` is told of what they hold."""
     from orchestrator.cli.terminal import say
     from orchestrator.planning.raising import trials_within
     from orchestrator.search import Director
 
     resources = planned.sweep.resources
-    director = Director(
-        planned.studies, planned.sweep.seed, lambda study: resources.ranks(study.batch_size)
+    director: Queue = (
+        Director(planned.studies, planned.sweep.seed, lambda s: resources.ranks(s.batch_size))
+        if planned.sweep.branch is None
+        else queue_of(planned.sweep, planned.studies)
     )
     anew = 0
     for study in planned.studies:
@@ -147,7 +150,7 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Director:
     return director
 
 
-def _train_alone(run: Run, planned: Plan, director: Director, progress: Progress, how: How) -> bool:
+def _train_alone(run: Run, planned: Plan, director: Queue, progress: Progress, how: How) -> bool:
     """Trains in this process, in sight of the user; False after an interrupt."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import showing
@@ -168,7 +171,7 @@ def _train_alone(run: Run, planned: Plan, director: Director, progress: Progress
         )
 
 
-def _train(run: Run, planned: Plan, director: Director, progress: Progress, how: How) -> bool:
+def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: How) -> bool:
     """Trains on a cluster, in sight of the user; False after an interrupt. Raises `SweepFailed`."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import say, showing
@@ -218,7 +221,7 @@ def _train(run: Run, planned: Plan, director: Director, progress: Progress, how:
     return complete
 
 
-def _what_is_lost(director: Director) -> str:
+def _what_is_lost(director: Queue) -> str:
     lost = [trial for search in director.searches.values() for trial in search.lost]
     named = ", ".join(f"{trial.study.key} trial {trial.index}" for trial in lost)
     return (
@@ -227,8 +230,13 @@ def _what_is_lost(director: Director) -> str:
     )
 
 
-def _write_up(run: Run, as_json: bool, *, over: bool) -> tuple[list[FrontierRow], bool]:
+def _write_up(
+    run: Run, planned: Plan, as_json: bool, *, over: bool
+) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
+    if planned.sweep.branch is not None:
+        found = answer_of(run, planned.sweep, planned.studies)
+        return [], write_up(run, found, as_json)
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
     from orchestrator.report import write_report_of

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from orchestrator.files.yaml_files import read_yaml
-from orchestrator.planning.branch_parts import Branches, Length, Rates
-from orchestrator.planning.parts import MANY, MOST_ITEMS, MOST_STEPS, FolderName, Part, Text
-from orchestrator.planning.sweep import Budget, Checkpoints, Evaluate, Faults, Recipe, Resources, Sweep
+from orchestrator.planning.branch_parts import EARLIEST, LATEST, Length, Points, Rates, Spread
+from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
+from orchestrator.planning.sweep import (
+    Budget,
+    Checkpoints,
+    Evaluate,
+    Faults,
+    Resources,
+    Sweep,
+)
 from orchestrator.planning.sweep_file import overridden, validated_as
-from orchestrator.records import BadInput, Study
+from orchestrator.records import BadInput, Study, unknown
 from orchestrator.results import FrontierRow, Run, frontier_of
-
-EARLIEST, LATEST = 1 / 64, 1 / 2
-"""Of a trunk: between these, points are spread."""
+from orchestrator.results.frontier import metrics_of
+from orchestrator.results.tables import numbers
 
 
 class Trunk(Part):
@@ -47,23 +53,11 @@ class Trunk(Part):
         return self
 
 
-class Spread(Part):
-    """So many points along the trunk, in equal distances."""
-
-    count: int = Field(ge=1, le=MOST_ITEMS)
-    spacing: Literal["log", "loss"] = "log"
-    """Equal in the logarithm of examples, or in the loss, where a run tells that."""
-
-
 class BranchFile(Part):
     name: Text
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     trunk: Trunk
-    points: Spread | Annotated[
-        list[Annotated[int, Field(ge=1, le=MOST_STEPS)]],
-        Field(min_length=1, max_length=MOST_ITEMS),
-    ] = Spread(count=3)
-    """Or steps of the trunk."""
+    points: Points = Spread(count=3)
     factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
     )
@@ -90,42 +84,80 @@ def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:
 
 
 def _sweep_of(file: BranchFile) -> Sweep:
-    trunk = file.trunk
-    if trunk.run is None:
-        study = row = run = None
-        recipe: dict[str, Any] = {
-            "optimizer": trunk.optimizer, "space": trunk.space, "schedule": trunk.schedule,
-            "budget": trunk.budget,
-        }  # fmt: skip
-        workload = trunk.workload
-    else:
+    trunk, points = file.trunk, file.points
+    recipe = trunk.model_dump(include={"optimizer", "space", "schedule", "budget"})
+    workload, seed = trunk.workload, None
+    if trunk.run is not None:
         run = Run.open(trunk.run)
         row, study = _winner(run, trunk)
-        workload = study.workload
+        workload, seed = study.workload, row.seed
         recipe = {
             "optimizer": study.optimizer,
             "space": {"only": dict(row.params or {})},
             "budget": {"steps": study.budget_steps},
         }
-    asked = Branches(
-        points=[1],
-        factors=file.factors,
-        learning_rate=file.learning_rate,
-        seeds=file.seeds,
-        length=file.length,
-        loss=file.loss,
-        trunk_seed=None if row is None else row.seed,
+        if isinstance(points, Spread):
+            points = _along(run, row, points, file.loss)
+    elif isinstance(points, Spread) and points.spacing == "loss":
+        raise BadInput(
+            "points: equal distances in the loss need a trunk whose losses are known: take the "
+            "winner of a run (`trunk: {run: ...}`), or write `spacing: log`."
+        )
+    common = ("name", "seed", "evaluate", "checkpoint", "faults", "resources")
+    of_branches = ("factors", "learning_rate", "seeds", "length", "loss")
+    return Sweep.model_validate(
+        {
+            **{name: getattr(file, name) for name in common},
+            "workloads": [workload],
+            "recipes": [{"name": "trunk", **recipe}],
+            "batch_sizes": [trunk.batch_size],
+            "branch": {
+                **{name: getattr(file, name) for name in of_branches},
+                "points": points,
+                "trunk_seed": seed,
+            },
+        }
     )
-    sweep = Sweep(
-        name=file.name,
-        seed=file.seed,
-        workloads=[str(workload)],
-        recipes=[Recipe.model_validate({"name": "trunk", **recipe})],
-        batch_sizes=[trunk.batch_size],
-        evaluate=file.evaluate,
-        checkpoint=file.checkpoint,
-        faults=file.faults,
-        resources=file.resources,
-        branch=asked,
-    )
-    return sweep
+
+
+def _winner(run: Run, trunk: Trunk) -> tuple[FrontierRow, Study]:
+    rows = [
+        row
+        for row in frontier_of(run)
+        if row.reached
+        and row.batch_size == trunk.batch_size
+        and row.batch_schedule is None
+        and trunk.workload in (None, row.workload)
+        and trunk.recipe in (None, row.recipe)
+    ]
+    if len(rows) != 1:
+        found = "; ".join(f"{row.key} until {row.goal}" for row in rows) or "none"
+        raise BadInput(
+            f"trunk: one winner of {run.place} at batch size {trunk.batch_size:,} is needed, but "
+            f"there are: {found}. Name its `workload` and `recipe`, and a batch size that reached "
+            f"the goal."
+        )
+    (row,) = rows
+    return row, next(study for study in run.studies() if study.key == row.key)
+
+
+def _along(run: Run, row: FrontierRow, points: Spread, loss: str) -> list[int]:
+    """Steps of the winner, between a part of its steps to the goal and half of them."""
+    assert row.trial is not None
+    assert row.steps is not None
+    curve = run.curve(row.key, row.trial)
+    if loss not in curve.column_names:
+        raise unknown("metric of the trunk (`loss`)", loss, metrics_of(curve.to_pylist()[0]))
+    step, value = numbers(curve["step"]), numbers(curve[loss])
+    within = (step >= max(EARLIEST * row.steps, 1)) & (step <= LATEST * row.steps)
+    step, least = step[within], np.minimum.accumulate(value[within])
+    if not len(step):
+        raise BadInput(
+            f"points: the trunk took {row.steps:,} steps, with no measurement in the first half. "
+            f"Write `points: [STEP, ...]`."
+        )
+    progress = np.log(step) if points.spacing == "log" else -least
+    levels = np.linspace(progress[0], progress[-1], points.count)
+    places = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
+    found: list[int] = np.unique(step[places]).tolist()
+    return found

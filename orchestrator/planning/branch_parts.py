@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, MOST_STEPS, POWERS, Part, Text
 from orchestrator.search import MOST_POINTS
+
+EARLIEST, LATEST = 1 / 64, 1 / 2
+"""Of a trunk: between these, points are spread."""
 
 
 class Rates(Part):
@@ -33,18 +36,37 @@ class Length(Part):
     """Of branches, in examples: doubled until they say the same twice."""
 
     examples: int | None = Field(default=None, ge=1, le=MANY**2)
-    """The first; None: so many that the largest batch takes `LEAST_BRANCH_STEPS` steps."""
+    """The first; None: sixteen batches of the largest size."""
     at_most: int | None = Field(default=None, ge=1, le=MANY**2)
     """None: eight times the first."""
+
+
+class Spread(Part):
+    """So many points along the trunk, in equal distances."""
+
+    count: int = Field(ge=1, le=MOST_ITEMS)
+    spacing: Literal["log", "loss"] = "log"
+    """Equal in the logarithm of examples, or in the loss, where a run tells that."""
+
+
+Points = Annotated[
+    Annotated[Spread, Tag("spread")]
+    | Annotated[
+        list[Annotated[int, Field(ge=1, le=MOST_STEPS)]],
+        Field(min_length=1, max_length=MOST_ITEMS),
+        Tag("list"),
+    ],
+    Discriminator(
+        lambda given: "list" if isinstance(given, list) else "spread",
+    ),
+]
+"""Along a trunk: spread, or its steps."""
 
 
 class Branches(Part):
     """What becomes of a trunk, which is the only recipe of its sweep."""
 
-    points: list[Annotated[int, Field(ge=1, le=MOST_STEPS)]] = Field(
-        min_length=1, max_length=MOST_ITEMS
-    )
-    """Steps of the trunk."""
+    points: Points
     factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
     )

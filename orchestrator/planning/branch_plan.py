@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from orchestrator.planning.branch_parts import Branches
+from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     BadInput,
@@ -35,7 +35,10 @@ def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
     asked = sweep.branch
     assert asked is not None
     params = _params(study)
-    steps = tuple(dict.fromkeys(_measured_from(study, step) for step in sorted(asked.points)))
+    points = asked.points
+    if isinstance(points, Spread):
+        points = _spread(study, points.count)
+    steps = tuple(dict.fromkeys(_measured_from(study, step) for step in sorted(points)))
     trunk = replace(
         study,
         goals=(),
@@ -98,6 +101,12 @@ def _params(study: Study) -> dict[str, Value]:
             f"but optimizer {study.optimizer!r} has {rate!r} here."
         )
     return params  # type: ignore[return-value]
+
+
+def _spread(study: Study, count: int) -> list[int]:
+    """Steps in equal distances on a logarithmic scale, between a part of the budget and half."""
+    first, last = (max(1, round(share * study.budget_steps)) for share in (EARLIEST, LATEST))
+    return [round(first * (last / first) ** (n / max(count - 1, 1))) for n in range(count)]
 
 
 def _measured_from(study: Study, step: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value, derive_seed
 from orchestrator.search.queue import Queue
@@ -39,7 +39,10 @@ class Point:
         return trial.index % self.seeds
 
 
-class Judge(Protocol):
+Verdict_co = TypeVar("Verdict_co", covariant=True)
+
+
+class Judge(Protocol[Verdict_co]):
     """Who knows what branches say, of one point and up to one length."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
@@ -47,6 +50,9 @@ class Judge(Protocol):
 
     def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
         """Whether longer branches than these would not say anything else."""
+
+    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict_co:
+        """What branches of that length say."""
 
 
 class Chosen:
@@ -138,14 +144,14 @@ class _Progress:
     """Those that were trained."""
 
 
-class Branching(Queue):
+class Branching(Queue, Generic[Verdict_co]):
     """The trunk first, then all points side by side."""
 
     def __init__(
         self,
         trunk: Trial,
         points: Sequence[Point],
-        judge: Judge,
+        judge: Judge[Verdict_co],
         seed: int,
     ) -> None:
         self._trunk, self._judge, self._seed = trunk, judge, seed
@@ -179,10 +185,15 @@ class Branching(Queue):
             self.begin()
         return None
 
-    @property
-    def lengths(self) -> dict[int, list[int]]:
-        """Point, by examples -> the lengths of branches that were trained in full."""
-        return {each.point.at_examples: each.lengths for each in self._points}
+    def judged(self) -> list[list[Verdict_co]]:
+        """What is said of each point, by branches of each length that were trained in full."""
+        return [
+            [
+                self._judge.verdict(each.point, length, [*self._ended(each.point.studies)])
+                for length in each.lengths
+            ]
+            for each in self._points
+        ]
 
     def _advance(self, progress: _Progress) -> None:
         """Wants the branches that are to be trained next."""
