@@ -175,6 +175,7 @@ def verdict(
         at_examples=at,
         length=length,
         seeds=4,
+        is_known=True,
         costs=tuple(FactorCost(factor=k, rate=rate, examples_ratio=unknown) for k in factors),
         critical=Estimate(value=320.0, low=210.0, high=450.0),
         fifth_more=estimate,
@@ -387,3 +388,19 @@ def share(found: Iterable[Estimate | None], truth: Estimate | None) -> float:
             ]
         )
     )
+
+
+def test_a_loss_that_does_not_fall_tells_nothing() -> None:
+    rng = np.random.default_rng(0)
+    at = np.linspace(0, 1000, 17)
+    branches = [
+        Branch(factor=factor, rate=1.0, seed=seed, examples=at, loss=1 + 0.1 * rng.normal(size=17))
+        for factor in (1, 2, 4)
+        for seed in range(5)
+    ]
+    verdict = verdict_of(branches, batch_size=8, at_examples=160)
+    assert not verdict.is_known
+    assert verdict.critical is None
+    assert schedule_of([verdict], end="value") == schedule_of([verdict], end="low")
+    assert "not known" in verdict_in_words(verdict)
+    assert not settled([replace(verdict, length=length) for length in (1000, 2000, 4000)])

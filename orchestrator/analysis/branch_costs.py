@@ -67,6 +67,13 @@ def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
     return np.column_stack(columns)
 
 
+def loss_falls(reference: Floats) -> bool:
+    """Whether the mean loss is surely lower at the end than at the beginning."""
+    fall = reference[:, 0] - reference[:, END]
+    reach = stdtrit(len(fall) - 1, (1 + CONFIDENCE) / 2) * fall.std(ddof=1) / len(fall) ** 0.5
+    return bool(fall.mean() > reach)
+
+
 def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
     """The examples of a factor over those that factor 1, the reference, needs for the same loss."""
     if not np.isfinite(losses).all():

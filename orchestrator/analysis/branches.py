@@ -26,6 +26,7 @@ from orchestrator.analysis.branch_costs import (
     end_of,
     examples_ratio,
     fifth_more,
+    loss_falls,
     smoothing,
     times,
 )
@@ -37,6 +38,8 @@ FEWEST_SEEDS = 2
 
 AS_MANY = Estimate(value=1.0, low=1.0, high=1.0)
 """What factor 1 costs."""
+
+NOT_KNOWN = Estimate(value=math.nan, low=0.0, high=math.inf)
 
 STILL = math.log(1.25)
 """By how much the logarithm of an answer may change from one length to the next and still count as
@@ -87,11 +90,14 @@ class Verdict:
     """Examples of each branch."""
     seeds: int
     """How many judged."""
+    is_known: bool
+    """Whether the loss of factor 1 falls beyond its noise. Without that nothing can be told, and to
+    stay with the trunk's batch is on the safe side."""
     costs: tuple[FactorCost, ...]
     """From factor 1 up."""
     critical: Estimate | None
     """B_crit of c_k = (1 + k b / B_crit) / (1 + b / B_crit), by all factors that did not diverge;
-    None if all did."""
+    None if all did, or nothing is known."""
     fifth_more: Estimate
     """The factor that costs a fifth more examples, between those that were measured."""
     fifth_more_batch_size: Estimate
@@ -147,22 +153,30 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
             f"Factor 1 must not diverge at the best of its learning rates, but did at {rates[1]:g} "
             "times the trunk's; add lower ones."
         )
+    falls = loss_falls(curves[1])
     costs = tuple(
         FactorCost(
             factor=factor,
             rate=rates[factor],
-            examples_ratio=examples_ratio(curves[1], losses) if factor > 1 else AS_MANY,
+            examples_ratio=AS_MANY
+            if factor == 1
+            else examples_ratio(curves[1], losses)
+            if falls
+            else NOT_KNOWN,
         )
         for factor, losses in curves.items()
     )
-    limit = fifth_more([cost.factor for cost in costs], [cost.examples_ratio for cost in costs])
+    limit = Estimate(value=1.0, low=1.0, high=math.inf)
+    if falls:
+        limit = fifth_more([cost.factor for cost in costs], [cost.examples_ratio for cost in costs])
     return Verdict(
         batch_size=batch_size,
         at_examples=at_examples,
         length=round(length),
         seeds=len(judging),
         costs=costs,
-        critical=critical_batch_size(curves, batch_size),
+        is_known=falls,
+        critical=critical_batch_size(curves, batch_size) if falls else None,
         fifth_more=limit,
         fifth_more_batch_size=times(batch_size, limit),
     )
@@ -220,8 +234,11 @@ def settled(verdicts: Collection[Verdict]) -> bool:
     """Whether the answer has stood still twice, in verdicts of one point at doubled lengths: of the
     last three, each agrees with the one before. Two agree if the factor that costs a fifth more is
     the same to a quarter, if each is in the other's interval, or if both say "at least"."""
-    last = [each.fifth_more for each in sorted(verdicts, key=lambda each: each.length)[-3:]]
-    return len(last) == 3 and all(_agree(one, other) for one, other in pairwise(last))
+    last = sorted(verdicts, key=lambda each: each.length)[-3:]
+    return len(last) == 3 and all(
+        one.is_known and other.is_known and _agree(one.fifth_more, other.fifth_more)
+        for one, other in pairwise(last)
+    )
 
 
 def _agree(one: Estimate, other: Estimate) -> bool:

@@ -51,9 +51,11 @@ class BranchJudge:
         for one in ended:
             study = one.trial.study
             there = [
-                (examples, m.metrics.get(self.loss, math.inf))
+                (examples, m.metrics[self.loss])
                 for m in one.measurements
-                if (examples := study.examples(m.step) - point.at_examples) <= length
+                # What is told of batches is not known where there were none.
+                if self.loss in m.metrics
+                and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
             if not there or there[-1][0] < length:
                 if one.outcome.status == "paused":

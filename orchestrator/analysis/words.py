@@ -43,6 +43,12 @@ def _so_far(estimate: Estimate, scaling: Scaling) -> str:
 def verdict_in_words(verdict: Verdict) -> str:
     """How large the batch may be at one point, and the learning rate of the largest factor measured
     that costs no more than a fifth."""
+    if not verdict.is_known:
+        return (
+            f"After {verdict.at_examples:,} examples: not known. At batch size "
+            f"{verdict.batch_size:,} itself the loss does not fall beyond its noise within "
+            f"{verdict.length:,} examples. Longer branches, more seeds or another loss may tell."
+        )
     limit = verdict.fifth_more
     best = [cost for cost in verdict.costs if cost.factor <= limit.value][-1]
     said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}"]
@@ -62,6 +68,8 @@ def _fifth_more(verdict: Verdict) -> str:
 
 def _at_least(estimate: Estimate) -> str:
     assert estimate.low is not None
+    if not math.isfinite(estimate.low):
+        return "beyond measure"
     known = math.isfinite(estimate.value)
     return in_words(estimate) if known else f"at least {_rounded(estimate.low)}"
 

@@ -188,9 +188,8 @@ class _Watch:
         self._raylet = next(process for process, name in self._names.items() if name == "raylet")
         self._children: set[psutil.Process] = set()
         self._stopped_since: dict[psutil.Process, float] = {}
-        self._ends = select.poll()
         self._named: dict[int, str] = {}
-        """What `_ends` waits for, by its descriptor."""
+        """Those whose end is waited for, by their descriptors."""
         for process in self._names:
             self._notice(process)
 
@@ -198,7 +197,10 @@ class _Watch:
         """Waits for so long, or until one of those ends that can't be done without; then returns
         why Ray can't go on. A raylet that has lost an agent ends within a moment, and this process
         with it if it is left to Ray. So nothing is read here: that would let other threads run."""
-        for descriptor, _ in self._ends.poll(1000 * seconds):
+        ends = select.poll()  # one of its own: two threads may wait
+        for descriptor in [*self._named]:
+            ends.register(descriptor, select.POLLIN)
+        for descriptor, _ in ends.poll(1000 * seconds):
             return f"Ray's {self._named[descriptor]} has died."
         return None
 
@@ -227,7 +229,6 @@ class _Watch:
         with suppress(OSError, AttributeError):  # Linux has that
             descriptor = os.pidfd_open(process.pid)
             self._named[descriptor] = self._names[process]
-            self._ends.register(descriptor, select.POLLIN)
 
     def _stopped_for_long(self, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
         now = time.monotonic()

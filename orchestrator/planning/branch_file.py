@@ -62,7 +62,7 @@ class BranchFile(Part):
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
     )
     learning_rate: Rates = Rates()
-    seeds: int = Field(default=6, ge=3, le=1000)
+    seeds: int = Field(default=8, ge=3, le=1000)
     length: Length = Length()
     loss: Text = "val/loss"
     evaluate: Evaluate = Evaluate()

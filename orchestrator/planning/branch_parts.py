@@ -72,7 +72,7 @@ class Branches(Part):
     )
     """Batch sizes over the trunk's."""
     learning_rate: Rates = Rates()
-    seeds: int = Field(default=6, ge=3, le=MOST_POINTS)
+    seeds: int = Field(default=8, ge=3, le=MOST_POINTS)
     """Orders of examples from a point on."""
     length: Length = Length()
     loss: Text = "val/loss"

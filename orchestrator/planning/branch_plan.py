@@ -14,7 +14,6 @@ from orchestrator.records import (
     BatchSchedule,
     Choice,
     EvaluationGrid,
-    Extras,
     SearchPlan,
     Study,
     Trial,
@@ -46,7 +45,7 @@ def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
         stop_at_goal=False,
         stop_dominated=False,
         states_at=steps,
-        extras=Extras(noise_scale="always"),
+        extras=replace(study.extras, noise_scale="always"),
     )
     return (
         trunk,
@@ -153,7 +152,7 @@ def _branches(
         },
         search=SearchPlan(algorithm="points", points=points),
         trials=len(points) * asked.seeds,
-        extras=Extras(),
+        extras=replace(trunk.extras, noise_scale="never", distance=False),
     )
 
 

@@ -70,24 +70,32 @@ class Chosen:
         self.ended: dict[TrialKey, FinishedTrial] = {}
         self._wanted: dict[TrialKey, Trial] = {}
         self._waiting: dict[TrialKey, Trial] = {}
+        self._out: set[TrialKey] = set()
+        """Those that somebody trains."""
 
-    def want(self, trials: Iterable[Trial], limit: int) -> bool:
-        """These trials, up to that step; whether all of them are that far."""
-        wanted = {trial.key: trial for trial in trials}
-        if (wanted, limit) != (self._wanted, self.limit):
-            self._wanted, self.limit = wanted, limit
-            self._waiting = {k: t for k, t in wanted.items() if not self._is_there(k)}
-        return all(map(self._is_there, wanted))
+    def want(self, trials: Iterable[Trial], limit: int) -> None:
+        """From now on these trials, up to that step."""
+        self._wanted, self.limit = {trial.key: trial for trial in trials}, limit
+        self._waiting = {k: t for k, t in self._wanted.items() if self._is_due(k)}
 
-    def _is_there(self, key: TrialKey) -> bool:
+    def _is_due(self, key: TrialKey) -> bool:
+        return key not in self._out and not self.is_there(key, self.limit or 0)
+
+    def is_there(self, key: TrialKey, step: int) -> bool:
+        """Whether a trial is trained no further than it is, up to that step."""
         if key not in self.ended:
             return False
         outcome = self.ended[key].outcome
-        return outcome.status != "paused" or outcome.steps >= (self.limit or 0)
+        return outcome.status != "paused" or outcome.steps >= step
 
     def record(self, finished: FinishedTrial) -> None:
-        self.ended[finished.trial.key] = finished
-        self._waiting.pop(finished.trial.key, None)
+        key = finished.trial.key
+        self.ended[key] = finished
+        self._out.discard(key)
+        self._waiting.pop(key, None)
+        if key in self._wanted:
+            # It may have been begun under an earlier limit.
+            self.put_back(self._wanted[key])
 
     @property
     def waiting(self) -> int:
@@ -97,10 +105,12 @@ class Chosen:
         taken = [*self._waiting.values()][:most]
         for trial in taken:
             del self._waiting[trial.key]
+        self._out.update(trial.key for trial in taken)
         return taken
 
     def put_back(self, trial: Trial) -> None:
-        if trial.key in self._wanted and not self._is_there(trial.key):
+        self._out.discard(trial.key)
+        if trial.key in self._wanted and self._is_due(trial.key):
             self._waiting[trial.key] = trial
 
     def bounds_for(self, trial: Trial) -> Bounds:
@@ -122,7 +132,7 @@ class Chosen:
 
     @property
     def settled(self) -> int:
-        wanted = sum(map(self._is_there, self._wanted))
+        wanted = sum(self.is_there(key, self.limit or 0) for key in self._wanted)
         return wanted + len(self.ended.keys() - self._wanted.keys())
 
     def over(self, key: TrialKey) -> bool:
@@ -169,8 +179,11 @@ class Branching(Queue, Generic[Verdict_co]):
 
     def begin(self) -> None:
         trunk = self._chosen[self._trunk.study.key]
-        trunk.done = trunk.want([self._trunk], self._trunk.study.states_at[-1])
-        if trunk.done:
+        last = self._trunk.study.states_at[-1]
+        trunk.done = trunk.is_there(self._trunk.key, last)
+        if not trunk.done:
+            trunk.want([self._trunk], last)
+        else:
             for progress in self._points:
                 self._advance(progress)
         self._unfinished = [each for each in self._chosen.values() if not each.done]
@@ -234,13 +247,17 @@ class Branching(Queue, Generic[Verdict_co]):
         return self._want(point, judging, length)
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
-        there = [
-            self._chosen[study.key].want(
-                wanted[study.key], study.batches.steps(point.at_examples + length)
-            )
-            for study in point.studies
-        ]
-        return all(there)
+        """Wants these trials if they are not all that long; whether they are."""
+        limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
+        if all(
+            self._chosen[key].is_there(trial.key, limits[key])
+            for key, trials in wanted.items()
+            for trial in trials
+        ):
+            return True
+        for key, trials in wanted.items():
+            self._chosen[key].want(trials, limits[key])
+        return False
 
     def _ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
         for study in studies:
