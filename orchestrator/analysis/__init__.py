@@ -16,6 +16,7 @@ from orchestrator.analysis.branches import (
     verdict_of,
 )
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
+from orchestrator.analysis.confirming import Confirmed, confirmed
 from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -43,6 +44,7 @@ from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scaling
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.words import (
     batch_sizes_of,
+    confirmed_in_words,
     factor_in_words,
     growing_sentence,
     in_count,
@@ -61,6 +63,7 @@ __all__ = [
     "Branch",
     "BranchJudge",
     "Comparison",
+    "Confirmed",
     "Cost",
     "Device",
     "Estimate",
@@ -87,6 +90,8 @@ __all__ = [
     "choosing_seeds",
     "chosen_rates",
     "compared",
+    "confirmed",
+    "confirmed_in_words",
     "corrected",
     "costs",
     "curves_of",

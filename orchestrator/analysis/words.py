@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.confirming import Confirmed
 from orchestrator.analysis.scaling import FITS, Estimate, Scaling
 from orchestrator.results import FrontierRow
 
@@ -51,10 +52,31 @@ def verdict_in_words(verdict: Verdict) -> str:
         )
     limit = verdict.fifth_more
     best = [cost for cost in verdict.costs if cost.factor <= limit.value][-1]
-    said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}"]
+    own = f" (x{verdict.costs[0].rate:.3g} at factor 1)" if best.factor > 1 else ""
+    said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}{own}"]
     if verdict.critical is not None:
         said.insert(1, f"local critical batch size {_at_least(verdict.critical)}")
     return f"After {verdict.at_examples:,} examples: {'; '.join(said)}."
+
+
+def confirmed_in_words(one: Confirmed) -> str:
+    """What a schedule came to."""
+    said = [
+        f"{metric} at the end {_higher(difference)}"
+        for metric, difference in one.differences.items()
+    ]
+    failed = f" {one.failed} of the trainings with it failed or diverged." if one.failed else ""
+    return (
+        f"Confirmed, {one.recipe}: {one.steps:,} steps for {one.constant_steps:,}, "
+        f"{one.steps_saved:.0%} fewer; {'; '.join(said)} ({one.seeds} seeds).{failed}"
+    )
+
+
+def _higher(difference: Estimate) -> str:
+    low, high = difference.low, difference.high
+    assert low is not None
+    assert high is not None
+    return f"{difference.value:+.3g} ({low:+.3g} to {high:+.3g})"
 
 
 def _fifth_more(verdict: Verdict) -> str:

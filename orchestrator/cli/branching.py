@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from orchestrator.cli.options import (
+    DONE,
+    FAILED,
     AddressOption,
     DataOption,
     JsonOption,
@@ -23,7 +25,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.analysis import ScheduleStep, Verdict
+    from orchestrator.analysis import Confirmed, ScheduleStep, Verdict
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study
     from orchestrator.results import Run
@@ -36,6 +38,12 @@ def branch(
     set_: SetOption = None,
     address: AddressOption = None,
     data_dir: DataOption = None,
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm", help="Train with the schedules and with the constant batch, to the end."
+        ),
+    ] = False,
     yes: YesOption = False,
     ray: RayOption = True,
     as_json: JsonOption = False,
@@ -44,11 +52,22 @@ def branch(
     from orchestrator.cli.runs import run_described
     from orchestrator.cli.training import How
     from orchestrator.planning.branch_file import load_branches
+    from orchestrator.results import Run
 
     how = How(address=address, data_dir=data_dir, ray=ray)
     if not file.is_file():
         raise BadInput(f"There is no branch file {file}. docs/branches.md has some to start from.")
-    return run_described(load_branches(file, set_ or []), out, how, yes=yes, as_json=as_json)
+    described = load_branches(file, set_ or [])
+    run = Run(out or f"runs/{described.name}")
+    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
+    if not confirm:
+        return code
+    answer = answer_of(run, described, run.studies())
+    if code == DONE:
+        there = str(run.place / "confirm")
+        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
+    written = write_up(run, answer, as_json)
+    return code if written or code != DONE else FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,25 +88,99 @@ class Answer:
         """Of each point, from the shortest branches on."""
         return self.queue.judged()
 
-    def schedule(self, end: str) -> list[ScheduleStep]:
-        from orchestrator.analysis import schedule_of
+    @property
+    def trunk(self) -> Study:
+        return next(study for study in self.studies if study.states_at)
 
-        return schedule_of(self.verdicts, end="low" if end == "conservative" else "value")
+    @property
+    def total_examples(self) -> int:
+        """Of the trunk, if it is trained to its end."""
+        return self.trunk.examples(self.trunk.budget_steps)
+
+    @cached_property
+    def schedules(self) -> dict[str, dict[str, Any]]:
+        """By the lower ends of intervals and by the values: a list of stages, the same in the form
+        of Megatron-style trainers, and as a recipe of this project."""
+        from orchestrator.analysis import megatron, schedule_of, steps_saved
+
+        found = {}
+        for name, end in ENDS.items() if self.verdicts else ():
+            steps = schedule_of(self.verdicts, end=end)
+            found[name] = {
+                "steps_saved": steps_saved(
+                    steps, batch_size=self.trunk.batch_size, total_examples=self.total_examples
+                ),
+                "stages": [
+                    {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
+                    for s in steps
+                ],
+                "samples": megatron(steps),
+                "recipe": self._recipe(name, steps),
+            }
+        return found
+
+    def _recipe(self, name: str, steps: Sequence[ScheduleStep]) -> dict[str, Any]:
+        trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
+        first, *later = steps
+        stages: list[dict[str, Any]] = [{"batch_size": first.batch_size}]
+        stages += [
+            {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
+            for s in later
+        ]
+        return {**trunk, "name": name, "batch_schedule": stages}
+
+    @property
+    def confirming(self) -> Sweep:
+        """Trains with each schedule and with the constant batch, to the end of the trunk's budget,
+        with as many seeds as branches have."""
+        sweep, asked = self.sweep, self.sweep.branch
+        assert asked is not None
+        constant = sweep.recipes[0].model_copy(update={"name": CONSTANT})
+        growing = [schedule["recipe"] for schedule in self.schedules.values()]
+        return type(sweep).model_validate(
+            {
+                **sweep.resolved(),
+                "name": f"{sweep.name}-confirm",
+                "recipes": [constant, *(r for r in growing if len(r["batch_schedule"]) > 1)],
+                "repeats": asked.seeds - 1,
+                "stop": {"at_goal": False},
+                "branch": None,
+            }
+        )
+
+    def confirmed(self, run: Run) -> list[Confirmed]:
+        """What training with the schedules came to, where that was done."""
+        from orchestrator.analysis import confirmed
+        from orchestrator.results import Run
+
+        trained = Run(run.place / "confirm")
+        if not trained.exists:
+            return []
+        of_recipe = {s.recipe: [*trained.finished(s)] for s in trained.studies()}
+        constant = of_recipe.pop(CONSTANT)
+        goals = (one.trial.study.goals for one in constant[:1])
+        assert self.sweep.branch is not None
+        metrics = [self.sweep.branch.loss, *(goal.metric for some in goals for goal in some)]
+        found = [
+            confirmed(recipe, ours, constant, [*dict.fromkeys(metrics)])
+            for recipe, ours in of_recipe.items()
+        ]
+        return [one for one in found if one is not None]
 
     def to_json(self) -> dict[str, Any]:
-        schedules = {end: self.schedule(end) for end in ENDS} if self.verdicts else {}
         return {
             "complete": self.queue.done,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "by_length": [[each.to_json() for each in some] for some in self.by_length],
-            "schedules": {
-                end: [asdict(step) for step in steps] for end, steps in schedules.items()
-            },
+            "schedules": self.schedules,
         }
 
 
-ENDS = ("conservative", "central")
-"""Schedules by the lower ends of intervals, and by the values."""
+CONSTANT = "constant"
+"""The recipe of the trunk's own batch, beside those of schedules."""
+
+ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "value"}
+"""Schedule -> what of the verdicts it follows."""
 
 
 def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
@@ -113,15 +206,18 @@ def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
 
 
 def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
-    """Prints the verdicts and the schedule, and writes them to the run; whether that worked."""
-    from orchestrator.analysis import megatron, steps_saved, verdict_in_words
+    """Prints the verdicts and the schedules, and writes them to the run; whether that worked."""
+    from orchestrator.analysis import confirmed_in_words, verdict_in_words
     from orchestrator.cli.terminal import answer as tell
     from orchestrator.cli.terminal import complain, say
+    from orchestrator.files.yaml_files import write_yaml
     from orchestrator.results.purpose import to_json
 
-    document = answer.to_json()
+    confirmed = answer.confirmed(run)
+    document = {**answer.to_json(), "confirmed": [one.to_json() for one in confirmed]}
     try:
         (run.place / "branches.json").write_text(to_json(document))
+        (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
     except OSError as error:
         complain(f"The answer can't be written to {run.place}: {error}")
         return False
@@ -130,14 +226,15 @@ def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
         return True
     if not answer.verdicts:
         say("No branches have been trained far enough to tell.")
-        return True
     for verdict in answer.verdicts:
         tell(verdict_in_words(verdict))
-    (trunk,) = (study for study in answer.studies if study.states_at)
-    total = trunk.examples(trunk.budget_steps)
-    for end in ENDS:
-        steps = answer.schedule(end)
-        saved = steps_saved(steps, batch_size=trunk.batch_size, total_examples=total)
-        tell(f"\n{end.capitalize()} schedule, {saved:.0%} fewer steps for {total:,} examples:")
-        tell(f"  examples:batch size  {megatron(steps)}")
+    for end, schedule in answer.schedules.items():
+        tell(
+            f"{end.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "
+            f"{answer.total_examples:,} examples: {schedule['samples']}"
+        )
+    for one in confirmed:
+        tell(confirmed_in_words(one))
+    if answer.verdicts:
+        say(f"Schedules for your trainer, and as recipes: {run.place / 'schedules.yaml'}")
     return True

@@ -62,8 +62,16 @@ def sweep(
     return run_described(described, out, how, yes=yes, as_json=as_json)
 
 
-def run_described(described: Sweep, out: str | None, how: How, *, yes: bool, as_json: bool) -> int:
-    """Makes the run of a sweep, or goes on with it."""
+def run_described(
+    described: Sweep,
+    out: str | None,
+    how: How,
+    *,
+    yes: bool,
+    as_json: bool,
+    quietly: bool = False,
+) -> int:
+    """Makes the run of a sweep, or goes on with it; `quietly`: without its answer."""
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
@@ -83,7 +91,7 @@ def run_described(described: Sweep, out: str | None, how: How, *, yes: bool, as_
             run.write_sweep_file()
         else:
             run.create(described.resolved(), planned.studies, provenance())
-        return run_plan(run, planned, how, as_json=as_json)
+        return run_plan(run, planned, how, as_json=as_json, quietly=quietly)
 
 
 def resume(

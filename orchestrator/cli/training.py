@@ -54,7 +54,7 @@ class How:
             )
 
 
-def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
+def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool, quietly: bool = False) -> int:
     """Trains what is missing from the run, then writes and prints what it says."""
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.progress import Progress
@@ -91,7 +91,7 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool) -> int:
     if code == DONE:
         _put_together(run, keys, over=planned.sweep.branch is None)
         _remove_checkpoints(run)
-    rows, written = _write_up(run, planned, as_json, over=code == DONE)
+    rows, written = _write_up(run, planned, as_json, over=code == DONE, quietly=quietly)
     if code == FAILED:
         complain(f"{error}\nGo on with: orchestrate resume {run.place}")
         return FAILED
@@ -231,19 +231,20 @@ def _what_is_lost(director: Queue) -> str:
 
 
 def _write_up(
-    run: Run, planned: Plan, as_json: bool, *, over: bool
+    run: Run, planned: Plan, as_json: bool, *, over: bool, quietly: bool
 ) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
     if planned.sweep.branch is not None:
         found = answer_of(run, planned.sweep, planned.studies)
-        return [], write_up(run, found, as_json)
+        return [], quietly or write_up(run, found, as_json)
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
     from orchestrator.report import write_report_of
     from orchestrator.results import frontier_of, write_frontier
 
     rows = frontier_of(run)
-    print_frontier(run, rows, as_json)
+    if not quietly:
+        print_frontier(run, rows, as_json)
     page = run.place / "report.html"
     try:
         write_frontier(run, rows)
@@ -252,6 +253,6 @@ def _write_up(
         complain(f"The answer can't be written to {run.place}: {error}")
         return rows, False
     say(f"Report: {page}")
-    if over:
+    if over and not quietly:
         say(what_next(rows, run.place))
     return rows, True

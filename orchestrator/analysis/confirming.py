@@ -1,0 +1,74 @@
+"""What a schedule of batch sizes came to, held against the constant batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.scaling import Estimate
+from orchestrator.records import FinishedTrial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """Trainings of the same seeds over the same examples, with a schedule and without."""
+
+    recipe: str
+    seeds: int
+    """Of those that came to the end with both."""
+    failed: int
+    """That diverged or failed with the schedule."""
+    steps: int
+    constant_steps: int
+    differences: Mapping[str, Estimate]
+    """Metric at the end -> how much higher it is with the schedule, and its 90 % interval."""
+
+    @property
+    def steps_saved(self) -> float:
+        return 1 - self.steps / self.constant_steps
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "steps_saved": self.steps_saved}
+
+
+def confirmed(
+    recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
+) -> Confirmed | None:
+    """None without two seeds that came to the end with both."""
+    there = {one.trial.repeat: one for one in constant if one.outcome.status in ENDED}
+    pairs = [
+        (one, there[one.trial.repeat])
+        for one in ours
+        if one.outcome.status in ENDED and one.trial.repeat in there
+    ]
+    if len(pairs) < 2:
+        return None
+    return Confirmed(
+        recipe=recipe,
+        seeds=len(pairs),
+        failed=sum(one.outcome.status not in ENDED for one in ours),
+        steps=pairs[0][0].outcome.steps,
+        constant_steps=pairs[0][1].outcome.steps,
+        differences={
+            name: _mean([_last(one, name) - _last(other, name) for one, other in pairs])
+            for name in metrics
+        },
+    )
+
+
+ENDED = ("exhausted", "reached")
+
+
+def _last(one: FinishedTrial, metric: str) -> float:
+    return one.measurements[-1].metrics[metric]
+
+
+def _mean(values: list[float]) -> Estimate:
+    mean, count = float(np.mean(values)), len(values)
+    reach = stdtrit(count - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / count**0.5
+    return Estimate(value=mean, low=mean - float(reach), high=mean + float(reach))
