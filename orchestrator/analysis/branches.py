@@ -102,6 +102,12 @@ class Verdict:
     """The factor that costs a fifth more examples, between those that were measured."""
     fifth_more_batch_size: Estimate
 
+    @property
+    def sure_batch_size(self) -> float:
+        """At least so large is the batch that costs a fifth more, of those that were measured."""
+        low = end_of(self.fifth_more_batch_size.low)
+        return min(low, self.costs[-1].factor * self.batch_size)
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

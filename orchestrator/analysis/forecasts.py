@@ -186,7 +186,7 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
                 forecasts=tuple(mine),
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
-                ratio=_ratio(forecast, scaling.critical_batch_size),
+                ratio=forecast_ratio(forecast, scaling.critical_batch_size),
                 preconditioned=together(scaled) if scaled else None,
             )
         )
@@ -225,8 +225,9 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
 
 
-def _ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:
-    """With distances in logarithms added as those of independent errors are."""
+def forecast_ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:
+    """How many times as large as what was measured the forecast is; distances in logarithms are
+    added as those of independent errors are."""
     if measured is None or not (0 < measured.value < math.inf and 0 < forecast.value < math.inf):
         return None
     value = forecast.value / measured.value

@@ -23,7 +23,7 @@ class BranchJudge:
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the best learning rate, by the seeds that choose."""
         choosing = [one for one in ended if point.seed_of(one.trial) < max(point.choosing, 1)]
-        rates = chosen_rates([*self._branches(point, length, choosing)])
+        rates = chosen_rates([*self.branches(point, length, choosing)])
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
             for study in point.studies
@@ -36,7 +36,7 @@ class BranchJudge:
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(
-            [*self._branches(point, length, ended)],
+            [*self.branches(point, length, ended)],
             batch_size=point.studies[0].batches.first,
             at_examples=point.at_examples,
         )
@@ -44,7 +44,7 @@ class BranchJudge:
     def _rate(self, params: Mapping[str, Value]) -> float:
         return float(params["learning_rate"]) / self.learning_rate
 
-    def _branches(
+    def branches(
         self, point: Point, length: int, ended: Iterable[FinishedTrial]
     ) -> Iterator[Branch]:
         """Those that are so long, up to there; what failed counts as diverged."""

@@ -55,7 +55,7 @@ def verdict_in_words(verdict: Verdict) -> str:
     own = f" (x{verdict.costs[0].rate:.3g} at factor 1)" if best.factor > 1 else ""
     said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}{own}"]
     if verdict.critical is not None:
-        said.insert(1, f"local critical batch size {_at_least(verdict.critical)}")
+        said.insert(1, f"local critical batch size {critical_in_words(verdict)}")
     return f"After {verdict.at_examples:,} examples: {'; '.join(said)}."
 
 
@@ -80,20 +80,39 @@ def _higher(difference: Estimate) -> str:
 
 
 def _fifth_more(verdict: Verdict) -> str:
-    size, low = verdict.fifth_more_batch_size, verdict.fifth_more_batch_size.low
-    if math.isfinite(size.value):
-        return f"batch size {in_words(size)} costs a fifth more examples"
-    assert low is not None
-    sure = min(low, verdict.costs[-1].factor * verdict.batch_size)
-    return f"batch sizes up to at least {_rounded(sure)} cost less than a fifth more examples"
+    size = fifth_more_in_words(verdict)
+    if math.isfinite(verdict.fifth_more.value):
+        return f"batch size {size} costs a fifth more examples"
+    return f"batch sizes up to {size} cost less than a fifth more examples"
 
 
-def _at_least(estimate: Estimate) -> str:
-    assert estimate.low is not None
-    if not math.isfinite(estimate.low):
-        return "beyond measure"
-    known = math.isfinite(estimate.value)
-    return in_words(estimate) if known else f"at least {_rounded(estimate.low)}"
+def fifth_more_in_words(verdict: Verdict) -> str:
+    """The batch size that costs a fifth more examples."""
+    if not verdict.is_known:
+        return "not known"
+    if math.isfinite(verdict.fifth_more.value):
+        return in_words(verdict.fifth_more_batch_size)
+    return f"at least {_rounded(verdict.sure_batch_size)}"
+
+
+def critical_in_words(verdict: Verdict) -> str:
+    """The local critical batch size."""
+    critical = verdict.critical
+    if critical is None:
+        return "not known"
+    if math.isfinite(critical.value):
+        return in_words(critical)
+    assert critical.low is not None
+    known = math.isfinite(critical.low)
+    return f"at least {_rounded(critical.low)}" if known else "beyond measure"
+
+
+def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:
+    """What a schedule saves, and its batch sizes by the examples from which on they hold."""
+    return (
+        f"{name.capitalize()} schedule, {steps_saved:.0%} fewer steps for {total_examples:,} "
+        f"examples: {samples}"
+    )
 
 
 def in_words(estimate: Estimate) -> str:
@@ -111,6 +130,8 @@ def factor_in_words(ratio: Estimate) -> str:
     """How many times larger something is: to two digits, since 1.4 and 0.6 are no whole numbers."""
     said = [ratio.value, *(end for end in (ratio.low, ratio.high) if end is not None)]
     value, *ends = (f"{number:.2g}" if number < 100 else f"{number:,.0f}" for number in said)
+    if len(ends) == 2 and not math.isfinite(said[-1]):
+        return f"{value} ({ends[0]} or more)"
     return f"{value} ({' to '.join(ends)})" if len(ends) == 2 else value
 
 

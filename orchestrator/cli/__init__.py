@@ -13,7 +13,6 @@ import typer
 
 from orchestrator.cli import (
     archives,
-    branching,
     forecast,
     init,
     planning,
@@ -72,6 +71,7 @@ def _for_all(
 for command in (
     init.init,
     runs.sweep,
+    runs.branch,
     runs.resume,
     runs.stop,
     planning.plan,
@@ -81,7 +81,6 @@ for command in (
     report.report,
     trial.trial,
     forecast.forecast,
-    branching.branch,
     registries.workloads,
     registries.spaces,
     archives.export,

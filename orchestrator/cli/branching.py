@@ -1,73 +1,23 @@
-"""Branches: from a trunk to how large the batch may be along it, and the schedule that follows."""
+"""What a run of branches says: how large the batch may be along a trunk, and when to grow it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from orchestrator.cli.options import (
-    DONE,
-    FAILED,
-    AddressOption,
-    DataOption,
-    JsonOption,
-    RayOption,
-    SetOption,
-    YesOption,
-    print_json,
-)
-from orchestrator.records import BadInput
+from orchestrator.cli.options import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from orchestrator.analysis import Confirmed, ScheduleStep, Verdict
+    from orchestrator.files.places import Place
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study
     from orchestrator.results import Run
     from orchestrator.search import Branching
-
-
-def branch(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A branch file.")],
-    out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
-    set_: SetOption = None,
-    address: AddressOption = None,
-    data_dir: DataOption = None,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            "--confirm", help="Train with the schedules and with the constant batch, to the end."
-        ),
-    ] = False,
-    yes: YesOption = False,
-    ray: RayOption = True,
-    as_json: JsonOption = False,
-) -> int:
-    """How large the batch may be at points of one training, and the schedule that follows."""
-    from orchestrator.cli.runs import run_described
-    from orchestrator.cli.training import How
-    from orchestrator.planning.branch_file import load_branches
-    from orchestrator.results import Run
-
-    how = How(address=address, data_dir=data_dir, ray=ray)
-    if not file.is_file():
-        raise BadInput(f"There is no branch file {file}. docs/branches.md has some to start from.")
-    described = load_branches(file, set_ or [])
-    run = Run(out or f"runs/{described.name}")
-    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
-    if not confirm:
-        return code
-    answer = answer_of(run, described, run.studies())
-    if code == DONE:
-        there = str(run.place / "confirm")
-        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
-    written = write_up(run, answer, as_json)
-    return code if written or code != DONE else FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +144,13 @@ def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
     return Answer(queue=queue, sweep=sweep, studies=studies)
 
 
+def answer_in(run: Run) -> Answer:
+    """The same of a run that is there."""
+    from orchestrator.planning.sweep_file import validated
+
+    return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
+
+
 def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     from orchestrator.analysis import BranchJudge
     from orchestrator.planning.branch_plan import points_of, trunk_of
@@ -205,36 +162,76 @@ def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
 
 
+def document_of(answer: Answer, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
+    return {**answer.to_json(), "confirmed": [one.to_json() for one in confirmed]}
+
+
+def write_page(
+    run: Run,
+    answer: Answer,
+    page: Place,
+    *,
+    confirmed: Sequence[Confirmed] | None = None,
+    reload_seconds: int | None = None,
+    images: tuple[Path, str] | None = None,
+) -> None:
+    from orchestrator.report import BranchContent, write_branch_report
+
+    content = BranchContent(
+        run=run,
+        sweep=answer.sweep,
+        trunk=answer.trunk,
+        total_examples=answer.total_examples,
+        queue=answer.queue,
+        by_length=answer.by_length,
+        schedules=answer.schedules,
+        confirmed=answer.confirmed(run) if confirmed is None else confirmed,
+    )
+    write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
+
+
 def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
     """Prints the verdicts and the schedules, and writes them to the run; whether that worked."""
-    from orchestrator.analysis import confirmed_in_words, verdict_in_words
-    from orchestrator.cli.terminal import answer as tell
     from orchestrator.cli.terminal import complain, say
     from orchestrator.files.yaml_files import write_yaml
     from orchestrator.results.purpose import to_json
 
     confirmed = answer.confirmed(run)
-    document = {**answer.to_json(), "confirmed": [one.to_json() for one in confirmed]}
+    document = document_of(answer, confirmed)
+    page = run.place / "report.html"
     try:
         (run.place / "branches.json").write_text(to_json(document))
         (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
+        write_page(run, answer, page, confirmed=confirmed)
     except OSError as error:
         complain(f"The answer can't be written to {run.place}: {error}")
         return False
     if as_json:
         print_json(document)
-        return True
+    else:
+        _tell(run, answer, confirmed)
+    say(f"Report: {page}")
+    return True
+
+
+def _tell(run: Run, answer: Answer, confirmed: Sequence[Confirmed]) -> None:
+    from orchestrator.analysis import confirmed_in_words, schedule_in_words, verdict_in_words
+    from orchestrator.cli.terminal import answer as tell
+    from orchestrator.cli.terminal import say
+
     if not answer.verdicts:
         say("No branches have been trained far enough to tell.")
     for verdict in answer.verdicts:
         tell(verdict_in_words(verdict))
-    for end, schedule in answer.schedules.items():
-        tell(
-            f"{end.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "
-            f"{answer.total_examples:,} examples: {schedule['samples']}"
+    for name, schedule in answer.schedules.items():
+        said = schedule_in_words(
+            name,
+            steps_saved=schedule["steps_saved"],
+            total_examples=answer.total_examples,
+            samples=schedule["samples"],
         )
+        tell(said)
     for one in confirmed:
         tell(confirmed_in_words(one))
     if answer.verdicts:
         say(f"Schedules for your trainer, and as recipes: {run.place / 'schedules.yaml'}")
-    return True

@@ -40,14 +40,18 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 
 def main() -> None:
+    from orchestrator.cli.branching import answer_in, write_page
     from orchestrator.report import write_report_of
-    from orchestrator.results import Run, frontier_of
+    from orchestrator.results import Run, frontier_of, holds_branches
 
     place, seconds = sys.argv[1:]
     run = Run.open(place)
-    rows = frontier_of(run)
-    page = run.place / "report.html"
-    write_report_of({"": (run, rows)}, page, reload_seconds=max(1, round(float(seconds))))
+    page, reload_seconds = run.place / "report.html", max(1, round(float(seconds)))
+    if holds_branches(run):
+        write_page(run, answer_in(run), page, reload_seconds=reload_seconds)
+    else:
+        rows = frontier_of(run)
+        write_report_of({"": (run, rows)}, page, reload_seconds=reload_seconds)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,8 +12,9 @@ from orchestrator.cli.options import DONE, GoalOption, JsonOption, print_json
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from orchestrator.files.places import Place
     from orchestrator.results import FrontierRow, GoalOf, Run
 
 
@@ -49,27 +51,75 @@ def report(
     from orchestrator.cli.terminal import answer
     from orchestrator.files.places import Place
     from orchestrator.report import write_report_of
-    from orchestrator.results import Run, parse_goals
+    from orchestrator.results import Run, holds_branches, parse_goals
 
     names = _names(paths)
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
+    asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
+    drawn = None if images is None else (images, image_format)
+    if any(holds_branches(run) for run in opened.values()):
+        _refuse_of_searches(opened, {"goal": goal, **asked})
+        return _report_branches(opened[names[0]], output, drawn, as_json=as_json)
     rows = _frontiers([*opened.values()], goals)
     runs = {name: (run, some) for (name, run), some in zip(opened.items(), rows, strict=True)}
-    asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     if as_json:
         print_json(_answers(runs, asked))
         return DONE
     if output is None and len(runs) > 1:
         raise BadInput("Name the page of several runs with -o, such as -o compared.html.")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
+    with _writing(page):
+        write_report_of(runs, page, asked=asked, images=drawn)
+    answer(page)
+    return DONE
+
+
+@contextmanager
+def _writing(page: Place) -> Iterator[None]:
     try:
-        write_report_of(
-            runs, page, asked=asked, images=None if images is None else (images, image_format)
-        )
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"The report can't be written to {page}: {reason}.") from None
+
+
+def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) -> None:
+    """What a run of branches has no answer to."""
+    from orchestrator.results import holds_branches
+
+    if len(opened) > 1:
+        found = [str(run.place) for run in opened.values() if holds_branches(run)]
+        raise BadInput(
+            f"Runs are compared by their searches, but {', '.join(found)} "
+            f"{'holds' if len(found) == 1 else 'hold'} branches of one training, which have a page "
+            f"of their own: give one such run at a time."
+        )
+    if wrong := [name for name, value in asked.items() if value]:
+        flag = {"price_per_device_hour": "price", "compare_at": "compare-at"}.get(
+            wrong[0], wrong[0]
+        )
+        (run,) = opened.values()
+        raise BadInput(
+            f"--{flag} is asked of searches, but {run.place} holds branches of one training: leave "
+            f"it out."
+        )
+
+
+def _report_branches(
+    run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
+) -> int:
+    from orchestrator.cli.branching import answer_in, document_of, write_page
+    from orchestrator.cli.terminal import answer
+    from orchestrator.files.places import Place
+
+    found = answer_in(run)
+    if as_json:
+        print_json(document_of(found, found.confirmed(run)))
+        return DONE
+    page = Place.at(output) if output else run.place / "report.html"
+    with _writing(page):
+        write_page(run, found, page, images=images)
     answer(page)
     return DONE
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import remote
+from orchestrator.cli.branching import answer_of, write_up
 from orchestrator.cli.ending import death_before
 from orchestrator.cli.options import (
     DONE,
+    FAILED,
     AddressOption,
     ClusterOption,
     DataOption,
@@ -60,6 +63,42 @@ def sweep(
         _refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
     return run_described(described, out, how, yes=yes, as_json=as_json)
+
+
+def branch(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A branch file.")],
+    out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
+    set_: SetOption = None,
+    address: AddressOption = None,
+    data_dir: DataOption = None,
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm", help="Train with the schedules and with the constant batch, to the end."
+        ),
+    ] = False,
+    yes: YesOption = False,
+    ray: RayOption = True,
+    as_json: JsonOption = False,
+) -> int:
+    """How large the batch may be at points of one training, and the schedule that follows."""
+    from orchestrator.planning.branch_file import load_branches
+    from orchestrator.results import Run
+
+    how = How(address=address, data_dir=data_dir, ray=ray)
+    if not file.is_file():
+        raise BadInput(f"There is no branch file {file}. docs/branches.md has some to start from.")
+    described = load_branches(file, set_ or [])
+    run = Run(out or f"runs/{described.name}")
+    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
+    if not confirm:
+        return code
+    answer = answer_of(run, described, run.studies())
+    if code == DONE:
+        there = str(run.place / "confirm")
+        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
+    written = write_up(run, answer, as_json)
+    return code if written or code != DONE else FAILED
 
 
 def run_described(

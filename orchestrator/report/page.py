@@ -94,7 +94,7 @@ addEventListener("afterprint", recolour);
 """
 
 
-class _Figures:
+class Figures:
     """The figures of a page, each drawn where it stands: the page can be read while it loads."""
 
     def __init__(self) -> None:
@@ -133,13 +133,13 @@ def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[st
     there are several goals, the first one's."""
     found: dict[tuple[str, str], go.Figure] = {}
     drawn = [panel.drawn for panel in panels]
-    shown = _Figures()
+    shown = Figures()
     sections.overview(drawn, shown.show)
     comparisons(drawn, shown.show)
     sections.course(spans, shown.show)
     several = [("", shown)]
     for number, panel in enumerate(panels):
-        several.append((panel.workload, _Figures()))
+        several.append((panel.workload, Figures()))
         panel_section(number, panel, several[-1][1].show)
     for workload, shown in several:
         for title, figure in shown.named:
@@ -147,7 +147,7 @@ def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[st
     return found
 
 
-def _check_images(folder: Path) -> None:
+def check_images(folder: Path) -> None:
     """Before anything is drawn."""
     if find_spec("kaleido") is None:
         raise BadInput(
@@ -174,16 +174,8 @@ def write_report(
     """Writes the report to `place`, whole or not at all; while the run goes on, browsers reload it
     after so many seconds. `images`: a folder for its figures as files, and their format."""
     if images is not None:
-        _check_images(images[0])
-    reload = notice = ""
-    if reload_seconds is not None:
-        now = datetime.now(UTC).strftime("%H:%M:%S UTC")
-        reload = f'<meta http-equiv="refresh" content="{reload_seconds}">\n'
-        notice = (
-            f'<p class="notice" role="status">As of {now}, this run was going on: answers are of '
-            f"what had been trained by then. The page reloads itself.</p>\n"
-        )
-    figures = _Figures()
+        check_images(images[0])
+    figures = Figures()
     drawn = [panel.drawn for panel in panels]
     parts = [
         sections.answers(panels),
@@ -193,28 +185,47 @@ def write_report(
         sections.course(spans, figures.show),
         sections.provenance_section(provenance, sweep_file),
     ]
-    text = "".join(parts)
-    place.write_text(f"""<!DOCTYPE html>
+    page = page_of(
+        "".join(parts),
+        title=title,
+        about="steps to goal against batch size",
+        lead="How far can the batch size scale? For every batch size the metaparameters were "
+        "searched anew. What counts is the trial that reached the goal in the fewest steps or, "
+        "where it was repeated with other seeds, the median of its repeats.",
+        reload_seconds=reload_seconds,
+    )
+    place.write_text(page)
+    if images is not None:
+        figures.save(*images)
+
+
+def page_of(text: str, *, title: str, about: str, lead: str, reload_seconds: int | None) -> str:
+    """The whole page around the sections in `text`; `about` is what it shows of the title."""
+    reload = notice = ""
+    if reload_seconds is not None:
+        now = datetime.now(UTC).strftime("%H:%M:%S UTC")
+        reload = f'<meta http-equiv="refresh" content="{reload_seconds}">\n'
+        notice = (
+            f'<p class="notice" role="status">As of {now}, this run was going on: answers are of '
+            f"what had been trained by then. The page reloads itself.</p>\n"
+        )
+    return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {reload}<link rel="icon" href="data:,">
-<title>{escape(title)}: steps to goal against batch size</title>
+<title>{escape(title)}: {escape(about)}</title>
 <style>{_STYLE}</style>
 <script>{get_plotlyjs()}{_DRAW}</script>
 </head>
 <body>
 <main>
 <h1>{escape(title)}</h1>
-<p class="lead">How far can the batch size scale? For every batch size the metaparameters were
-searched anew. What counts is the trial that reached the goal in the fewest steps or, where it was
-repeated with other seeds, the median of its repeats.</p>
+<p class="lead">{escape(lead)}</p>
 {notice}{sections.contents(text)}
 {text}
 </main>
 </body>
 </html>
-""")
-    if images is not None:
-        figures.save(*images)
+"""

@@ -15,7 +15,7 @@ from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import all_figures, write_report
 from orchestrator.report.trials import Course, course_of
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, Run, holds_branches
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
 """Runs by their names, and the frontier asked of each."""
@@ -34,7 +34,7 @@ def write_report_of(
     provenance: dict[str, object] = {}
     courses = {name: course_of(run) for name, (run, _) in runs.items()}
     for name, (run, _) in runs.items():
-        told = {**_versions(run.provenance()), **_how_it_ran(run, courses[name])}
+        told = provenance_of(run, courses[name])
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
@@ -48,6 +48,11 @@ def write_report_of(
     )
 
 
+def provenance_of(run: Run, course: Course) -> dict[str, object]:
+    """Versions, machine and commit, and how the run went."""
+    return {**_versions(run.provenance()), **_how_it_ran(run, course)}
+
+
 def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
     packages = provenance.get("packages")
     if not isinstance(packages, dict):
@@ -59,7 +64,11 @@ def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
 
 
 def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
-    ended = ", ".join(f"{count:,} {status}" for status, count in course.statuses.items())
+    branches = holds_branches(run)
+    names = {"paused": "trained as far as was needed"} if branches else {}
+    ended = ", ".join(
+        f"{count:,} {names.get(status, status)}" for status, count in course.statuses.items()
+    )
     told = {"trials": ended}
     if course.seconds is not None:
         told["from the first trial to the last"] = in_time(course.seconds)
@@ -68,12 +77,15 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
     stop = run.sweep()["stop"]
     on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
     shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
-    return {
-        "seed": str(run.sweep()["seed"]),
-        **told,
+    stopping = {
         "exact stopping": "on: trials that could no longer change the frontier were ended"
         if on
         else "off: every trial went on to its goals or its budget",
+    }
+    return {
+        "seed": str(run.sweep()["seed"]),
+        **told,
+        **({} if branches else stopping),
         "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
     }
 

@@ -9,6 +9,7 @@ from orchestrator.results.frontier_files import best_to_csv, to_csv, write_front
 from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
+from orchestrator.results.searches import holds_branches
 from orchestrator.results.step_times import StepTime, step_times
 from orchestrator.results.store import Run
 
@@ -25,6 +26,7 @@ __all__ = [
     "column_of",
     "export_archive",
     "frontier_of",
+    "holds_branches",
     "import_archive",
     "median_interval",
     "outcomes_of",

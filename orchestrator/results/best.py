@@ -19,6 +19,7 @@ import numpy as np
 from orchestrator.records import Study, Value
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
+from orchestrator.results.searches import refuse_branches
 from orchestrator.results.store import Run
 
 
@@ -66,6 +67,7 @@ def best_of(
     """The best of every study of `run`, for each budget; of the `first` trials that count, or all.
     Of equal ones the one with the fewest steps, then with the lowest index. The best is the highest
     if told to `maximise`, or if not told, where a goal of the run asks for more of the metric."""
+    refuse_branches(run)
     studies = run.studies()
     if maximise is None:
         goals = {goal for study in studies for goal in study.goals if goal.metric == metric}

@@ -29,6 +29,7 @@ from orchestrator.results.remarks import (
     starved,
 )
 from orchestrator.results.repeats import Repeats, repeats_of
+from orchestrator.results.searches import refuse_branches
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
@@ -127,6 +128,7 @@ def frontier_of(
     """The frontier of every study of `run`, for `goals` as far as they are asked of it, or else for
     each study's own; of the `first` trials that count, or all; `within` a budget, or each study's.
     """
+    refuse_branches(run)
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(

@@ -174,6 +174,14 @@ class Branching(Queue, Generic[Verdict_co]):
         self.searches = self._chosen
         self._unfinished = [*self._chosen.values()]
 
+    @property
+    def trunk(self) -> Trial:
+        return self._trunk
+
+    @property
+    def points(self) -> list[Point]:
+        return [progress.point for progress in self._points]
+
     def load(self, finished: FinishedTrial) -> None:
         self._chosen[finished.trial.study.key].record(finished)
 
@@ -202,7 +210,7 @@ class Branching(Queue, Generic[Verdict_co]):
         """What is said of each point, by branches of each length that were trained in full."""
         return [
             [
-                self._judge.verdict(each.point, length, [*self._ended(each.point.studies)])
+                self._judge.verdict(each.point, length, [*self.ended(each.point.studies)])
                 for length in each.lengths
             ]
             for each in self._points
@@ -218,7 +226,7 @@ class Branching(Queue, Generic[Verdict_co]):
             progress.lengths.append(length)
             last = length == point.lengths[-1]
             progress.done = last or self._judge.settled(
-                point, progress.lengths, [*self._ended(point.studies)]
+                point, progress.lengths, [*self.ended(point.studies)]
             )
             progress.number += 1
         for study in point.studies:
@@ -234,7 +242,7 @@ class Branching(Queue, Generic[Verdict_co]):
         }
         if not self._want(point, choosing, length):
             return False
-        best = self._judge.chosen(point, length, [*self._ended(point.studies)])
+        best = self._judge.chosen(point, length, [*self.ended(point.studies)])
         judging = {
             key: [
                 trial
@@ -259,7 +267,8 @@ class Branching(Queue, Generic[Verdict_co]):
             self._chosen[key].want(trials, limits[key])
         return False
 
-    def _ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
+    def ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
+        """What was trained of them, as far as it came."""
         for study in studies:
             yield from self._chosen[study.key].ended.values()
 

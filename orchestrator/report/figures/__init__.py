@@ -1,5 +1,13 @@
 """Figures: data in, figure out."""
 
+from orchestrator.report.figures.branches import (
+    BranchCurve,
+    Mark,
+    Series,
+    Stairs,
+    batch_sizes_along,
+    trunk_and_branches,
+)
 from orchestrator.report.figures.cost import device_seconds_against_time, examples_against_steps
 from orchestrator.report.figures.course import (
     Curve,
@@ -33,10 +41,15 @@ from orchestrator.report.figures.tried import (
 )
 
 __all__ = [
+    "BranchCurve",
     "Curve",
+    "Mark",
     "NoiseLine",
+    "Series",
     "Span",
+    "Stairs",
     "accuracy_held",
+    "batch_sizes_along",
     "best_values",
     "best_within",
     "device_seconds_against_time",
@@ -59,4 +72,5 @@ __all__ = [
     "tried",
     "tried_by_workload",
     "tried_within",
+    "trunk_and_branches",
 ]

@@ -1,0 +1,122 @@
+"""What the page of a run of branches shows, gathered from the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis import BranchJudge, Confirmed, NoisePoint, Verdict, along
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import Measurement, Study
+from orchestrator.report.figures import BranchCurve
+from orchestrator.report.figures.style import evenly
+from orchestrator.results import Run
+from orchestrator.results.noise_courses import courses_of
+from orchestrator.search import Branching, Point
+
+MOST_CURVES = 60
+"""Of branches, in the figure of the trunk's loss: those of all batch sizes, from fewer points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchContent:
+    run: Run
+    sweep: Sweep
+    trunk: Study
+    total_examples: int
+    """Of the trunk, if it is trained to its end."""
+    queue: Branching[Verdict]
+    by_length: Sequence[Sequence[Verdict]]
+    """The verdicts of each point, from the shortest branches on."""
+    schedules: Mapping[str, Mapping[str, Any]]
+    confirmed: Sequence[Confirmed]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """By the longest branches of each point."""
+        return [found[-1] for found in self.by_length if found]
+
+    @property
+    def loss(self) -> str:
+        """The metric that branches are compared by."""
+        assert self.sweep.branch is not None
+        return self.sweep.branch.loss
+
+    @property
+    def factors(self) -> list[int]:
+        assert self.sweep.branch is not None
+        return sorted({*self.sweep.branch.factors})
+
+    @property
+    def points(self) -> list[int]:
+        """Examples of the trunk from which branches go on."""
+        return [point.at_examples for point in self.queue.points]
+
+    @cached_property
+    def _measured(self) -> tuple[Measurement, ...]:
+        """Along the trunk, as far as it was trained."""
+        found = [*self.queue.ended([self.trunk])]
+        return found[0].measurements if found else ()
+
+    @cached_property
+    def trunk_losses(self) -> list[tuple[int, float]]:
+        """(examples, loss) along the trunk."""
+        return [
+            (self.trunk.examples(one.step), _short(one.metrics[self.loss]))
+            for one in self._measured
+            if self.loss in one.metrics
+        ]
+
+    @cached_property
+    def noise(self) -> dict[int, NoisePoint]:
+        """Examples -> the noise scale there, along the trunk."""
+        rows = [{"step": one.step, **one.metrics} for one in self._measured]
+        found = along(courses_of(rows, self.trunk.batch_size).plain)
+        return {self.trunk.examples(point.step): point for point in found}
+
+    @cached_property
+    def curves(self) -> list[BranchCurve]:
+        """The longest branches of each point at the learning rates that were chosen, or of some
+        points where there are many."""
+        points = {point.at_examples: point for point in self.queue.points}
+        rate = float(self.queue.trunk.params["learning_rate"])
+        judge = BranchJudge(loss=self.loss, learning_rate=rate)
+        most = max(1, MOST_CURVES // len(self.factors))
+        return [
+            curve
+            for verdict in evenly(self.verdicts, most)
+            for curve in self._curves_of(verdict, points[verdict.at_examples], judge)
+        ]
+
+    def _curves_of(self, verdict: Verdict, point: Point, judge: BranchJudge) -> list[BranchCurve]:
+        found = [*judge.branches(point, verdict.length, self.queue.ended(point.studies))]
+        curves = []
+        for cost in verdict.costs:
+            judging = [
+                each
+                for each in found
+                if (each.factor, each.rate) == (cost.factor, cost.rate)
+                and each.seed >= point.choosing
+            ]
+            # One that diverged may have ended early.
+            if judging and all(np.isfinite(each.loss).all() for each in judging):
+                losses = np.mean([each.loss for each in judging], axis=0)
+                curves.append(
+                    BranchCurve(
+                        at_examples=verdict.at_examples,
+                        batch_size=cost.factor * verdict.batch_size,
+                        seeds=len(judging),
+                        rate=cost.rate,
+                        examples=(verdict.at_examples + judging[0].examples).tolist(),
+                        losses=[_short(value) for value in losses.tolist()],
+                    )
+                )
+        return curves
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

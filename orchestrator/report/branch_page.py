@@ -1,0 +1,287 @@
+"""The page of a run of branches: how large the batch may be along one training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from orchestrator.analysis import (
+    Verdict,
+    confirmed_in_words,
+    critical_in_words,
+    fifth_more_in_words,
+    in_words,
+    schedule_in_words,
+    verdict_in_words,
+)
+from orchestrator.files.places import Place
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.report import figures
+from orchestrator.report.branch_content import BranchContent
+from orchestrator.report.branch_tables import cost_table, length_table, noise_table
+from orchestrator.report.page import Figures, check_images, page_of
+from orchestrator.report.runs import provenance_of
+from orchestrator.report.sections import Show, provenance_section, section
+from orchestrator.report.trials import course_of
+
+READING = (
+    "A larger batch costs a fifth more where it needs 1.2 times the examples for the loss that the "
+    "trunk's own batch reaches. The local critical batch size B_crit is that of the law "
+    "c = (1 + kb / B_crit) / (1 + b / B_crit), where c is the cost in examples of k times the "
+    "trunk's batch b, fitted to all batch sizes of a point. In brackets, 90 % intervals. The "
+    "conservative schedule follows the lower ends of the intervals of what costs a fifth more, the "
+    "central one the values themselves, both in powers of two. Learning rates are multiples of the "
+    "trunk's."
+)
+
+WHAT_A_SCHEDULE_IS = {
+    "conservative": "By the lower ends of the intervals.",
+    "central": "By the values, which a larger batch may turn out to cost more than.",
+}
+
+
+def write_branch_report(
+    content: BranchContent,
+    place: Place,
+    *,
+    reload_seconds: int | None = None,
+    images: tuple[Path, str] | None = None,
+) -> None:
+    """Writes the page to `place`, whole or not at all; while the run goes on, browsers reload it
+    after so many seconds. `images`: a folder for its figures as files, and their format."""
+    if images is not None:
+        check_images(images[0])
+    shown = Figures()
+    run = content.run
+    parts = [
+        _answer(content, going_on=reload_seconds is not None),
+        _along(content, shown.show),
+        _costs(content, shown.show),
+        _schedules(content.schedules),
+        provenance_section(provenance_of(run, course_of(run)), write_yaml(run.sweep())),
+    ]
+    page = page_of(
+        "".join(parts),
+        title=content.sweep.name,
+        about="how large the batch may be along a training",
+        lead=_lead(content),
+        reload_seconds=reload_seconds,
+    )
+    place.write_text(page)
+    if images is not None:
+        shown.save(*images)
+
+
+def _lead(content: BranchContent) -> str:
+    trunk = content.trunk
+    factors = ", ".join(f"{factor:,}" for factor in content.factors)
+    return (
+        f"How large may the batch be, and from when on? A training of {trunk.workload} with "
+        f"{trunk.optimizer} at batch size {trunk.batch_size:,}, the trunk, was continued from "
+        f"{len(content.points)} of its points at {factors} times that batch size, each with "
+        f"several learning rates and several orders of the examples. What counts is how many more "
+        f"examples such a branch needs for the same {content.loss}."
+    )
+
+
+def _answer(content: BranchContent, *, going_on: bool) -> str:
+    lines = [verdict_in_words(verdict) for verdict in content.verdicts]
+    lines += [
+        schedule_in_words(
+            name,
+            steps_saved=schedule["steps_saved"],
+            total_examples=content.total_examples,
+            samples=schedule["samples"],
+        )
+        for name, schedule in content.schedules.items()
+    ]
+    lines += [confirmed_in_words(one) for one in content.confirmed]
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    text = _notice(content) * (not going_on)
+    if not content.verdicts:
+        return section(
+            "answer",
+            "The answer",
+            f"{text}<p>No branches have been trained far enough to tell.</p>",
+        )
+    text += f'{_cards(content)}<ul>{items}</ul><p class="lead">{escape(READING)}</p>'
+    return section("answer", "The answer", text)
+
+
+def _notice(content: BranchContent) -> str:
+    """Where not all was trained that the run is for."""
+    if content.queue.done:
+        return ""
+    count, known = len(content.points), len(content.verdicts)
+    return (
+        f'<p class="notice">This run is not complete: branches of {known} of {count} points have '
+        f"been trained to some length. `orchestrate resume` goes on with it.</p>"
+    )
+
+
+def _cards(content: BranchContent) -> str:
+    cards = "".join(
+        f"<div><dt>{escape(name.capitalize())} schedule</dt>"
+        f"<dd><b>{schedule['steps_saved']:.0%}</b> fewer steps<br>"
+        f"{escape(_stages_in_words(schedule))}</dd></div>"
+        for name, schedule in content.schedules.items()
+    )
+    return f'<dl class="cards">{cards}</dl>'
+
+
+def _stages_in_words(schedule: Mapping[str, Any]) -> str:
+    first, *later = (stage.split(":") for stage in schedule["samples"].split())
+    grown = "".join(
+        f", {int(size):,} from {int(examples):,} examples on" for examples, size in later
+    )
+    return f"batch size {int(first[1]):,}{grown or ' all along'}"
+
+
+def _along(content: BranchContent, show: Show) -> str:
+    """How large the batch may be, beside what the noise scale foretells."""
+    known = [verdict for verdict in content.verdicts if verdict.is_known]
+    series = [
+        figures.Series(name="local critical batch size", marks=[*_critical(known)]),
+        figures.Series(name="costs a fifth more", marks=[*map(_fifth_more, known)]),
+        _noise(content),
+    ]
+    series = [one for one in series if one.marks]
+    if not series:
+        return ""
+    size = content.trunk.batch_size
+    figure = figures.batch_sizes_along(
+        series,
+        [_stairs(name, schedule) for name, schedule in content.schedules.items()],
+        trunk=size,
+        largest=size * content.factors[-1],
+        until=content.total_examples,
+    )
+    text = show(
+        figure,
+        "Batch sizes along the training",
+        _found(known),
+        f"Marks of one point stand side by side, with 90 % intervals. Steps are the two schedules, "
+        f"dashed is the trunk's batch size, and dotted the largest that was measured. A hollow "
+        f"mark says at least so much, and an arrow that the interval goes on beyond the figure. "
+        f"The noise scale is what the gradients of the trunk alone foretell of the local critical "
+        f"batch size.{_not_known(content)}",
+    )
+    text += noise_table(content)
+    return section("along", "How large the batch may be", text)
+
+
+def _found(known: Sequence[Verdict]) -> str:
+    if not known:
+        return "No batch size is known yet."
+    first, last = known[0], known[-1]
+    said = f"After {first.at_examples:,} examples a fifth more: {fifth_more_in_words(first)}"
+    if last is first:
+        return f"{said}."
+    return f"{said}; after {last.at_examples:,}: {fifth_more_in_words(last)}."
+
+
+def _not_known(content: BranchContent) -> str:
+    missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
+    return f" Not known, and not drawn: after {', '.join(missing)} examples." if missing else ""
+
+
+def _critical(known: Sequence[Verdict]) -> Iterator[figures.Mark]:
+    for verdict in known:
+        if verdict.critical is not None:
+            yield figures.Mark(
+                at_examples=verdict.at_examples,
+                batch_size=verdict.critical,
+                bound=verdict.critical.low or 0.0,
+                said=f"<b>after {verdict.at_examples:,} examples</b><br>local critical batch size "
+                f"{critical_in_words(verdict)}",
+            )
+
+
+def _fifth_more(verdict: Verdict) -> figures.Mark:
+    return figures.Mark(
+        at_examples=verdict.at_examples,
+        batch_size=verdict.fifth_more_batch_size,
+        bound=verdict.sure_batch_size,
+        said=f"<b>after {verdict.at_examples:,} examples</b><br>a fifth more examples at batch "
+        f"size {fifth_more_in_words(verdict)}",
+    )
+
+
+def _noise(content: BranchContent) -> figures.Series:
+    noise = content.noise
+    marks = [
+        figures.Mark(
+            at_examples=examples,
+            batch_size=noise[examples].scale,
+            bound=noise[examples].scale.low or 0.0,
+            said=f"<b>after {examples:,} examples</b><br>noise scale "
+            f"{in_words(noise[examples].scale)}",
+        )
+        for examples in content.points
+        if examples in noise
+    ]
+    line = [
+        (examples, point.scale.value)
+        for examples, point in noise.items()
+        if examples and math.isfinite(point.scale.value)
+    ]
+    return figures.Series(name="noise scale", marks=marks, line=line)
+
+
+def _stairs(name: str, schedule: Mapping[str, Any]) -> figures.Stairs:
+    return figures.Stairs(
+        name=f"{name} schedule",
+        stages=[
+            (
+                stage["examples"],
+                stage["batch_size"],
+                f"<b>{escape(name)} schedule</b><br>from {stage['examples']:,} examples on: batch "
+                f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}",
+            )
+            for stage in schedule["stages"]
+        ],
+    )
+
+
+def _costs(content: BranchContent, show: Show) -> str:
+    """The branches, and what each batch size costs."""
+    text = ""
+    if content.trunk_losses:
+        text = show(
+            figures.trunk_and_branches(
+                content.trunk_losses, content.points, content.curves, content.loss
+            ),
+            f"{content.loss} of the trunk and its branches",
+            f"{len(content.curves)} curves of branches.",
+            "Diamonds are the points from which branches go on. Each thin line is the mean over "
+            "the seeds that judge, of the longest branches at the learning rate that was chosen "
+            "for their batch size: dark is a small batch, bright a large one. A larger batch costs "
+            "more examples where its line lies to the right of that of the trunk's own batch size.",
+        )
+    text += cost_table(content.verdicts) + length_table(content)
+    return section("costs", "What larger batches cost", text) if text else ""
+
+
+def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
+    """To copy, for this project and for other trainers."""
+    if not schedules:
+        return ""
+    text = (
+        '<p class="lead">Learning rates are multiples of the rate that the trunk has there. The '
+        "same are in schedules.yaml, in the folder of the run.</p>"
+    )
+    for name, schedule in schedules.items():
+        text += f"<h3>{escape(name.capitalize())}</h3><p>{WHAT_A_SCHEDULE_IS.get(name, '')}</p>"
+        for what, written in (
+            ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
+            ("The stages, by examples", write_yaml(schedule["stages"])),
+            (
+                "START:BATCH_SIZE in samples, as trainers after Megatron have it",
+                schedule["samples"],
+            ),
+        ):
+            text += f'<h4>{what}</h4><pre tabindex="0">{escape(written)}</pre>'
+    return section("schedules", "The schedules, to copy", text)

@@ -1,0 +1,255 @@
+"""Along one training: how large the batch may be, and the branches that tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from orchestrator.analysis import Estimate
+from orchestrator.report.figures.style import (
+    COLOURS,
+    SYMBOLS,
+    guide,
+    log2_axis,
+    log10_axis,
+    safe,
+    shades,
+    styled,
+)
+
+APART = 1.035
+"""Marks at the same examples stand side by side, by this factor."""
+
+FURTHEST = 8
+"""An interval is drawn as far as this many times the largest and smallest value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A batch size at one point of a training."""
+
+    at_examples: int
+    batch_size: Estimate
+    bound: float
+    """At least so large, where the value is infinite."""
+    said: str
+    """What appears on hovering."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Batch sizes of one kind along a training."""
+
+    name: str
+    marks: Sequence[Mark]
+    line: Sequence[tuple[int, float]] = ()
+    """Of (examples, batch size), where it is known between the marks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stairs:
+    """A schedule: (examples, the batch size from there on, what appears on hovering)."""
+
+    name: str
+    stages: Sequence[tuple[int, int, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchCurve:
+    """The loss of branches from one point at one batch size, in the mean over seeds."""
+
+    at_examples: int
+    batch_size: int
+    seeds: int
+    rate: float
+    """Learning rate over the trunk's."""
+    examples: Sequence[float]
+    """Since the beginning of the trunk."""
+    losses: Sequence[float]
+
+
+def batch_sizes_along(
+    series: Sequence[Series], schedules: Sequence[Stairs], *, trunk: int, largest: int, until: int
+) -> go.Figure:
+    """Each series as marks with intervals, schedules as steps, and between which batch sizes all
+    was measured: the trunk's and the largest."""
+    found = [mark for one in series for mark in one.marks]
+    beginnings = [x for one in series for x, _ in one.line] + [mark.at_examples for mark in found]
+    first = min((x for x in beginnings if x > 0), default=1) / 1.3
+    values = [_height(mark) for mark in found] + [y for one in series for _, y in one.line]
+    edges = _edges([*(y for y in values if math.isfinite(y)), trunk, largest], found)
+    figure = go.Figure()
+    for name, size, dash in (("trunk", trunk, "dash"), ("largest batch", largest, "dot")):
+        figure.add_traces(guide([first, until], [size, size], name, dash))
+    for stairs, colour, dash, width in zip(
+        schedules, COLOURS[2:4], ("solid", "dash"), (4, 2.5), strict=False
+    ):
+        look = {"color": colour, "dash": dash, "width": width, "shape": "hv"}
+        figure.add_scatter(**_steps(stairs, first, until), mode="lines", line=look)
+    for number, one in enumerate(series):
+        colour = (COLOURS[0], COLOURS[1], COLOURS[4])[number % 3]
+        for trace in _traces(one, APART ** (number - 1), colour, SYMBOLS[number % 3], edges):
+            figure.add_scatter(**trace)
+    styled(figure, "Examples seen", "Batch size", height=520)
+    figure.update_xaxes(**log10_axis([first, until]))
+    figure.update_yaxes(**log2_axis(edges))
+    return figure
+
+
+def _height(mark: Mark) -> float:
+    return mark.batch_size.value if math.isfinite(mark.batch_size.value) else mark.bound
+
+
+def _edges(values: Sequence[float], marks: Sequence[Mark]) -> tuple[float, float]:
+    """Between which batch sizes are drawn: all values, and intervals as far as they are not much
+    longer than that."""
+    low, high = min(values), max(values)
+    ends = [
+        end
+        for mark in marks
+        for end in (mark.batch_size.low, mark.batch_size.high)
+        if end is not None and low / FURTHEST <= end <= high * FURTHEST
+    ]
+    return 2 ** math.floor(math.log2(min([low, *ends]))), 2 ** math.ceil(
+        math.log2(max([high, *ends]))
+    )
+
+
+def _steps(stairs: Stairs, first: float, until: int) -> dict[str, Any]:
+    stages = [*stairs.stages, (until, *stairs.stages[-1][1:])]
+    return {
+        "x": [max(examples, first) for examples, _, _ in stages],
+        "y": [size for _, size, _ in stages],
+        "name": safe(stairs.name),
+        "hovertext": [text for _, _, text in stages],
+        "hoverinfo": "text",
+    }
+
+
+def _traces(
+    one: Series, apart: float, colour: str, symbol: str, edges: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """Its line, its marks (hollow where they are but a bound), and arrows where an interval goes
+    on beyond the figure."""
+    group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
+    marks = [mark for mark in one.marks if mark.bound < math.inf]
+    x = [mark.at_examples * apart for mark in marks]
+    heights = [_height(mark) for mark in marks]
+    low, high = _intervals(marks, edges)
+    traces: list[dict[str, Any]] = [
+        {
+            **group, "x": x, "y": heights, "mode": "markers",
+            "hovertext": [mark.said for mark in marks],
+            "marker": {
+                "color": colour, "size": 11, "line": {"width": 2, "color": colour},
+                "symbol": [
+                    symbol if math.isfinite(mark.batch_size.value) else f"{symbol}-open"
+                    for mark in marks
+                ],
+            },
+            "error_y": {
+                "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
+                "array": [end - y for end, y in zip(high, heights, strict=True)],
+                "arrayminus": [y - end for end, y in zip(low, heights, strict=True)],
+            },
+        }
+    ]  # fmt: skip
+    arrows = [
+        (mark, edge, shape)
+        for mark in one.marks
+        for edge, shape, beyond in _beyond(mark, edges)
+        if beyond
+    ]
+    if arrows:
+        traces.append(
+            {
+                **group, "showlegend": False, "mode": "markers",
+                "x": [mark.at_examples * apart for mark, _, _ in arrows],
+                "y": [edge for _, edge, _ in arrows],
+                "hovertext": [mark.said for mark, _, _ in arrows],
+                "marker": {
+                    "color": colour, "size": 10, "symbol": [shape for _, _, shape in arrows],
+                },
+            }
+        )  # fmt: skip
+    if one.line:
+        line = {"color": colour, "width": 1, "dash": "dot"}
+        traces.insert(
+            0,
+            {
+                **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines", "line": line,
+                "x": [x for x, _ in one.line], "y": [y for _, y in one.line],
+            },
+        )  # fmt: skip
+    return traces
+
+
+def _intervals(
+    marks: Sequence[Mark], edges: tuple[float, float]
+) -> tuple[list[float], list[float]]:
+    """The lower and upper ends, within the figure."""
+    low, high = [], []
+    for mark in marks:
+        at = _height(mark)
+        ends = mark.batch_size.low, mark.batch_size.high
+        below, above = (at if end is None else end for end in ends)
+        low.append(min(max(below, edges[0]), at))
+        high.append(max(min(above, edges[1]), at))
+    return low, high
+
+
+def _beyond(mark: Mark, edges: tuple[float, float]) -> list[tuple[float, str, bool]]:
+    """(edge, shape of an arrow there, whether the interval goes beyond it)"""
+    low, high = mark.batch_size.low, mark.batch_size.high
+    return [
+        (edges[0], "triangle-down-open", low is not None and low < edges[0]),
+        (edges[1], "triangle-up-open", high is not None and high > edges[1]),
+    ]
+
+
+def trunk_and_branches(
+    trunk: Sequence[tuple[float, float]],
+    points: Sequence[float],
+    curves: Sequence[BranchCurve],
+    metric: str,
+) -> go.Figure:
+    """The loss along the trunk with its points marked, and branches from small (dark) to large
+    batches (bright)."""
+    figure = go.Figure()
+    sizes = sorted({curve.batch_size for curve in curves})
+    colours = dict(zip(sizes, shades(len(sizes)), strict=True))
+    seen: set[int] = set()
+    for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
+        figure.add_scatter(
+            x=curve.examples, y=curve.losses, name=f"batch size {curve.batch_size:,}",
+            mode="lines", line={"color": colours[curve.batch_size], "width": 1},
+            legendgroup=str(curve.batch_size), showlegend=curve.batch_size not in seen,
+            hovertemplate=f"<b>batch size {curve.batch_size:,}, from {curve.at_examples:,} "
+            f"examples on</b><br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
+            "%{x:,} examples: %{y:.4g}<extra></extra>",
+        )  # fmt: skip
+        seen.add(curve.batch_size)
+    drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
+    figure.add_scatter(
+        x=[x for x, _ in drawn], y=[y for _, y in drawn], name="trunk", mode="lines",
+        line={"color": COLOURS[1], "width": 2.5},
+        hovertemplate="<b>trunk</b><br>%{x:,} examples: %{y:.4g}<extra></extra>",
+    )  # fmt: skip
+    marked = [(x, y) for x, y in drawn if x in points]
+    figure.add_scatter(
+        x=[x for x, _ in marked], y=[y for _, y in marked], name="points", mode="markers",
+        marker={"color": COLOURS[1], "size": 11, "symbol": "diamond"},
+        hovertemplate="<b>branches go on from here</b><br>%{x:,} examples: %{y:.4g}<extra></extra>",
+    )  # fmt: skip
+    styled(figure, "Examples seen", safe(metric))
+    values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
+    figure.update_xaxes(
+        **log10_axis([*(x for x, _ in drawn), *(x for c in curves for x in c.examples)])
+    )
+    if min(values) > 0 and max(values) > 10 * min(values):
+        figure.update_yaxes(**log10_axis(values))
+    return figure
