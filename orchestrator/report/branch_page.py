@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,9 @@ READING = (
 )
 
 WHAT_A_SCHEDULE_IS = {
-    "conservative": "By the lower ends of the intervals.",
-    "central": "By the values, which a larger batch may turn out to cost more than.",
+    "conservative": "By the lower ends of the 90 % intervals, to be on the safe side.",
+    "central": "By the measured values. Where these are too high, it costs more than a fifth more "
+    "examples.",
 }
 
 
@@ -88,8 +89,12 @@ def _lead(content: BranchContent) -> str:
 
 
 def _answer(content: BranchContent, *, going_on: bool) -> str:
-    lines = [verdict_in_words(verdict) for verdict in content.verdicts]
-    lines += [
+    text = _notice(content) * (not going_on)
+    if not content.verdicts:
+        none = "No branches have been trained far enough to tell."
+        return section("answer", "The answer", f"{text}<p>{none}</p>")
+    text += _listed(verdict_in_words(verdict) for verdict in content.verdicts)
+    lines = [
         schedule_in_words(
             name,
             steps_saved=schedule["steps_saved"],
@@ -99,16 +104,12 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
         for name, schedule in content.schedules.items()
     ]
     lines += [confirmed_in_words(one) for one in content.confirmed]
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    text = _notice(content) * (not going_on)
-    if not content.verdicts:
-        return section(
-            "answer",
-            "The answer",
-            f"{text}<p>No branches have been trained far enough to tell.</p>",
-        )
-    text += f'{_cards(content)}<ul>{items}</ul><p class="lead">{escape(READING)}</p>'
+    text += f'{_cards(content)}{_listed(lines)}<p class="lead">{escape(READING)}</p>'
     return section("answer", "The answer", text)
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _notice(content: BranchContent) -> str:
@@ -145,7 +146,7 @@ def _along(content: BranchContent, show: Show) -> str:
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     series = [
         figures.Series(name="local critical batch size", marks=[*_critical(known)]),
-        figures.Series(name="costs a fifth more", marks=[*map(_fifth_more, known)]),
+        figures.Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
         _noise(content),
     ]
     series = [one for one in series if one.marks]
@@ -177,10 +178,13 @@ def _found(known: Sequence[Verdict]) -> str:
     if not known:
         return "No batch size is known yet."
     first, last = known[0], known[-1]
-    said = f"After {first.at_examples:,} examples a fifth more: {fifth_more_in_words(first)}"
+    said = (
+        f"After {first.at_examples:,} examples, a fifth more at batch size "
+        f"{fifth_more_in_words(first)}"
+    )
     if last is first:
         return f"{said}."
-    return f"{said}; after {last.at_examples:,}: {fifth_more_in_words(last)}."
+    return f"{said}; after {last.at_examples:,}, at {fifth_more_in_words(last)}."
 
 
 def _not_known(content: BranchContent) -> str:
@@ -255,14 +259,20 @@ def _costs(content: BranchContent, show: Show) -> str:
                 content.trunk_losses, content.points, content.curves, content.loss
             ),
             f"{content.loss} of the trunk and its branches",
-            f"{len(content.curves)} curves of branches.",
+            _falls(content),
             "Diamonds are the points from which branches go on. Each thin line is the mean over "
             "the seeds that judge, of the longest branches at the learning rate that was chosen "
             "for their batch size: dark is a small batch, bright a large one. A larger batch costs "
-            "more examples where its line lies to the right of that of the trunk's own batch size.",
+            "more examples where its line lies to the right of that of the trunk's own batch size. "
+            "A click on a batch size hides its lines.",
         )
     text += cost_table(content.verdicts) + length_table(content)
     return section("costs", "What larger batches cost", text) if text else ""
+
+
+def _falls(content: BranchContent) -> str:
+    (_, first), (examples, last) = content.trunk_losses[0], content.trunk_losses[-1]
+    return f"Along the trunk from {first:.3g} to {last:.3g}, after {examples:,} examples."
 
 
 def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
@@ -279,7 +289,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
             ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
             ("The stages, by examples", write_yaml(schedule["stages"])),
             (
-                "START:BATCH_SIZE in samples, as trainers after Megatron have it",
+                "START:BATCH_SIZE in samples, for trainers after Megatron",
                 schedule["samples"],
             ),
         ):

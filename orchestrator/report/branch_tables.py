@@ -22,45 +22,39 @@ POINT = ("After examples", False)
 
 def cost_table(verdicts: Sequence[Verdict]) -> str:
     """What each batch size costs at each point."""
-    heads = [
-        POINT, ("Batch size", False), ("Factor", False), ("Examples, times", False),
-        ("Learning rate, times", False),
-    ]  # fmt: skip
+    if not verdicts:
+        return ""
+    sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
     rows = [
         [
             f"{verdict.at_examples:,}",
-            f"{cost.factor * verdict.batch_size:,}",
-            f"{cost.factor}",
-            _ratio(cost, verdict),
-            f"{cost.rate:.3g}",
+            *(f"{_ratio(cost, verdict)}, x{cost.rate:.3g}" for cost in verdict.costs),
         ]
         for verdict in verdicts
-        for cost in verdict.costs
     ]
-    if not rows:
-        return ""
     return table(
-        "How many times the examples each batch size needs for the loss that the trunk's own batch "
-        "size reaches, at the best learning rate of each, which is a multiple of the trunk's. In "
-        "brackets, 90 % intervals. Below 1, the larger batch needs fewer examples: its learning "
-        "rate suits it better.",
-        heads,
+        "For each batch size, how many times the examples it needs for the loss that the trunk's "
+        "own batch size reaches, with 90 % intervals, and its best learning rate, as a multiple of "
+        "the trunk's. Below 1, the larger batch needs fewer examples.",
+        [POINT, *((f"Batch size {size:,}", False) for size in sizes)],
         rows,
     )
 
 
 def _ratio(cost: FactorCost, verdict: Verdict) -> str:
     ratio = cost.examples_ratio
-    if not verdict.is_known and cost.factor > 1:
-        return "not known"
     if cost.factor == 1:
         return "1"
-    if math.isfinite(ratio.value):
-        return factor_in_words(ratio)
+    if not verdict.is_known:
+        return "not known"
     assert ratio.low is not None
+    assert ratio.high is not None
     if not math.isfinite(ratio.low):
-        return "does not get there, or diverges"
-    return f"{ratio.low:.2g} or more"
+        return "never"
+    if not math.isfinite(ratio.value):
+        return f"{ratio.low:.2f} or more"
+    end = f"to {ratio.high:.2f}" if math.isfinite(ratio.high) else "or more"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} {end})"
 
 
 def length_table(content: BranchContent) -> str:
@@ -83,8 +77,8 @@ def length_table(content: BranchContent) -> str:
     if not rows:
         return ""
     return table(
-        "The answer by the length of branches, which is doubled until three in a row agree or the "
-        "budget ends. The last row of each point is the one that counts.",
+        "The answer by the length of branches, which is doubled until three in a row agree, or "
+        "they are as long as they may be. The last row of each point is the one that counts.",
         heads,
         rows,
     )

@@ -46,7 +46,7 @@ figure { margin: 1.6rem 0; break-inside: avoid; }
 figcaption { font-size: .92rem; }
 figcaption b { color: var(--ink); display: block; }
 .plot { min-height: 300px; }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; } .scroll + .scroll { margin-top: 1.4rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums;
         font-size: .94rem; }
 caption { white-space: normal; text-align: left; padding-bottom: .4rem; font-size: .92rem; }

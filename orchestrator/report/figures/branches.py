@@ -21,8 +21,8 @@ from orchestrator.report.figures.style import (
     styled,
 )
 
-APART = 1.035
-"""Marks at the same examples stand side by side, by this factor."""
+APART = 1 / 75
+"""Marks at the same examples stand side by side, by this share of the axis."""
 
 FURTHEST = 8
 """An interval is drawn as far as this many times the largest and smallest value."""
@@ -83,7 +83,7 @@ def batch_sizes_along(
     values = [_height(mark) for mark in found] + [y for one in series for _, y in one.line]
     edges = _edges([*(y for y in values if math.isfinite(y)), trunk, largest], found)
     figure = go.Figure()
-    for name, size, dash in (("trunk", trunk, "dash"), ("largest batch", largest, "dot")):
+    for name, size, dash in (("trunk", trunk, "dash"), ("largest measured", largest, "dot")):
         figure.add_traces(guide([first, until], [size, size], name, dash))
     for stairs, colour, dash, width in zip(
         schedules, COLOURS[2:4], ("solid", "dash"), (4, 2.5), strict=False
@@ -92,7 +92,9 @@ def batch_sizes_along(
         figure.add_scatter(**_steps(stairs, first, until), mode="lines", line=look)
     for number, one in enumerate(series):
         colour = (COLOURS[0], COLOURS[1], COLOURS[4])[number % 3]
-        for trace in _traces(one, APART ** (number - 1), colour, SYMBOLS[number % 3], edges):
+        for trace in _traces(
+            one, (until / first) ** (APART * (number - 1)), colour, SYMBOLS[number % 3], edges
+        ):
             figure.add_scatter(**trace)
     styled(figure, "Examples seen", "Batch size", height=520)
     figure.update_xaxes(**log10_axis([first, until]))
@@ -206,8 +208,8 @@ def _beyond(mark: Mark, edges: tuple[float, float]) -> list[tuple[float, str, bo
     """(edge, shape of an arrow there, whether the interval goes beyond it)"""
     low, high = mark.batch_size.low, mark.batch_size.high
     return [
-        (edges[0], "triangle-down-open", low is not None and low < edges[0]),
-        (edges[1], "triangle-up-open", high is not None and high > edges[1]),
+        (edges[0], "triangle-down", low is not None and low < edges[0]),
+        (edges[1], "triangle-up", high is not None and high > edges[1]),
     ]
 
 
@@ -226,7 +228,7 @@ def trunk_and_branches(
     for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
         figure.add_scatter(
             x=curve.examples, y=curve.losses, name=f"batch size {curve.batch_size:,}",
-            mode="lines", line={"color": colours[curve.batch_size], "width": 1},
+            mode="lines", line={"color": colours[curve.batch_size], "width": 1}, opacity=0.8,
             legendgroup=str(curve.batch_size), showlegend=curve.batch_size not in seen,
             hovertemplate=f"<b>batch size {curve.batch_size:,}, from {curve.at_examples:,} "
             f"examples on</b><br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
