@@ -109,6 +109,7 @@ class BranchContent:
                     BranchCurve(
                         at_examples=verdict.at_examples,
                         batch_size=cost.factor * verdict.batch_size,
+                        factor=cost.factor,
                         seeds=len(judging),
                         rate=cost.rate,
                         examples=(verdict.at_examples + judging[0].examples).tolist(),

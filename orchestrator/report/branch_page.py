@@ -146,8 +146,8 @@ def _along(content: BranchContent, show: Show) -> str:
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     series = [
         figures.Series(name="local critical batch size", marks=[*_critical(known)]),
-        figures.Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
         _noise(content),
+        figures.Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
     ]
     series = [one for one in series if one.marks]
     if not series:
@@ -262,9 +262,9 @@ def _costs(content: BranchContent, show: Show) -> str:
             _falls(content),
             "Diamonds are the points from which branches go on. Each thin line is the mean over "
             "the seeds that judge, of the longest branches at the learning rate that was chosen "
-            "for their batch size: dark is a small batch, bright a large one. A larger batch costs "
-            "more examples where its line lies to the right of that of the trunk's own batch size. "
-            "A click on a batch size hides its lines.",
+            "for their batch size: blue is the trunk's own, and the larger ones go from dark to "
+            "bright. A larger batch costs more examples where its line lies to the right of the "
+            "blue one. A click on a batch size hides its lines.",
         )
     text += cost_table(content.verdicts) + length_table(content)
     return section("costs", "What larger batches cost", text) if text else ""

@@ -64,6 +64,8 @@ class BranchCurve:
 
     at_examples: int
     batch_size: int
+    factor: int
+    """Of the trunk's."""
     seeds: int
     rate: float
     """Learning rate over the trunk's."""
@@ -91,7 +93,7 @@ def batch_sizes_along(
         look = {"color": colour, "dash": dash, "width": width, "shape": "hv"}
         figure.add_scatter(**_steps(stairs, first, until), mode="lines", line=look)
     for number, one in enumerate(series):
-        colour = (COLOURS[0], COLOURS[1], COLOURS[4])[number % 3]
+        colour = (COLOURS[0], COLOURS[4], COLOURS[1])[number % 3]
         for trace in _traces(
             one, (until / first) ** (APART * (number - 1)), colour, SYMBOLS[number % 3], edges
         ):
@@ -219,16 +221,20 @@ def trunk_and_branches(
     curves: Sequence[BranchCurve],
     metric: str,
 ) -> go.Figure:
-    """The loss along the trunk with its points marked, and branches from small (dark) to large
-    batches (bright)."""
+    """The loss along the trunk with its points marked, and branches: blue at the trunk's own batch
+    size, the others from small (dark) to large batches (bright)."""
     figure = go.Figure()
     sizes = sorted({curve.batch_size for curve in curves})
-    colours = dict(zip(sizes, shades(len(sizes)), strict=True))
+    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
+    colours = dict(zip(sizes, [COLOURS[0], *shades(len(sizes))[1:]], strict=True))
     seen: set[int] = set()
     for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
         figure.add_scatter(
             x=curve.examples, y=curve.losses, name=f"batch size {curve.batch_size:,}",
-            mode="lines", line={"color": colours[curve.batch_size], "width": 1}, opacity=0.8,
+            mode="lines", opacity=0.8,
+            line={
+                "color": colours[curve.batch_size], "width": 2 if curve.factor == 1 else 1,
+            },
             legendgroup=str(curve.batch_size), showlegend=curve.batch_size not in seen,
             hovertemplate=f"<b>batch size {curve.batch_size:,}, from {curve.at_examples:,} "
             f"examples on</b><br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
