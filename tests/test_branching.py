@@ -13,6 +13,7 @@ import yaml
 from conftest import exhaust, make_trial, orchestrate
 from driving import driving, files
 
+import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_plan import points_of, trunk_of
@@ -295,3 +296,18 @@ def test_schedules_are_confirmed(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep))
     assert orchestrate("plan", tmp_path / "again.yaml").returncode == 0
+
+
+@pytest.mark.dear
+def test_from_python(tmp_path: Path) -> None:
+    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
+    run = orchestrator.branch(small, out=tmp_path / "run", ray=False)
+    (verdict,) = run.branches()
+    assert verdict.at_examples == 160
+    assert {*run.schedules()} == {"conservative", "central"}
+    assert "After 160 examples" in repr(run.branches())
+    assert "160" in run._repr_html_()
+    with pytest.raises(BadInput, match="`factors` needs 1"):
+        orchestrator.branch({**small, "factors": [2, 4]}, ray=False)
+    with pytest.raises(BadInput, match="Unknown branch file"):
+        orchestrator.branch("digits_mpl", ray=False)

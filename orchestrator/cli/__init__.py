@@ -13,7 +13,7 @@ import typer
 
 from orchestrator.cli import (
     archives,
-    branching,
+    branch,
     forecast,
     init,
     planning,
@@ -81,7 +81,7 @@ for command in (
     report.report,
     trial.trial,
     forecast.forecast,
-    branching.branch,
+    branch.branch,
     registries.workloads,
     registries.spaces,
     archives.export,

@@ -1,26 +1,12 @@
-"""Branches: from a trunk to how large the batch may be along it, and the schedule that follows."""
+"""What the branches of a trunk say: how large the batch may be along it, and the schedules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
-from orchestrator.cli.options import (
-    DONE,
-    FAILED,
-    AddressOption,
-    DataOption,
-    JsonOption,
-    RayOption,
-    SetOption,
-    YesOption,
-    print_json,
-)
-from orchestrator.records import BadInput
+from orchestrator.cli.options import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,44 +16,6 @@ if TYPE_CHECKING:
     from orchestrator.records import Study
     from orchestrator.results import Run
     from orchestrator.search import Branching
-
-
-def branch(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A branch file.")],
-    out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
-    set_: SetOption = None,
-    address: AddressOption = None,
-    data_dir: DataOption = None,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            "--confirm", help="Train with the schedules and with the constant batch, to the end."
-        ),
-    ] = False,
-    yes: YesOption = False,
-    ray: RayOption = True,
-    as_json: JsonOption = False,
-) -> int:
-    """How large the batch may be at points of one training, and the schedule that follows."""
-    from orchestrator.cli.runs import run_described
-    from orchestrator.cli.training import How
-    from orchestrator.planning.branch_file import load_branches
-    from orchestrator.results import Run
-
-    how = How(address=address, data_dir=data_dir, ray=ray)
-    if not file.is_file():
-        raise BadInput(f"There is no branch file {file}. docs/branches.md has some to start from.")
-    described = load_branches(file, set_ or [])
-    run = Run(out or f"runs/{described.name}")
-    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
-    if not confirm:
-        return code
-    answer = answer_of(run, described, run.studies())
-    if code == DONE:
-        there = str(run.place / "confirm")
-        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
-    written = write_up(run, answer, as_json)
-    return code if written or code != DONE else FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +118,7 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         return {
             "complete": self.queue.done,
+            "problems": self.queue.problems,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "by_length": [[each.to_json() for each in some] for some in self.by_length],
             "schedules": self.schedules,
@@ -228,6 +177,8 @@ def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
         say("No branches have been trained far enough to tell.")
     for verdict in answer.verdicts:
         tell(verdict_in_words(verdict))
+    for examples, problem in answer.queue.problems.items():
+        tell(f"After {examples:,} examples: {problem}")
     for end, schedule in answer.schedules.items():
         tell(
             f"{end.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "

@@ -72,6 +72,7 @@ def run_described(
     quietly: bool = False,
 ) -> int:
     """Makes the run of a sweep, or goes on with it; `quietly`: without its answer."""
+    from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
@@ -81,7 +82,8 @@ def run_described(
     _check_trackers(how.track, run)
     planned = plan(described, how.data_dir)
     agreed = yes or death_before() is not None
-    agree(outlook(planned.studies, described.resources.ranks), yes=agreed)
+    studies = at_most(described, planned.studies) if described.branch else planned.studies
+    agree(outlook(studies, described.resources.ranks), yes=agreed)
     run.check_writable()
     with run.locked():
         if run.exists:
