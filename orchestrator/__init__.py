@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.api.calls import Trained, open_run, plan, sweep, train
+    from orchestrator.api.calls import Trained, branch, open_run, plan, sweep, train
     from orchestrator.api.run import Run
     from orchestrator.api.tables import Table
     from orchestrator.records import BadInput, SweepFailed
@@ -44,6 +44,7 @@ __all__ = [
     "Tensors",
     "Trained",
     "Workload",
+    "branch",
     "examples_of",
     "open_run",
     "plan",
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "orchestrator.api.calls": ("Trained", "open_run", "plan", "sweep", "train"),
+    "orchestrator.api.calls": ("Trained", "branch", "open_run", "plan", "sweep", "train"),
     "orchestrator.api.run": ("Run",),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),

@@ -13,6 +13,7 @@ import torch
 from conftest import ROOT, files_of_repository, orchestrate, train_all
 from pydantic import BaseModel
 
+from orchestrator.planning.branch_file import BranchFile
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
@@ -109,7 +110,8 @@ def test_every_key_of_a_sweep_file_has_its_row() -> None:
     for keys, defaults in rows:
         names = re.findall(r"`([\w.]+)`", keys)
         said |= dict(zip(names, defaults.strip().split(", ") * len(names), strict=False))
-    known = every_key(Sweep)
+    # What `orchestrate branch` makes of a branch file is no person's to write.
+    known = {key: default for key, default in every_key(Sweep).items() if "branch" not in key}
     assert sorted(said) == sorted([*known, "recipes"])
     for key, default in known.items():
         if isinstance(default, int | float | str):
@@ -225,3 +227,32 @@ def test_other_trainers_do_with_few_lines(library: str, tmp_path: Path) -> None:
     assert len(lines) - len(before) <= 10
     run_code("\n".join(before), tmp_path)
     assert "nearly free" in run_code(code, tmp_path)
+
+
+@pytest.mark.slow
+def test_from_a_training_to_a_schedule(tmp_path: Path) -> None:
+    page = (DOCS / "branches.md").read_text()
+    described, code = (
+        re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL)[1] for kind in ("yaml", "python")
+    )
+    (tmp_path / "mine.yaml").write_text(described)
+    (command,) = re.findall(r"^orchestrate (branch mine.*)$", page, re.MULTILINE)
+    done = orchestrate(*command.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "After 160 examples: " in said
+    assert "Central schedule, " in said
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "After 160 examples: " in result.stdout
+    assert re.search(r"^0:8( \d+:\d+)*$", result.stdout, re.MULTILINE)
+
+
+def test_every_key_of_a_branch_file_has_its_row() -> None:
+    page = (DOCS / "branches.md").read_text()
+    said = {name for row in re.findall(r"^\| (`.+?) \|", page, re.M) for name in row.split("`")}
+    for key in every_key(BranchFile):
+        parts = key.split(".")
+        assert {".".join(parts[: end + 1]) for end in range(len(parts))} & said, key

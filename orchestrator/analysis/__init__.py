@@ -1,11 +1,5 @@
 """What the frontier says: pure functions on numbers."""
 
-from orchestrator.analysis.branch_schedule import (
-    ScheduleStep,
-    megatron,
-    schedule_of,
-    steps_saved,
-)
 from orchestrator.analysis.branches import (
     Branch,
     FactorCost,
@@ -18,6 +12,12 @@ from orchestrator.analysis.branches import (
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.confirming import Confirmed, confirmed
 from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
+from orchestrator.analysis.doubling import (
+    ScheduleStep,
+    megatron,
+    schedule_of,
+    steps_saved,
+)
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,

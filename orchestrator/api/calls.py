@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.files.own_code import name_of
 from orchestrator.files.yaml_files import write_yaml
+from orchestrator.planning.branch_file import BranchFile, find_branch_file, load_branches
 from orchestrator.planning.outlook import StudyOutlook, outlook
 from orchestrator.planning.studies import plan as plan_of
 from orchestrator.planning.studies import single_trial
 from orchestrator.planning.sweep import Sweep
-from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated
+from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated, validated_as
 from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
 from orchestrator.training import one_thread, train_on_ranks
 
@@ -43,6 +44,31 @@ def sweep(
             )  # fmt: skip
         except BadInput as error:
             raise BadInput(str(error).replace(file, _called(what, file))) from error.__cause__
+    return Run(place)
+
+
+def branch(
+    what: str | Path | Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    confirm: bool = False,
+    ray: bool = True,
+    **options: Any,
+) -> Run:
+    """How large the batch may be at points of one training, as `orchestrate branch` tells it from a
+    branch file, or from what is in one. `run.branches()` has the verdicts, `run.schedules()` what
+    follows."""
+    if isinstance(what, Mapping):
+        document = _with_names(what)
+        validated_as(BranchFile, document, "the branches")
+        there: AbstractContextManager[str] = _kept(write_yaml(document))
+    else:
+        there = nullcontext(str(find_branch_file(str(what))))
+    with there as path:
+        described = load_branches(Path(path), _pairs(options.get("set")))
+        place = str(out or f"runs/{described.name}")
+        given = {"out": place, "confirm": confirm, **options, "ray": ray}
+        run_command("branch", path, given, own=described.places)
     return Run(place)
 
 
@@ -137,9 +163,16 @@ def _as_file(what: Described) -> Iterator[str]:
         yield str(find_sweep_file(None if what is None else str(what)))
         return
     document = _with_names(what)
+    with _kept(write_yaml(validated(document, "the sweep").resolved())) as file:
+        yield file
+
+
+@contextmanager
+def _kept(text: str) -> Iterator[str]:
+    """In a file for as long as it is needed."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
-        file = Path(folder) / "sweep.yaml"
-        file.write_text(write_yaml(validated(document, "the sweep").resolved()))
+        file = Path(folder) / "file.yaml"
+        file.write_text(text)
         yield str(file)
 
 
@@ -153,9 +186,11 @@ def _with_names(value: Any) -> Any:
 
 
 def _load(what: Described, file: str, overrides: Sequence[str] | Mapping[str, Any] | None) -> Sweep:
-    if isinstance(overrides, Mapping):
-        overrides = pairs(overrides)
-    return load_sweep(Path(file), overrides or ())
+    return load_sweep(Path(file), _pairs(overrides))
+
+
+def _pairs(overrides: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str]:
+    return pairs(overrides) if isinstance(overrides, Mapping) else overrides or ()
 
 
 def _called(what: Described, file: str) -> str:

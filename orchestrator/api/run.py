@@ -10,12 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orchestrator.analysis import Comparison, Scaling, compared, forecasts_of, scalings, sentence
+from orchestrator.analysis import (
+    Comparison,
+    Scaling,
+    Verdict,
+    compared,
+    forecasts_of,
+    scalings,
+    sentence,
+    verdict_in_words,
+)
 from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import Study, unknown
+from orchestrator.records import BadInput, Study, unknown
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -29,6 +38,8 @@ from orchestrator.results import Run as Files
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from orchestrator.cli.branching import Answer
+
 
 STUDY = ("workload", "recipe", "batch_size")
 FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
@@ -38,6 +49,7 @@ SCALING = (
     "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
+VERDICTS = ("at_examples", "fifth_more_batch_size", "critical", "is_known")
 """Columns that a person looks for first."""
 
 
@@ -59,7 +71,8 @@ class Run:
         return f"Run({self.path!r})"
 
     def _repr_html_(self) -> str:
-        return self.frontier()._repr_html_()
+        said = self.branches() if self._files.sweep().get("branch") else self.frontier()
+        return said._repr_html_()
 
     def studies(self) -> Table[Study]:
         return Table(self._files.studies(), asdict)
@@ -101,6 +114,25 @@ class Run:
         rows = self._frontier(goal)
         found = compared(forecasts_of(self._files, rows), scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
+
+    def branches(self) -> Table[Verdict]:
+        """How large the batch may be at each point of the trunk, of a run of branches."""
+        verdicts = self._branches().verdicts
+        said = "\n".join(map(verdict_in_words, verdicts))
+        return Table(verdicts, Verdict.to_json, said, shown=VERDICTS)
+
+    def schedules(self) -> dict[str, dict[str, Any]]:
+        """What follows for the trunk's batch: conservative and central, each as stages, as samples
+        and as a recipe."""
+        return self._branches().schedules
+
+    def _branches(self) -> Answer:
+        from orchestrator.cli.branching import answer_of
+
+        described = validated(self._files.sweep(), f"{self.path} (studies.json)")
+        if described.branch is None:
+            raise BadInput(f"{self.path} holds a sweep. `orchestrator.branch` makes branches.")
+        return answer_of(self._files, described, self._files.studies())
 
     def trials(self) -> ArrowTable:
         """All finished trials of the searches, with their studies."""

@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.cli import (
     archives,
+    branch,
     forecast,
     init,
     planning,
@@ -71,7 +72,6 @@ def _for_all(
 for command in (
     init.init,
     runs.sweep,
-    runs.branch,
     runs.resume,
     runs.stop,
     planning.plan,
@@ -81,6 +81,7 @@ for command in (
     report.report,
     trial.trial,
     forecast.forecast,
+    branch.branch,
     registries.workloads,
     registries.spaces,
     archives.export,

@@ -1,4 +1,4 @@
-"""What a run of branches says: how large the batch may be along a trunk, and when to grow it."""
+"""What the branches of a trunk say: how large the batch may be along it, and the schedules."""
 
 from __future__ import annotations
 
@@ -120,6 +120,7 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         return {
             "complete": self.queue.done,
+            "problems": self.queue.problems,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "by_length": [[each.to_json() for each in some] for some in self.by_length],
             "schedules": self.schedules,
@@ -223,6 +224,8 @@ def _tell(run: Run, answer: Answer, confirmed: Sequence[Confirmed]) -> None:
         say("No branches have been trained far enough to tell.")
     for verdict in answer.verdicts:
         tell(verdict_in_words(verdict))
+    for examples, problem in answer.queue.problems.items():
+        tell(f"After {examples:,} examples: {problem}")
     for name, schedule in answer.schedules.items():
         said = schedule_in_words(
             name,

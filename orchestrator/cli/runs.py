@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import remote
-from orchestrator.cli.branching import answer_of, write_up
 from orchestrator.cli.ending import death_before
 from orchestrator.cli.options import (
     DONE,
-    FAILED,
     AddressOption,
     ClusterOption,
     DataOption,
@@ -65,42 +62,6 @@ def sweep(
     return run_described(described, out, how, yes=yes, as_json=as_json)
 
 
-def branch(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A branch file.")],
-    out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
-    set_: SetOption = None,
-    address: AddressOption = None,
-    data_dir: DataOption = None,
-    confirm: Annotated[
-        bool,
-        typer.Option(
-            "--confirm", help="Train with the schedules and with the constant batch, to the end."
-        ),
-    ] = False,
-    yes: YesOption = False,
-    ray: RayOption = True,
-    as_json: JsonOption = False,
-) -> int:
-    """How large the batch may be at points of one training, and the schedule that follows."""
-    from orchestrator.planning.branch_file import load_branches
-    from orchestrator.results import Run
-
-    how = How(address=address, data_dir=data_dir, ray=ray)
-    if not file.is_file():
-        raise BadInput(f"There is no branch file {file}. docs/branches.md has some to start from.")
-    described = load_branches(file, set_ or [])
-    run = Run(out or f"runs/{described.name}")
-    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
-    if not confirm:
-        return code
-    answer = answer_of(run, described, run.studies())
-    if code == DONE:
-        there = str(run.place / "confirm")
-        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
-    written = write_up(run, answer, as_json)
-    return code if written or code != DONE else FAILED
-
-
 def run_described(
     described: Sweep,
     out: str | None,
@@ -111,6 +72,7 @@ def run_described(
     quietly: bool = False,
 ) -> int:
     """Makes the run of a sweep, or goes on with it; `quietly`: without its answer."""
+    from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
@@ -120,7 +82,8 @@ def run_described(
     _check_trackers(how.track, run)
     planned = plan(described, how.data_dir)
     agreed = yes or death_before() is not None
-    agree(outlook(planned.studies, described.resources.ranks), yes=agreed)
+    studies = at_most(described, planned.studies) if described.branch else planned.studies
+    agree(outlook(studies, described.resources.ranks), yes=agreed)
     run.check_writable()
     with run.locked():
         if run.exists:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,6 +76,19 @@ class BranchFile(Part):
         if 1 not in self.factors:
             raise ValueError("`factors` needs 1, the trunk's own batch size, to compare with")
         return self
+
+
+FOLDER = Path(__file__).parent.parent / "branches"
+
+
+def find_branch_file(name: str) -> Path:
+    """The file called `name`, or that of this name which comes with the project."""
+    known = {path.stem: path for path in FOLDER.glob("*.yaml")}
+    if os.path.exists(name):  # unlike Path.exists, it is false for a name that no file can have
+        return Path(name)
+    if name not in known:
+        raise unknown("branch file", name, known)
+    return known[name]
 
 
 def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:

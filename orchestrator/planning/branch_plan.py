@@ -85,6 +85,24 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
     ]
 
 
+def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
+    """As much as may be trained of each, for an outlook."""
+    trunk = trunk_of(sweep, studies).study
+    found = [replace(trunk, budget_steps=trunk.states_at[-1])]
+    for point in points_of(sweep, studies):
+        for study in point.studies:
+            rates = len(study.search.points)
+            found.append(
+                replace(
+                    study.with_batches_of(study.batch_size),
+                    batch_schedule=None,
+                    budget_steps=point.lengths[-1] // study.batch_size,
+                    trials=rates * point.choosing + point.seeds - point.choosing,
+                )
+            )
+    return found
+
+
 def _params(study: Study) -> dict[str, Value]:
     if names := searched(study.space):
         raise BadInput(

@@ -47,17 +47,21 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
             points = study.search.points[:REHEARSED] or _points(study.space)
             if study.search.extend:
                 points = [*points, *_points(widest(study.space))]
-            doubts += rehearse_points(study, points, data_dir)
+            compared = [sweep.branch.loss] if sweep.branch else []
+            doubts += rehearse_points(study, points, data_dir, compared)
         if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
             doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
     return tuple(dict.fromkeys(doubts))
 
 
 def rehearse_points(
-    study: Study, points: Iterable[Mapping[str, Value]], data_dir: Path | None
+    study: Study,
+    points: Iterable[Mapping[str, Value]],
+    data_dir: Path | None,
+    compared: Sequence[str] = (),
 ) -> list[str]:
-    """Refuses what can't be trained or measured, before anything starts. Returns what may go
-    wrong, for all that is known."""
+    """Refuses what can't be trained or measured, before anything starts: metrics of goals and those
+    `compared` must be there. Returns what may go wrong, for all that is known."""
     doubts = []
     for params in points:
         try:
@@ -68,10 +72,10 @@ def rehearse_points(
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue
-        for goal in study.goals:
-            if goal.metric not in metrics:
+        for metric in [*(goal.metric for goal in study.goals), *compared]:
+            if metric not in metrics:
                 where = f"workload {study.workload!r} with recipe {study.recipe!r}"
-                raise unknown(f"metric of {where}:", goal.metric, metrics)
+                raise unknown(f"metric of {where}:", metric, metrics)
     return doubts
 
 

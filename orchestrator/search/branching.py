@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value, derive_seed
+from orchestrator.records import (
+    BadInput,
+    FinishedTrial,
+    Study,
+    StudyKey,
+    Trial,
+    TrialKey,
+    Value,
+    derive_seed,
+)
 from orchestrator.search.queue import Queue
 from orchestrator.search.race import Bounds
 
@@ -147,11 +156,11 @@ class _Progress:
     """How far a point has come."""
 
     point: Point
-    number: int = 0
-    """Of the length that is being trained."""
     done: bool = False
     lengths: list[int] = field(default_factory=list)
     """Those that were trained."""
+    problem: str | None = None
+    """Why nothing more can be said."""
 
 
 class Branching(Queue, Generic[Verdict_co]):
@@ -206,6 +215,15 @@ class Branching(Queue, Generic[Verdict_co]):
             self.begin()
         return None
 
+    @property
+    def problems(self) -> dict[int, str]:
+        """Point, by examples -> why nothing more can be said of it."""
+        return {
+            each.point.at_examples: each.problem
+            for each in self._points
+            if each.problem is not None
+        }
+
     def judged(self) -> list[list[Verdict_co]]:
         """What is said of each point, by branches of each length that were trained in full."""
         return [
@@ -220,15 +238,17 @@ class Branching(Queue, Generic[Verdict_co]):
         """Wants the branches that are to be trained next."""
         point = progress.point
         while not progress.done:
-            length = point.lengths[progress.number]
-            if not self._trained(point, length):
-                return
-            progress.lengths.append(length)
-            last = length == point.lengths[-1]
-            progress.done = last or self._judge.settled(
-                point, progress.lengths, [*self.ended(point.studies)]
-            )
-            progress.number += 1
+            length = point.lengths[len(progress.lengths)]
+            try:
+                if not self._trained(point, length):
+                    return
+                lengths = [*progress.lengths, length]
+                settled = self._judge.settled(point, lengths, [*self.ended(point.studies)])
+            except BadInput as error:  # all of them diverged, or failed
+                progress.done, progress.problem = True, str(error)
+                break
+            progress.lengths = lengths
+            progress.done = settled or length == point.lengths[-1]
         for study in point.studies:
             self._chosen[study.key].done = True
 
@@ -242,7 +262,10 @@ class Branching(Queue, Generic[Verdict_co]):
         }
         if not self._want(point, choosing, length):
             return False
-        best = self._judge.chosen(point, length, [*self.ended(point.studies)])
+        # Without seeds that choose, there is one learning rate for each batch size.
+        best = dict.fromkeys((key.batch_size for key in wanted), 0)
+        if point.choosing:
+            best = self._judge.chosen(point, length, [*self.ended(point.studies)])
         judging = {
             key: [
                 trial

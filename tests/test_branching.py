@@ -1,0 +1,313 @@
+"""Branches: files that describe them, which are trained, and that kills change nothing."""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import models
+import pytest
+import yaml
+from conftest import exhaust, make_trial, orchestrate
+from driving import driving, files
+
+import orchestrator
+from orchestrator.files.places import Place
+from orchestrator.planning.branch_file import load_branches
+from orchestrator.planning.branch_plan import points_of, trunk_of
+from orchestrator.planning.studies import Plan, plan
+from orchestrator.records import (
+    BadInput,
+    BatchSchedule,
+    Choice,
+    EvaluationGrid,
+    FinishedTrial,
+    Measurement,
+    Outcome,
+    Trial,
+)
+from orchestrator.search import Branching, Point
+from orchestrator.training import Ranks, States, Task, train_pack
+
+TRUNK: dict[str, Any] = {
+    "workload": "digits/mlp",
+    "optimizer": "sgd",
+    "space": {"learning_rate": 0.1},
+    "batch_size": 8,
+    "budget": {"examples": 8000},
+}
+BRANCHES: dict[str, Any] = {
+    "name": "branches",
+    "trunk": TRUNK,
+    "points": [20, 80],
+    "factors": [1, 2, 4],
+    "seeds": 4,
+    "learning_rate": {"rules": ["linear"], "multiples": [0.5, 1]},
+    "length": {"examples": 512, "at_most": 2048},
+}
+
+
+def described(folder: Path, **changes: Any) -> Path:
+    file = folder / "branches.yaml"
+    file.write_text(yaml.safe_dump({**BRANCHES, **changes}))
+    return file
+
+
+def planned(folder: Path, **changes: Any) -> Plan:
+    return plan(load_branches(described(folder, **changes)))
+
+
+def test_a_branch_goes_on_as_its_trunk_did(tmp_path: Path) -> None:
+    """The trunk's own batch size, learning rate and order of examples, alone and in a stack."""
+    trunk = make_trial(
+        models.name(models.MLP), optimizer="momentum", batch_size=8, budget_steps=60,
+        params={"learning_rate": 0.01, "momentum": 0.9},
+        grid=EvaluationGrid(spacing=0, min_gap=20), states_at=(20,),
+    )  # fmt: skip
+    folder = Place.at(tmp_path)
+    whole = trained([trunk], States(folder=folder, keep_at=(20,)), width=1)[0]
+    study = replace(
+        trunk.study, states_at=(), start_step=20, batch_schedule=BatchSchedule.constant(8),
+        space={"learning_rate": Choice(options=(0.01, 0.02))},
+    )  # fmt: skip
+    same = replace(trunk, study=study)
+    other = replace(same, index=1, params={**trunk.params, "learning_rate": 0.02})
+    for width in (1, 2):
+        branch, faster = trained([same, other], States(folder=folder, begin_at=20), width)
+        assert [m.step for m in branch] == [20, 40, 60]
+        for ours, theirs in zip(branch, whole[1:], strict=True):
+            tolerance = 0 if width == 1 else 1e-4
+            for name in ("val/loss", "val/error"):
+                assert ours.metrics[name] == pytest.approx(theirs.metrics[name], rel=tolerance)
+        assert faster[0].metrics["val/loss"] == branch[0].metrics["val/loss"]
+        assert faster[1].metrics["val/loss"] != branch[1].metrics["val/loss"]
+
+
+def trained(trials: Sequence[Trial], states: States, width: int) -> list[list[Measurement]]:
+    tasks = [Task(trial=trial, states=states) for trial in trials]
+    events, _ = exhaust(train_pack(tasks, width, Ranks()))
+    ended = [event for _, event in events if isinstance(event, FinishedTrial)]
+    ended.sort(key=lambda one: one.trial.index)
+    return [[*one.measurements] for one in ended]
+
+
+def test_a_state_that_is_gone_is_told(tmp_path: Path) -> None:
+    study = replace(make_trial().study, start_step=20)
+    trial = replace(make_trial(), study=study)
+    with pytest.raises(BadInput, match=r"not at .*state-000000020\.pt\. Every machine"):
+        trained([trial], States(folder=Place.at(tmp_path), begin_at=20), width=1)
+
+
+def test_points_and_lengths(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    trunk = trunk_of(found.sweep, found.studies)
+    assert trunk.params == {"learning_rate": 0.1}
+    points = points_of(found.sweep, found.studies)
+    assert [trunk.study.examples(step) for step in trunk.study.states_at] == [
+        point.at_examples for point in points
+    ]
+    for point in points:
+        assert point.lengths == (512, 1024, 2048)
+        assert [study.batch_size for study in point.studies] == [8, 16, 32]
+        for study in point.studies:
+            rates = [p["learning_rate"] for p in study.search.points]
+            assert rates == [0.1 * study.batch_size / 8 * m for m in (0.5, 1)]
+            # All batch sizes are measured after the same numbers of examples.
+            first = study.start_step
+            examples = [study.examples(first) - point.at_examples]
+            while examples[-1] < 512:
+                first = study.following(first)
+                examples.append(study.examples(first) - point.at_examples)
+            assert examples == [32 * number for number in range(17)]
+
+
+def test_points_in_equal_distances(tmp_path: Path) -> None:
+    found = planned(tmp_path, points={"count": 3})
+    assert trunk_of(found.sweep, found.studies).study.states_at[-1] == pytest.approx(500, rel=0.05)
+    assert len(points_of(found.sweep, found.studies)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"points": [5000]}, "5,000 lies beyond the end of the trunk, which has 1,000 steps"),
+        ({"points": [990]}, "examples are left of the trunk's budget, but the shortest branches"),
+        ({"points": [0]}, "points.*greater than or equal to 1"),
+        ({"points": {"count": 3, "spacing": "loss"}}, "take the winner of a run"),
+        ({"factors": [1, 0.5]}, "factors"),
+        ({"factors": [2, 4]}, "`factors` needs 1"),
+        ({"factors": [1, 256]}, "more than the 1,400 training examples"),
+        ({"trunk": {**TRUNK, "space": {}}}, "learning_rate would be searched"),
+        ({"trunk": {**TRUNK, "batch_size": 0}}, "batch_size"),
+        ({"trunk": {**TRUNK, "run": "runs/x"}}, "the winner of a run has its own"),
+        ({"trunk": {"run": "runs/never", "batch_size": 8}}, "runs/never is not a run"),
+        ({"trunk": {"batch_size": 8}}, "give `workload` and `optimizer`"),
+        ({"length": {"examples": 4096, "at_most": 512}}, "must not be below"),
+        ({"loss": "val/los"}, "val/loss"),
+        ({"los": "val/loss"}, "los"),
+    ],
+)
+def test_bad_files_are_refused_before_anything_starts(
+    changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=told):
+        planned(tmp_path, **changes)
+
+
+class ByRate:
+    """Prefers the second learning rate, and is satisfied by the second length."""
+
+    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+        return {study.batch_size: 1 for study in point.studies}
+
+    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
+        return len(lengths) == 2
+
+    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> int:
+        return length
+
+
+def queue_of(found: Plan) -> Branching[int]:
+    trunk = trunk_of(found.sweep, found.studies)
+    return Branching(trunk, points_of(found.sweep, found.studies), ByRate(), seed=0)
+
+
+def course(queue: Branching[int], rng: random.Random) -> Iterator[tuple[Trial, int]]:
+    """Trials as gangs would end them, several at a time and in any order."""
+    running: list[tuple[Trial, int]] = []
+    while not queue.done:
+        while pack := queue.next_pack(lambda study, waiting: rng.randint(1, waiting)):
+            running += [(each.trial, each.limit or 0) for each in pack]
+        assert len({trial.key for trial, _ in running}) == len(running), "trained twice"
+        trial, limit = running.pop(rng.randrange(len(running)))
+        outcome = Outcome(status="paused", steps=limit, seconds=1.0)
+        queue.record(FinishedTrial(trial=trial, outcome=outcome))
+        yield trial, limit
+
+
+def test_branches_are_trained_as_far_as_a_judge_wants(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    queue = queue_of(found)
+    queue.begin()
+    trained = [*course(queue, random.Random(1))]
+    assert trained[0][0].key == trunk_of(found.sweep, found.studies).key
+    assert queue.judged() == [[512, 1024], [512, 1024]]
+    points = points_of(found.sweep, found.studies)
+    for point in points:
+        for study in point.studies:
+            mine = [(t, limit) for t, limit in trained if t.study.key == study.key]
+            assert {point.rate_of(t) for t, _ in mine if point.seed_of(t) >= 2} == {1}
+            assert {point.rate_of(t) for t, _ in mine if point.seed_of(t) < 2} == {0, 1}
+            assert {study.examples(limit) - point.at_examples for _, limit in mine} == {512, 1024}
+            assert len(mine) == 2 * (2 * 2 + 2)
+    seeds = {point.seed_of(t): t.seed for point in points for t, _ in trained[1:]}
+    assert len({t.seed for t, _ in trained[1:]}) == len(seeds) == 4
+
+
+def test_what_is_trained_does_not_depend_on_order_or_interruptions(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    whole = queue_of(found)
+    whole.begin()
+    expected = {(trial.key, limit) for trial, limit in course(whole, random.Random(2))}
+    for seed in range(5):
+        rng = random.Random(seed)
+        ended: dict[Any, tuple[Trial, int]] = {}
+        reached: set[tuple[Any, int]] = set()
+        over = False
+        while not over:
+            queue = queue_of(found)
+            for trial, limit in ended.values():
+                outcome = Outcome(status="paused", steps=limit, seconds=1.0)
+                queue.load(FinishedTrial(trial=trial, outcome=outcome))
+            queue.begin()
+            for trial, limit in course(queue, rng):
+                ended[trial.key] = trial, limit
+                reached.add((trial.key, limit))
+                if rng.random() < 0.1:
+                    break
+            over = queue.done
+        assert reached == expected
+
+
+@pytest.mark.dear
+def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
+    sweep = {
+        "name": "sweep", "workloads": ["digits/mlp"], "recipes": ["sgd"], "batch_sizes": [8, 16],
+        "search": {"trials": 2}, "budget": {"examples": 12000}, "goals": ["val/error < 0.2"],
+    }  # fmt: skip
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    done = orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trunk = {"run": str(tmp_path / "run"), "batch_size": 8}
+    found = planned(tmp_path, trunk=trunk, points={"count": 2, "spacing": "loss"})
+    (row,) = (
+        row
+        for row in json.loads(orchestrate("frontier", tmp_path / "run", "--json").stdout)
+        if row["batch_size"] == 8
+    )
+    first = trunk_of(found.sweep, found.studies)
+    assert (first.seed, first.params) == (row["seed"], row["params"])
+    assert all(step <= row["steps"] for step in first.study.states_at)
+    with pytest.raises(BadInput, match=r"one winner .* is needed, but there are: none"):
+        planned(tmp_path, trunk={**trunk, "batch_size": 9})
+
+
+@pytest.mark.slow
+def test_killed_three_times_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
+    file, whole, run = described(tmp_path), tmp_path / "whole", tmp_path / "run"
+    done = orchestrate("branch", file, "--no-ray", "--out", whole)
+    assert done.returncode == 0, done.stderr
+    arguments: list[object] = ["branch", file, "--out", run]
+    for more in (1, 10, 20):
+        with driving(tmp_path, *arguments) as driver:
+            driver.wait_until(lambda more=more, driver=driver: len(files(run)) >= more)
+            driver.kill()
+        arguments = ["resume", run]
+    resumed = orchestrate(*arguments)
+    assert resumed.returncode == 0, resumed.stderr
+    assert (run / "branches.json").read_bytes() == (whole / "branches.json").read_bytes()
+    assert (run / "schedules.yaml").read_bytes() == (whole / "schedules.yaml").read_bytes()
+
+
+@pytest.mark.slow
+def test_schedules_are_confirmed(tmp_path: Path) -> None:
+    file, run = described(tmp_path, points=[20]), tmp_path / "run"
+    done = orchestrate("branch", file, "--no-ray", "--out", run, "--confirm", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    schedules = {
+        name: schedule
+        for name, schedule in answer["schedules"].items()
+        if len(schedule["stages"]) > 1
+    }
+    assert {one["recipe"] for one in answer["confirmed"]} == {*schedules}
+    for one in answer["confirmed"]:
+        saved = schedules[one["recipe"]]["steps_saved"]
+        assert one["steps_saved"] == pytest.approx(saved, abs=0.01)
+        assert one["seeds"] + one["failed"] == 4
+        assert {"val/loss", "val/error"} == {*one["differences"]}
+    # Each recipe of the file trains as it stands.
+    recipes = yaml.safe_load((run / "schedules.yaml").read_text())
+    sweep = {
+        "name": "again", "workloads": ["digits/mlp"], "batch_sizes": [8], "goals": [],
+        "recipes": [schedule["recipe"] for schedule in recipes.values()],
+    }  # fmt: skip
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep))
+    assert orchestrate("plan", tmp_path / "again.yaml").returncode == 0
+
+
+@pytest.mark.dear
+def test_from_python(tmp_path: Path) -> None:
+    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
+    run = orchestrator.branch(small, out=tmp_path / "run", ray=False)
+    (verdict,) = run.branches()
+    assert verdict.at_examples == 160
+    assert {*run.schedules()} == {"conservative", "central"}
+    assert "After 160 examples" in repr(run.branches())
+    assert "160" in run._repr_html_()
+    with pytest.raises(BadInput, match="`factors` needs 1"):
+        orchestrator.branch({**small, "factors": [2, 4]}, ray=False)
+    with pytest.raises(BadInput, match="Unknown branch file"):
+        orchestrator.branch("digits_mpl", ray=False)
