@@ -92,6 +92,8 @@ def _at_least(estimate: Estimate) -> str:
     assert estimate.low is not None
     if not math.isfinite(estimate.low):
         return "beyond measure"
+    if estimate.value < 1:
+        return "below 1"
     known = math.isfinite(estimate.value)
     return in_words(estimate) if known else f"at least {_rounded(estimate.low)}"
 
