@@ -239,7 +239,7 @@ def test_in_words() -> None:
     free = replace(verdict(math.inf), critical=Estimate(value=math.inf, low=210, high=math.inf))
     assert verdict_in_words(free) == (
         "After 0 examples: batch sizes up to at least 128 cost less than a fifth more examples; "
-        "local critical batch size at least 210; learning rate x2 at factor 16."
+        "local critical batch size at least 210; learning rate x2 at factor 16 (x2 at factor 1)."
     )
 
 

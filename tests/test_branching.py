@@ -120,7 +120,7 @@ def test_points_and_lengths(tmp_path: Path) -> None:
             while examples[-1] < 512:
                 first = study.following(first)
                 examples.append(study.examples(first) - point.at_examples)
-            assert examples == [32 * number for number in range(17)]
+            assert examples == [64 * number for number in range(9)]
 
 
 def test_points_in_equal_distances(tmp_path: Path) -> None:

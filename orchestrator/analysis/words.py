@@ -100,11 +100,13 @@ def critical_in_words(verdict: Verdict) -> str:
     critical = verdict.critical
     if critical is None:
         return "not known"
-    if math.isfinite(critical.value):
-        return in_words(critical)
     assert critical.low is not None
-    known = math.isfinite(critical.low)
-    return f"at least {_rounded(critical.low)}" if known else "beyond measure"
+    if not math.isfinite(critical.low):
+        return "beyond measure"
+    if critical.value < 1:
+        return "below 1"
+    known = math.isfinite(critical.value)
+    return in_words(critical) if known else f"at least {_rounded(critical.low)}"
 
 
 def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:

@@ -31,6 +31,7 @@ from orchestrator.results import (
     Within,
     best_of,
     frontier_of,
+    holds_branches,
     parse_goals,
 )
 from orchestrator.results import Run as Files
@@ -71,7 +72,7 @@ class Run:
         return f"Run({self.path!r})"
 
     def _repr_html_(self) -> str:
-        said = self.branches() if self._files.sweep().get("branch") else self.frontier()
+        said = self.branches() if holds_branches(self._files) else self.frontier()
         return said._repr_html_()
 
     def studies(self) -> Table[Study]:
@@ -127,12 +128,11 @@ class Run:
         return self._branches().schedules
 
     def _branches(self) -> Answer:
-        from orchestrator.cli.branching import answer_of
+        from orchestrator.cli.branching import answer_in
 
-        described = validated(self._files.sweep(), f"{self.path} (studies.json)")
-        if described.branch is None:
+        if not holds_branches(self._files):
             raise BadInput(f"{self.path} holds a sweep. `orchestrator.branch` makes branches.")
-        return answer_of(self._files, described, self._files.studies())
+        return answer_in(self._files)
 
     def trials(self) -> ArrowTable:
         """All finished trials of the searches, with their studies."""
@@ -172,9 +172,13 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the page, to RUN/report.html unless told otherwise, and returns where it is."""
+        from orchestrator.cli.branching import write_page
         from orchestrator.report import write_report_of
 
         page = self._files.place / "report.html" if path is None else Place.at(path)
+        if holds_branches(self._files) and goal is None:
+            write_page(self._files, self._branches(), page)
+            return str(page)
         write_report_of({"": (self._files, self._frontier(goal))}, page)
         return str(page)
 

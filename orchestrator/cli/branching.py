@@ -139,8 +139,7 @@ def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
     queue = queue_of(sweep, studies)
     for study in studies:
         for finished in run.finished(study):
-            if finished.outcome.status != "failed":
-                queue.load(finished)
+            queue.load(finished)  # also what failed: an answer does not wait for another try
     queue.begin()
     return Answer(queue=queue, sweep=sweep, studies=studies)
 

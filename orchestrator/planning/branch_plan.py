@@ -22,8 +22,8 @@ from orchestrator.records import (
 )
 from orchestrator.search import Point, searched
 
-EVALUATIONS = 16
-"""Of the shortest branches, and steps of its largest batch if no length is given."""
+EVALUATIONS, STEPS = 8, 16
+"""Of the shortest branches; steps of its largest batch if no length is given."""
 
 LENGTHS = 4
 """Each twice the one before, unless told otherwise."""
@@ -37,6 +37,9 @@ def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
     points = asked.points
     if isinstance(points, Spread):
         points = _spread(study, points.count)
+    # States are kept where the trunk is measured: as often as that takes, at least.
+    often = replace(study.grid, min_gap=min(study.grid.min_gap, *points))
+    study = replace(study, grid=often)
     steps = tuple(dict.fromkeys(_measured_from(study, step) for step in sorted(points)))
     trunk = replace(
         study,
@@ -177,15 +180,15 @@ def _branches(
 def _gap(trunk: Study, asked: Branches) -> int:
     """Examples between two measurements: whole batches of every size."""
     unit = math.lcm(*asked.factors) * trunk.batch_size
-    first = asked.length.examples or EVALUATIONS * max(asked.factors) * trunk.batch_size
+    first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
     return unit * max(1, round(first / EVALUATIONS / unit))
 
 
 def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
     """Of the branches from a point, as far as the trunk's own budget goes."""
     gap = _gap(trunk, asked)
-    first = asked.length.examples or EVALUATIONS * max(asked.factors) * trunk.batch_size
-    first = gap * max(EVALUATIONS // 4, math.ceil(first / gap))
+    first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
+    first = gap * max(EVALUATIONS // 2, math.ceil(first / gap))
     room = trunk.examples(trunk.budget_steps) - trunk.examples(step)
     most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
     if first > most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -91,9 +91,16 @@ def _lead(content: BranchContent) -> str:
 def _answer(content: BranchContent, *, going_on: bool) -> str:
     text = _notice(content) * (not going_on)
     if not content.verdicts:
-        none = "No branches have been trained far enough to tell."
-        return section("answer", "The answer", f"{text}<p>{none}</p>")
-    text += _listed(verdict_in_words(verdict) for verdict in content.verdicts)
+        text += "<p>No branches have been trained far enough to tell.</p>"
+    problems = content.queue.problems.items()
+    text += _listed(
+        [
+            *map(verdict_in_words, content.verdicts),
+            *(f"After {examples:,} examples: {problem}" for examples, problem in problems),
+        ]
+    )
+    if not content.verdicts:
+        return section("answer", "The answer", text)
     lines = [
         schedule_in_words(
             name,
@@ -108,7 +115,9 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
     return section("answer", "The answer", text)
 
 
-def _listed(lines: Iterable[str]) -> str:
+def _listed(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 

@@ -70,7 +70,6 @@ class Chosen:
     bounds: Bounds = ()
     begun = True
     stalled = False
-    capped = False
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -124,9 +123,6 @@ class Chosen:
 
     def bounds_for(self, trial: Trial) -> Bounds:
         return ()
-
-    def best(self, *, reached: bool) -> Mapping[str, Value] | None:
-        return None
 
     def frontier_step(self) -> int | None:
         return None

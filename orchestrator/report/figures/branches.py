@@ -82,8 +82,7 @@ def batch_sizes_along(
     found = [mark for one in series for mark in one.marks]
     beginnings = [x for one in series for x, _ in one.line] + [mark.at_examples for mark in found]
     first = min((x for x in beginnings if x > 0), default=1) / 1.3
-    values = [_height(mark) for mark in found] + [y for one in series for _, y in one.line]
-    edges = _edges([*(y for y in values if math.isfinite(y)), trunk, largest], found)
+    edges = _edges(series, schedules, trunk, largest)
     figure = go.Figure()
     for name, size, dash in (("trunk", trunk, "dash"), ("largest measured", largest, "dot")):
         figure.add_traces(guide([first, until], [size, size], name, dash))
@@ -104,23 +103,29 @@ def batch_sizes_along(
     return figure
 
 
-def _height(mark: Mark) -> float:
-    return mark.batch_size.value if math.isfinite(mark.batch_size.value) else mark.bound
-
-
-def _edges(values: Sequence[float], marks: Sequence[Mark]) -> tuple[float, float]:
-    """Between which batch sizes are drawn: all values, and intervals as far as they are not much
-    longer than that."""
-    low, high = min(values), max(values)
+def _edges(
+    series: Sequence[Series], schedules: Sequence[Stairs], trunk: int, largest: int
+) -> tuple[float, float]:
+    """Between which batch sizes are drawn: all values, but for those far from what was measured,
+    and intervals as far as they are not much longer than that."""
+    marks = [mark for one in series for mark in one.marks]
+    values = [y for one in series for _, y in one.line]
+    values += [size for stairs in schedules for _, size, _ in stairs.stages]
+    values += [_value(mark) for mark in marks]
+    within = [y for y in values if 1 / 2 <= y <= largest * FURTHEST]
+    low, high = min([trunk, *within]), max([largest, *within])
     ends = [
         end
         for mark in marks
         for end in (mark.batch_size.low, mark.batch_size.high)
         if end is not None and low / FURTHEST <= end <= high * FURTHEST
     ]
-    return 2 ** math.floor(math.log2(min([low, *ends]))), 2 ** math.ceil(
-        math.log2(max([high, *ends]))
-    )
+    ends = [low, high, *ends]
+    return 2 ** math.floor(math.log2(min(ends))), 2 ** math.ceil(math.log2(max(ends)))
+
+
+def _value(mark: Mark) -> float:
+    return mark.batch_size.value if math.isfinite(mark.batch_size.value) else mark.bound
 
 
 def _steps(stairs: Stairs, first: float, until: int) -> dict[str, Any]:
@@ -140,10 +145,10 @@ def _traces(
     """Its line, its marks (hollow where they are but a bound), and arrows where an interval goes
     on beyond the figure."""
     group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
-    marks = [mark for mark in one.marks if mark.bound < math.inf]
+    marks = one.marks
     x = [mark.at_examples * apart for mark in marks]
-    heights = [_height(mark) for mark in marks]
-    low, high = _intervals(marks, edges)
+    heights = [_within(_value(mark), edges) for mark in marks]
+    ends = [_ends(mark, edges) for mark in marks]
     traces: list[dict[str, Any]] = [
         {
             **group, "x": x, "y": heights, "mode": "markers",
@@ -151,14 +156,14 @@ def _traces(
             "marker": {
                 "color": colour, "size": 11, "line": {"width": 2, "color": colour},
                 "symbol": [
-                    symbol if math.isfinite(mark.batch_size.value) else f"{symbol}-open"
-                    for mark in marks
+                    symbol if mark.batch_size.value == height else f"{symbol}-open"
+                    for mark, height in zip(marks, heights, strict=True)
                 ],
             },
             "error_y": {
                 "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
-                "array": [end - y for end, y in zip(high, heights, strict=True)],
-                "arrayminus": [y - end for end, y in zip(low, heights, strict=True)],
+                "array": [high - y for (_, high), y in zip(ends, heights, strict=True)],
+                "arrayminus": [y - low for (low, _), y in zip(ends, heights, strict=True)],
             },
         }
     ]  # fmt: skip
@@ -192,18 +197,15 @@ def _traces(
     return traces
 
 
-def _intervals(
-    marks: Sequence[Mark], edges: tuple[float, float]
-) -> tuple[list[float], list[float]]:
-    """The lower and upper ends, within the figure."""
-    low, high = [], []
-    for mark in marks:
-        at = _height(mark)
-        ends = mark.batch_size.low, mark.batch_size.high
-        below, above = (at if end is None else end for end in ends)
-        low.append(min(max(below, edges[0]), at))
-        high.append(max(min(above, edges[1]), at))
-    return low, high
+def _within(value: float, edges: tuple[float, float]) -> float:
+    return min(max(value, edges[0]), edges[1])
+
+
+def _ends(mark: Mark, edges: tuple[float, float]) -> tuple[float, float]:
+    """Of its interval, as far as it is drawn."""
+    low, high = mark.batch_size.low, mark.batch_size.high
+    at = _value(mark)
+    return _within(at if low is None else low, edges), _within(at if high is None else high, edges)
 
 
 def _beyond(mark: Mark, edges: tuple[float, float]) -> list[tuple[float, str, bool]]:
