@@ -37,6 +37,13 @@ READING = (
     "trunk's."
 )
 
+LINES = (
+    " Each thin line is the mean over the seeds that judge, of the longest branches at the rate "
+    "that was chosen for their batch size: blue is the trunk's own, and the larger ones go "
+    "from dark to bright. A larger batch costs more examples where its line lies to the right of "
+    "the blue one. A click on a batch size hides its lines."
+)
+
 WHAT_A_SCHEDULE_IS = {
     "conservative": "By the lower ends of the 90 % intervals, to be on the safe side.",
     "central": "By the measured values. Where these are too high, it costs more than a fifth more "
@@ -82,9 +89,9 @@ def _lead(content: BranchContent) -> str:
     return (
         f"How large may the batch be, and from when on? A training of {trunk.workload} with "
         f"{trunk.optimizer} at batch size {trunk.batch_size:,}, the trunk, was continued from "
-        f"{len(content.points)} of its points at {factors} times that batch size, each with "
-        f"several learning rates and several orders of the examples. What counts is how many more "
-        f"examples such a branch needs for the same {content.loss}."
+        f"{len(content.points)} of its points at {factors} times that batch size, with "
+        f"several orders of the examples, each at the best of the learning rates tried. What "
+        f"counts is how many more examples such a branch needs for the same {content.loss}."
     )
 
 
@@ -128,7 +135,7 @@ def _notice(content: BranchContent) -> str:
     count, known = len(content.points), len(content.verdicts)
     return (
         f'<p class="notice">This run is not complete: branches of {known} of {count} points have '
-        f"been trained to some length. `orchestrate resume` goes on with it.</p>"
+        f"been trained to some length. <code>orchestrate resume</code> goes on with it.</p>"
     )
 
 
@@ -158,8 +165,7 @@ def _along(content: BranchContent, show: Show) -> str:
         _noise(content),
         figures.Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
     ]
-    series = [one for one in series if one.marks]
-    if not series:
+    if not any(one.marks for one in series):
         return ""
     size = content.trunk.batch_size
     figure = figures.batch_sizes_along(
@@ -169,13 +175,14 @@ def _along(content: BranchContent, show: Show) -> str:
         largest=size * content.factors[-1],
         until=content.total_examples,
     )
+    steps = " Steps are the two schedules." if content.schedules else ""
     text = show(
         figure,
         "Batch sizes along the training",
         _found(known),
-        f"Marks of one point stand side by side, with 90 % intervals. Steps are the two schedules, "
-        f"dashed is the trunk's batch size, and dotted the largest that was measured. A hollow "
-        f"mark says at least so much, and an arrow that the interval goes on beyond the figure. "
+        f"Marks of one point stand side by side, with 90 % intervals.{steps} Dashed is the trunk's "
+        f"batch size, and dotted the largest that was measured. A hollow mark is a bound, not a "
+        f"value, and an arrow says that the interval goes on beyond it. "
         f"The noise scale is what the gradients of the trunk alone foretell of the local critical "
         f"batch size.{_not_known(content)}",
     )
@@ -188,12 +195,12 @@ def _found(known: Sequence[Verdict]) -> str:
         return "No batch size is known yet."
     first, last = known[0], known[-1]
     said = (
-        f"After {first.at_examples:,} examples, a fifth more at batch size "
-        f"{fifth_more_in_words(first)}"
+        f"A fifth more examples takes batch size {fifth_more_in_words(first)} after "
+        f"{first.at_examples:,} examples"
     )
     if last is first:
         return f"{said}."
-    return f"{said}; after {last.at_examples:,}, at {fifth_more_in_words(last)}."
+    return f"{said}, and {fifth_more_in_words(last)} after {last.at_examples:,}."
 
 
 def _not_known(content: BranchContent) -> str:
@@ -269,11 +276,7 @@ def _costs(content: BranchContent, show: Show) -> str:
             ),
             f"{content.loss} of the trunk and its branches",
             _falls(content),
-            "Diamonds are the points from which branches go on. Each thin line is the mean over "
-            "the seeds that judge, of the longest branches at the learning rate that was chosen "
-            "for their batch size: blue is the trunk's own, and the larger ones go from dark to "
-            "bright. A larger batch costs more examples where its line lies to the right of the "
-            "blue one. A click on a batch size hides its lines.",
+            f"Diamonds are the points from which branches go on.{LINES if content.curves else ''}",
         )
     text += cost_table(content.verdicts) + length_table(content)
     return section("costs", "What larger batches cost", text) if text else ""

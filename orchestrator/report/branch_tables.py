@@ -96,7 +96,7 @@ def noise_table(content: BranchContent) -> str:
                     f"{verdict.at_examples:,}",
                     in_words(point.scale) if math.isfinite(point.scale.value) else "not known",
                     critical_in_words(verdict),
-                    "" if ratio is None else factor_in_words(ratio),
+                    "not known" if ratio is None else factor_in_words(ratio),
                 ]
             )
     if not rows:

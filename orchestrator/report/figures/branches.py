@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,10 @@ def batch_sizes_along(
     first = min((x for x in beginnings if x > 0), default=1) / 1.3
     edges = _edges(series, schedules, trunk, largest)
     figure = go.Figure()
-    for name, size, dash in (("trunk", trunk, "dash"), ("largest measured", largest, "dot")):
+    for name, size, dash in (
+        ("trunk's batch size", trunk, "dash"),
+        ("largest measured", largest, "dot"),
+    ):
         figure.add_traces(guide([first, until], [size, size], name, dash))
     for stairs, colour, dash, width in zip(
         schedules, COLOURS[2:4], ("solid", "dash"), (4, 2.5), strict=False
@@ -145,56 +148,38 @@ def _traces(
     """Its line, its marks (hollow where they are but a bound), and arrows where an interval goes
     on beyond the figure."""
     group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
-    marks = one.marks
-    x = [mark.at_examples * apart for mark in marks]
-    heights = [_within(_value(mark), edges) for mark in marks]
-    ends = [_ends(mark, edges) for mark in marks]
-    traces: list[dict[str, Any]] = [
-        {
-            **group, "x": x, "y": heights, "mode": "markers",
-            "hovertext": [mark.said for mark in marks],
-            "marker": {
-                "color": colour, "size": 11, "line": {"width": 2, "color": colour},
-                "symbol": [
-                    symbol if mark.batch_size.value == height else f"{symbol}-open"
-                    for mark, height in zip(marks, heights, strict=True)
-                ],
-            },
-            "error_y": {
-                "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
-                "array": [high - y for (_, high), y in zip(ends, heights, strict=True)],
-                "arrayminus": [y - low for (low, _), y in zip(ends, heights, strict=True)],
-            },
-        }
-    ]  # fmt: skip
-    arrows = [
-        (mark, edge, shape)
-        for mark in one.marks
-        for edge, shape, beyond in _beyond(mark, edges)
-        if beyond
-    ]
-    if arrows:
-        traces.append(
-            {
-                **group, "showlegend": False, "mode": "markers",
-                "x": [mark.at_examples * apart for mark, _, _ in arrows],
-                "y": [edge for _, edge, _ in arrows],
-                "hovertext": [mark.said for mark, _, _ in arrows],
-                "marker": {
-                    "color": colour, "size": 10, "symbol": [shape for _, _, shape in arrows],
-                },
-            }
-        )  # fmt: skip
-    if one.line:
-        line = {"color": colour, "width": 1, "dash": "dot"}
-        traces.insert(
-            0,
-            {
-                **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines", "line": line,
-                "x": [x for x, _ in one.line], "y": [y for _, y in one.line],
-            },
-        )  # fmt: skip
-    return traces
+    line = {
+        **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines",
+        "line": {"color": colour, "width": 1, "dash": "dot"},
+        "x": [x for x, _ in one.line], "y": [y for _, y in one.line],
+    }  # fmt: skip
+    heights = [_within(_value(mark), edges) for mark in one.marks]
+    ends = [_ends(mark, edges) for mark in one.marks]
+    marks = {
+        **group, "x": [mark.at_examples * apart for mark in one.marks], "y": heights,
+        "mode": "markers", "hovertext": [mark.said for mark in one.marks],
+        "marker": {
+            "color": colour, "size": 11, "line": {"width": 2, "color": colour},
+            "symbol": [
+                symbol if mark.batch_size.value == height else f"{symbol}-open"
+                for mark, height in zip(one.marks, heights, strict=True)
+            ],
+        },
+        "error_y": {
+            "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
+            "array": [high - y for (_, high), y in zip(ends, heights, strict=True)],
+            "arrayminus": [y - low for (low, _), y in zip(ends, heights, strict=True)],
+        },
+    }  # fmt: skip
+    beyond = [(mark, *arrow) for mark in one.marks for arrow in _beyond(mark, edges)]
+    arrows = {
+        **group, "showlegend": False, "mode": "markers",
+        "x": [mark.at_examples * apart for mark, _, _ in beyond],
+        "y": [edge for _, edge, _ in beyond],
+        "hovertext": [mark.said for mark, _, _ in beyond],
+        "marker": {"color": colour, "size": 10, "symbol": [shape for _, _, shape in beyond]},
+    }  # fmt: skip
+    return [trace for trace in (line, marks, arrows) if trace["x"]]
 
 
 def _within(value: float, edges: tuple[float, float]) -> float:
@@ -203,18 +188,19 @@ def _within(value: float, edges: tuple[float, float]) -> float:
 
 def _ends(mark: Mark, edges: tuple[float, float]) -> tuple[float, float]:
     """Of its interval, as far as it is drawn."""
-    low, high = mark.batch_size.low, mark.batch_size.high
     at = _value(mark)
-    return _within(at if low is None else low, edges), _within(at if high is None else high, edges)
+    ends = at, mark.batch_size.low, mark.batch_size.high
+    drawn = [_within(end, edges) for end in ends if end is not None]
+    return min(drawn), max(drawn)
 
 
-def _beyond(mark: Mark, edges: tuple[float, float]) -> list[tuple[float, str, bool]]:
-    """(edge, shape of an arrow there, whether the interval goes beyond it)"""
+def _beyond(mark: Mark, edges: tuple[float, float]) -> Iterator[tuple[float, str]]:
+    """The edge that its interval goes beyond, and the arrow that says so."""
     low, high = mark.batch_size.low, mark.batch_size.high
-    return [
-        (edges[0], "triangle-down", low is not None and low < edges[0]),
-        (edges[1], "triangle-up", high is not None and high > edges[1]),
-    ]
+    if low is not None and low < edges[0]:
+        yield edges[0], "triangle-down"
+    if high is not None and high > edges[1]:
+        yield edges[1], "triangle-up"
 
 
 def trunk_and_branches(
@@ -226,40 +212,44 @@ def trunk_and_branches(
     """The loss along the trunk with its points marked, and branches: blue at the trunk's own batch
     size, the others from small (dark) to large batches (bright)."""
     figure = go.Figure()
-    sizes = sorted({curve.batch_size for curve in curves})
-    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
-    colours = dict(zip(sizes, [COLOURS[0], *shades(len(sizes))[1:]], strict=True))
-    seen: set[int] = set()
-    for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
-        figure.add_scatter(
-            x=curve.examples, y=curve.losses, name=f"batch size {curve.batch_size:,}",
-            mode="lines", opacity=0.8,
-            line={
-                "color": colours[curve.batch_size], "width": 2 if curve.factor == 1 else 1,
-            },
-            legendgroup=str(curve.batch_size), showlegend=curve.batch_size not in seen,
-            hovertemplate=f"<b>batch size {curve.batch_size:,}, from {curve.at_examples:,} "
-            f"examples on</b><br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
-            "%{x:,} examples: %{y:.4g}<extra></extra>",
-        )  # fmt: skip
-        seen.add(curve.batch_size)
+    for trace in _branches(curves):
+        figure.add_scatter(mode="lines", opacity=0.8, **trace)
     drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
-    figure.add_scatter(
-        x=[x for x, _ in drawn], y=[y for _, y in drawn], name="trunk", mode="lines",
-        line={"color": COLOURS[1], "width": 2.5},
-        hovertemplate="<b>trunk</b><br>%{x:,} examples: %{y:.4g}<extra></extra>",
-    )  # fmt: skip
     marked = [(x, y) for x, y in drawn if x in points]
-    figure.add_scatter(
-        x=[x for x, _ in marked], y=[y for _, y in marked], name="points", mode="markers",
-        marker={"color": COLOURS[1], "size": 11, "symbol": "diamond"},
-        hovertemplate="<b>branches go on from here</b><br>%{x:,} examples: %{y:.4g}<extra></extra>",
-    )  # fmt: skip
+    for name, some, look, text in (
+        ("trunk", drawn, {"mode": "lines", "line": {"width": 2.5}}, "trunk"),
+        (
+            "points", marked, {"mode": "markers", "marker": {"size": 11, "symbol": "diamond"}},
+            "branches go on from here",
+        ),
+    ):  # fmt: skip
+        hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
+        x, y = ([at[axis] for at in some] for axis in (0, 1))
+        figure.add_scatter(x=x, y=y, name=name, hovertemplate=hover, **look)
+    figure.update_traces(marker_color=COLOURS[1], selector={"name": "points"})
+    figure.update_traces(line_color=COLOURS[1], selector={"name": "trunk"})
     styled(figure, "Examples seen", safe(metric))
     values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
-    figure.update_xaxes(
-        **log10_axis([*(x for x, _ in drawn), *(x for c in curves for x in c.examples)])
-    )
-    if min(values) > 0 and max(values) > 10 * min(values):
+    seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
+    figure.update_xaxes(**log10_axis(seen))
+    if values and min(values) > 0 and max(values) > 10 * min(values):
         figure.update_yaxes(**log10_axis(values))
     return figure
+
+
+def _branches(curves: Sequence[BranchCurve]) -> Iterator[dict[str, Any]]:
+    sizes = sorted({curve.batch_size for curve in curves})
+    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
+    colours = dict(zip(sizes, [COLOURS[0], *shades(len(sizes))[1:]], strict=True)) if sizes else {}
+    seen: set[int] = set()
+    for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
+        size = curve.batch_size
+        yield {
+            "x": curve.examples, "y": curve.losses, "name": f"batch size {size:,}",
+            "line": {"color": colours[size], "width": 2 if curve.factor == 1 else 1},
+            "legendgroup": str(size), "showlegend": size not in seen,
+            "hovertemplate": f"<b>batch size {size:,}, from {curve.at_examples:,} examples on</b>"
+            f"<br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
+            "%{x:,} examples: %{y:.4g}<extra></extra>",
+        }  # fmt: skip
+        seen.add(size)
