@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
 from orchestrator.records import FinishedTrial, Value
-from orchestrator.search import Point
+from orchestrator.search import STOPPED, Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class BranchJudge:
                 and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
             if not there or there[-1][0] < length:
-                if one.outcome.status == "paused":
+                if one.outcome.status in STOPPED:
                     continue
                 there.append((length, math.inf))
             examples, losses = np.array(there, dtype=np.float64).T
