@@ -22,7 +22,7 @@ class BranchJudge:
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the best learning rate, by the seeds that choose."""
-        choosing = [one for one in ended if point.seed_of(one.trial) < max(point.choosing, 1)]
+        choosing = [one for one in ended if point.seed_of(one.trial) < point.choosing]
         rates = chosen_rates([*self._branches(point, length, choosing)])
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])

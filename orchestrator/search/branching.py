@@ -254,7 +254,9 @@ class Branching(Queue, Generic[Verdict_co]):
         }
         if not self._want(point, choosing, length):
             return False
-        best = self._judge.chosen(point, length, [*self._ended(point.studies)])
+        best = {study.batch_size: 0 for study in point.studies}
+        if point.choosing:
+            best = self._judge.chosen(point, length, [*self._ended(point.studies)])
         judging = {
             key: [
                 trial
