@@ -206,6 +206,15 @@ def test_branches_are_trained_as_far_as_a_judge_wants(tmp_path: Path) -> None:
     assert len({t.seed for t, _ in trained[1:]}) == len(seeds) == 4
 
 
+def test_with_one_learning_rate_each_all_seeds_judge(tmp_path: Path) -> None:
+    found = planned(tmp_path, learning_rate={"rules": ["linear"], "multiples": [1]})
+    queue = queue_of(found)
+    queue.begin()
+    trained = [trial for trial, _ in course(queue, random.Random(3))]
+    assert len(trained) == 1 + 2 * 3 * 4 * 2
+    assert not queue.problems
+
+
 def test_what_is_trained_does_not_depend_on_order_or_interruptions(tmp_path: Path) -> None:
     found = planned(tmp_path)
     whole = queue_of(found)

@@ -10,7 +10,7 @@ import numpy as np
 
 from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
 from orchestrator.records import FinishedTrial, Value
-from orchestrator.search import Point
+from orchestrator.search import STOPPED, Point
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class BranchJudge:
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the best learning rate, by the seeds that choose."""
-        choosing = [one for one in ended if point.seed_of(one.trial) < max(point.choosing, 1)]
+        choosing = [one for one in ended if point.seed_of(one.trial) < point.choosing]
         rates = chosen_rates([*self.branches(point, length, choosing)])
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
@@ -58,7 +58,7 @@ class BranchJudge:
                 and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
             if not there or there[-1][0] < length:
-                if one.outcome.status == "paused":
+                if one.outcome.status in STOPPED:
                     continue
                 there.append((length, math.inf))
             examples, losses = np.array(there, dtype=np.float64).T

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis import BranchJudge, Confirmed, NoisePoint, Verdict, along
+from orchestrator.analysis import (
+    BranchJudge,
+    Confirmed,
+    NoisePoint,
+    Verdict,
+    along,
+    critical_in_words,
+    fifth_more_in_words,
+    in_words,
+)
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
-from orchestrator.report.figures import BranchCurve
+from orchestrator.report.figures import BranchCurve, Mark, Series, Stairs
 from orchestrator.report.figures.style import evenly
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
@@ -121,3 +131,74 @@ class BranchContent:
 
 def _short(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def series_of(content: BranchContent) -> list[Series]:
+    """Batch sizes along the trunk: what is known of them, and the noise scale."""
+    known = [verdict for verdict in content.verdicts if verdict.is_known]
+    return [
+        Series(name="local critical batch size", marks=[*_critical(known)]),
+        _noise(content),
+        Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
+    ]
+
+
+def _critical(known: Sequence[Verdict]) -> Iterator[Mark]:
+    for verdict in known:
+        if verdict.critical is not None:
+            yield Mark(
+                at_examples=verdict.at_examples,
+                batch_size=verdict.critical,
+                bound=verdict.critical.low or 0.0,
+                said=f"<b>after {verdict.at_examples:,} examples</b><br>local critical batch size "
+                f"{critical_in_words(verdict)}",
+            )
+
+
+def _fifth_more(verdict: Verdict) -> Mark:
+    return Mark(
+        at_examples=verdict.at_examples,
+        batch_size=verdict.fifth_more_batch_size,
+        bound=verdict.sure_batch_size,
+        said=f"<b>after {verdict.at_examples:,} examples</b><br>a fifth more examples at batch "
+        f"size {fifth_more_in_words(verdict)}",
+    )
+
+
+def _noise(content: BranchContent) -> Series:
+    noise = content.noise
+    marks = [
+        Mark(
+            at_examples=examples,
+            batch_size=noise[examples].scale,
+            bound=noise[examples].scale.low or 0.0,
+            said=f"<b>after {examples:,} examples</b><br>noise scale "
+            f"{in_words(noise[examples].scale)}",
+        )
+        for examples in content.points
+        if examples in noise
+    ]
+    line = [
+        (examples, point.scale.value)
+        for examples, point in noise.items()
+        if examples and math.isfinite(point.scale.value)
+    ]
+    return Series(name="noise scale", marks=marks, line=line)
+
+
+def stairs_of(schedules: Mapping[str, Mapping[str, Any]]) -> list[Stairs]:
+    return [
+        Stairs(
+            name=f"{name} schedule",
+            stages=[
+                (
+                    stage["examples"],
+                    stage["batch_size"],
+                    f"<b>{name} schedule</b><br>from {stage['examples']:,} examples on: batch size "
+                    f"{stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}",
+                )
+                for stage in schedule["stages"]
+            ],
+        )
+        for name, schedule in schedules.items()
+    ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ from typing import Any
 from orchestrator.analysis import (
     Verdict,
     confirmed_in_words,
-    critical_in_words,
     fifth_more_in_words,
-    in_words,
     schedule_in_words,
     verdict_in_words,
 )
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.report import figures
-from orchestrator.report.branch_content import BranchContent
+from orchestrator.report.branch_content import BranchContent, series_of, stairs_of
 from orchestrator.report.branch_tables import cost_table, length_table, noise_table
 from orchestrator.report.page import Figures, check_images, page_of
 from orchestrator.report.runs import provenance_of
@@ -159,18 +156,13 @@ def _stages_in_words(schedule: Mapping[str, Any]) -> str:
 
 def _along(content: BranchContent, show: Show) -> str:
     """How large the batch may be, beside what the noise scale foretells."""
-    known = [verdict for verdict in content.verdicts if verdict.is_known]
-    series = [
-        figures.Series(name="local critical batch size", marks=[*_critical(known)]),
-        _noise(content),
-        figures.Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
-    ]
+    series = series_of(content)
     if not any(one.marks for one in series):
         return ""
     size = content.trunk.batch_size
     figure = figures.batch_sizes_along(
         series,
-        [_stairs(name, schedule) for name, schedule in content.schedules.items()],
+        stairs_of(content.schedules),
         trunk=size,
         largest=size * content.factors[-1],
         until=content.total_examples,
@@ -179,7 +171,7 @@ def _along(content: BranchContent, show: Show) -> str:
     text = show(
         figure,
         "Batch sizes along the training",
-        _found(known),
+        _found([verdict for verdict in content.verdicts if verdict.is_known]),
         f"Marks of one point stand side by side, with 90 % intervals.{steps} Dashed is the trunk's "
         f"batch size, and dotted the largest that was measured. A hollow mark is a bound, not a "
         f"value, and an arrow says that the interval goes on beyond it. "
@@ -206,64 +198,6 @@ def _found(known: Sequence[Verdict]) -> str:
 def _not_known(content: BranchContent) -> str:
     missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
     return f" Not known, and not drawn: after {', '.join(missing)} examples." if missing else ""
-
-
-def _critical(known: Sequence[Verdict]) -> Iterator[figures.Mark]:
-    for verdict in known:
-        if verdict.critical is not None:
-            yield figures.Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.critical,
-                bound=verdict.critical.low or 0.0,
-                said=f"<b>after {verdict.at_examples:,} examples</b><br>local critical batch size "
-                f"{critical_in_words(verdict)}",
-            )
-
-
-def _fifth_more(verdict: Verdict) -> figures.Mark:
-    return figures.Mark(
-        at_examples=verdict.at_examples,
-        batch_size=verdict.fifth_more_batch_size,
-        bound=verdict.sure_batch_size,
-        said=f"<b>after {verdict.at_examples:,} examples</b><br>a fifth more examples at batch "
-        f"size {fifth_more_in_words(verdict)}",
-    )
-
-
-def _noise(content: BranchContent) -> figures.Series:
-    noise = content.noise
-    marks = [
-        figures.Mark(
-            at_examples=examples,
-            batch_size=noise[examples].scale,
-            bound=noise[examples].scale.low or 0.0,
-            said=f"<b>after {examples:,} examples</b><br>noise scale "
-            f"{in_words(noise[examples].scale)}",
-        )
-        for examples in content.points
-        if examples in noise
-    ]
-    line = [
-        (examples, point.scale.value)
-        for examples, point in noise.items()
-        if examples and math.isfinite(point.scale.value)
-    ]
-    return figures.Series(name="noise scale", marks=marks, line=line)
-
-
-def _stairs(name: str, schedule: Mapping[str, Any]) -> figures.Stairs:
-    return figures.Stairs(
-        name=f"{name} schedule",
-        stages=[
-            (
-                stage["examples"],
-                stage["batch_size"],
-                f"<b>{escape(name)} schedule</b><br>from {stage['examples']:,} examples on: batch "
-                f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}",
-            )
-            for stage in schedule["stages"]
-        ],
-    )
 
 
 def _costs(content: BranchContent, show: Show) -> str:

@@ -24,6 +24,10 @@ from orchestrator.records import (
 from orchestrator.search.queue import Queue
 from orchestrator.search.race import Bounds
 
+STOPPED = ("paused", "dominated")
+"""At a length, from where they may go on; the second is what becomes of the first once files of
+trials are put together."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -94,7 +98,7 @@ class Chosen:
         if key not in self.ended:
             return False
         outcome = self.ended[key].outcome
-        return outcome.status != "paused" or outcome.steps >= step
+        return outcome.status not in STOPPED or outcome.steps >= step
 
     def record(self, finished: FinishedTrial) -> None:
         key = finished.trial.key
@@ -141,7 +145,7 @@ class Chosen:
         return wanted + len(self.ended.keys() - self._wanted.keys())
 
     def over(self, key: TrialKey) -> bool:
-        return self.done or self.ended[key].outcome.status != "paused"
+        return self.done or self.ended[key].outcome.status not in STOPPED
 
     def set_aside(self) -> set[TrialKey]:
         return {key for key in self.ended if not self.over(key)}
@@ -258,8 +262,7 @@ class Branching(Queue, Generic[Verdict_co]):
         }
         if not self._want(point, choosing, length):
             return False
-        # Without seeds that choose, there is one learning rate for each batch size.
-        best = dict.fromkeys((key.batch_size for key in wanted), 0)
+        best = {study.batch_size: 0 for study in point.studies}
         if point.choosing:
             best = self._judge.chosen(point, length, [*self.ended(point.studies)])
         judging = {

@@ -1,0 +1,154 @@
+"""The page of a run of branches, and what the commands say of such a run."""
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from browser import CHROMIUM, visit
+from conftest import orchestrate
+
+from orchestrator.analysis import Estimate
+from orchestrator.cli.branching import answer_in
+from orchestrator.report.figures import Mark, Series, Stairs, batch_sizes_along
+from orchestrator.results import Run
+
+TINY = {
+    "name": "tiny",
+    "trunk": {
+        "workload": "digits/mlp", "optimizer": "sgd", "space": {"only": {"learning_rate": 0.1}},
+        "batch_size": 8, "budget": {"examples": 6000},
+    },
+    "points": [20, 80],
+    "factors": [1, 2, 4],
+    "seeds": 4,
+    "learning_rate": {"rules": ["linear"], "multiples": [1]},
+    "length": {"examples": 512, "at_most": 1024},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("branches")
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    done = orchestrate("branch", folder / "tiny.yaml", "--out", folder / "run", "--no-ray", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"Report: {folder}/run/report.html" in done.stderr
+    return folder / "run"
+
+
+def words_of(page: Path) -> str:
+    """What is on the page, without what draws it."""
+    text = re.sub(r"<script>.*?</script>", "", page.read_text(), flags=re.S)
+    return re.sub(r"\s+", " ", text)
+
+
+@pytest.mark.dear
+def test_the_page_says_what_the_run_says(branches: Path) -> None:
+    said = json.loads((branches / "branches.json").read_text())
+    text = words_of(branches / "report.html")
+    for verdict in said["verdicts"]:
+        assert f"After {verdict['at_examples']:,} examples: " in text
+        for cost in verdict["costs"][1:]:
+            assert f"{cost['examples_ratio']['value']:.2f} (" in text
+    for schedule in said["schedules"].values():
+        assert f"<b>{schedule['steps_saved']:.0%}</b> fewer steps" in text
+        assert f">{schedule['samples']}</pre>" in text
+    found = re.findall(
+        r"<pre[^>]*>(recipes:.*?)</pre>", (branches / "report.html").read_text(), re.S
+    )
+    recipes = [recipe for each in found for recipe in yaml.safe_load(each)["recipes"]]
+    assert recipes == [schedule["recipe"] for schedule in said["schedules"].values()]
+    assert "not complete" not in text
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', text)
+
+
+@pytest.mark.dear
+def test_the_noise_scale_stands_beside_what_was_measured(branches: Path) -> None:
+    run = Run.open(branches)
+    trunk = answer_in(run).trunk
+    curve = {row["examples"]: row for row in run.curve(trunk.key, 0).to_pylist()}
+    rows = re.findall(r"<tr><th[^>]*>(\d+)</th><td>(\d+) \(", words_of(branches / "report.html"))
+    points = [trunk.examples(step) for step in trunk.states_at]
+    scales = [curve[x]["noise/variance"] / curve[x]["noise/gradient_square"] for x in points]
+    assert [(int(x), int(scale)) for x, scale in rows[:2]] == [
+        (x, round(scale)) for x, scale in zip(points, scales, strict=True)
+    ]
+
+
+@pytest.mark.dear
+def test_the_command_makes_the_page_anew(branches: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert orchestrate("report", branches, "-o", page).returncode == 0
+    assert words_of(page) == words_of(branches / "report.html")
+    printed = orchestrate("report", branches, "--json").stdout
+    written = (branches / "branches.json").read_text()
+    assert json.loads(printed) == json.loads(written, parse_constant=lambda infinite: None)
+    assert orchestrate("status", branches).returncode == 0
+
+
+@pytest.mark.dear
+def test_what_is_asked_of_searches_is_refused(branches: Path) -> None:
+    for arguments, message in (
+        (("frontier", branches), "not searches"),
+        (("best", branches, "val/loss"), "not searches"),
+        (("report", branches, branches.parent, "-o", "x.html"), "is not a run"),
+        (("report", branches, f"{branches}/../run", "-o", "x.html"), "one such run at a time"),
+        (("report", branches, "--goal", "val/error<0.1"), "leave it out"),
+    ):
+        refused = orchestrate(*arguments)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    ("gone", "figures"), [("recipe=from*", 2), ("recipe=from*83", None), ("*", 0)]
+)
+def test_an_unfinished_run_has_a_page(
+    branches: Path, tmp_path: Path, gone: str, figures: int | None
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(branches, run)
+    for folder in run.glob(f"*/workload=*/{gone}"):
+        shutil.rmtree(folder)
+    assert orchestrate("report", run).returncode == 0
+    text = words_of(run / "report.html")
+    assert "This run is not complete" in text
+    assert ("trained far enough" in text) == (figures is not None)
+    assert figures is None or text.count('class="plot"') == figures
+
+
+def test_what_is_but_a_bound_is_drawn_as_one() -> None:
+    """Hollow, with an arrow where the interval leaves the figure."""
+    known = Mark(
+        at_examples=100, batch_size=Estimate(value=32, low=16, high=64), bound=16, said="known"
+    )
+    endless = Estimate(value=math.inf, low=128, high=math.inf)
+    bound = Mark(at_examples=400, batch_size=endless, bound=64, said="at least 64")
+    figure = batch_sizes_along(
+        [Series(name="a", marks=[known, bound])],
+        [Stairs(name="s", stages=[(0, 8, "8"), (100, 32, "32")])],
+        trunk=8, largest=64, until=1000,
+    )  # fmt: skip
+    marks, arrows = (trace for trace in figure.data if trace.name == "a")
+    assert list(marks.y) == [32, 64]
+    assert list(marks.marker.symbol) == ["circle", "circle-open"]
+    assert list(arrows.marker.symbol) == ["triangle-up"]
+    assert list(marks.error_y.arrayminus) == [16, 0]
+    assert marks.y[1] + marks.error_y.array[1] == arrows.y[0]
+    (steps,) = (trace for trace in figure.data if trace.name == "s")
+    assert list(steps.y) == [8, 32, 32]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
+def test_in_a_browser(branches: Path, tmp_path: Path, width: int, dark: bool) -> None:
+    seen = visit(branches / "report.html", tmp_path / "page.png", width=width, dark=dark)
+    assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
+    assert seen.drawn == [True, True]
+    assert seen.wider == 0
