@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from browser import CHROMIUM, visit
 from conftest import orchestrate
 
 from orchestrator.analysis import Estimate
+from orchestrator.cli import live
 from orchestrator.cli.branching import answer_in
 from orchestrator.report.figures import Mark, Series, Stairs, batch_sizes_along
 from orchestrator.results import Run
@@ -120,6 +122,17 @@ def test_an_unfinished_run_has_a_page(
     assert "This run is not complete" in text
     assert ("trained far enough" in text) == (figures is not None)
     assert figures is None or text.count('class="plot"') == figures
+
+
+@pytest.mark.dear
+def test_while_it_goes_on_the_page_says_so(
+    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(branches, run)
+    monkeypatch.setattr(sys, "argv", ["live", str(run), "30"])
+    live.main()
+    assert "this run was going on" in words_of(run / "report.html")
 
 
 def test_what_is_but_a_bound_is_drawn_as_one() -> None:
