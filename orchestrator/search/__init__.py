@@ -1,7 +1,8 @@
 """Which points of which space are tried, in which order, and which can no longer win: pure
 functions of the sweep and of what its trials have shown."""
 
-from orchestrator.search.branching import STOPPED, Branching, Judge, Point, branches
+from orchestrator.search.branching import Branching, Judge, Point, branches
+from orchestrator.search.chosen import STOPPED
 from orchestrator.search.director import Director
 from orchestrator.search.pack import PackRace
 from orchestrator.search.proposer import (

@@ -1,0 +1,95 @@
+"""The trials of a study of which others say which are trained, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from orchestrator.records import FinishedTrial, Study, Trial, TrialKey, Value
+from orchestrator.search.race import Bounds
+
+STOPPED = ("paused", "dominated")
+"""At a length, from where they may go on; the second is what becomes of the first once files of
+trials are put together."""
+
+
+class Chosen:
+    """Those that are wanted, of these the ones that wait, and how the others ended."""
+
+    bounds: Bounds = ()
+    begun = True
+    stalled = False
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.limit: int | None = None
+        self.done = False
+        self.ended: dict[TrialKey, FinishedTrial] = {}
+        self._wanted: dict[TrialKey, Trial] = {}
+        self._waiting: dict[TrialKey, Trial] = {}
+        self._out: set[TrialKey] = set()
+        """Those that somebody trains."""
+
+    def want(self, trials: Iterable[Trial], limit: int) -> None:
+        """From now on these trials, up to that step."""
+        self._wanted, self.limit = {trial.key: trial for trial in trials}, limit
+        self._waiting = {k: t for k, t in self._wanted.items() if self._is_due(k)}
+
+    def _is_due(self, key: TrialKey) -> bool:
+        return key not in self._out and not self.is_there(key, self.limit or 0)
+
+    def is_there(self, key: TrialKey, step: int) -> bool:
+        """Whether a trial is trained no further than it is, up to that step."""
+        if key not in self.ended:
+            return False
+        outcome = self.ended[key].outcome
+        return outcome.status not in STOPPED or outcome.steps >= step
+
+    def record(self, finished: FinishedTrial) -> None:
+        key = finished.trial.key
+        self.ended[key] = finished
+        self._out.discard(key)
+        self._waiting.pop(key, None)
+        if key in self._wanted:
+            # It may have been begun under an earlier limit.
+            self.put_back(self._wanted[key])
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
+        taken = [*self._waiting.values()][:most]
+        for trial in taken:
+            del self._waiting[trial.key]
+        self._out.update(trial.key for trial in taken)
+        return taken
+
+    def put_back(self, trial: Trial) -> None:
+        self._out.discard(trial.key)
+        if trial.key in self._wanted and self._is_due(trial.key):
+            self._waiting[trial.key] = trial
+
+    def bounds_for(self, trial: Trial) -> Bounds:
+        return ()
+
+    def frontier_step(self) -> int | None:
+        return None
+
+    @property
+    def lost(self) -> list[Trial]:
+        return []
+
+    @property
+    def planned(self) -> int:
+        return max(len(self._wanted), len(self.ended))
+
+    @property
+    def settled(self) -> int:
+        wanted = sum(self.is_there(key, self.limit or 0) for key in self._wanted)
+        return wanted + len(self.ended.keys() - self._wanted.keys())
+
+    def over(self, key: TrialKey) -> bool:
+        return self.done or self.ended[key].outcome.status not in STOPPED
+
+    def set_aside(self) -> set[TrialKey]:
+        return {key for key in self.ended if not self.over(key)}
