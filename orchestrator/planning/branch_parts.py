@@ -39,6 +39,8 @@ class Length(Part):
     """The first; None: sixteen batches of the largest size."""
     at_most: int | None = Field(default=None, ge=1, le=MANY**2)
     """None: eight times the first."""
+    evaluations: int = Field(default=8, ge=4, le=1000)
+    """Of the shortest; longer ones have as many more."""
 
 
 class Spread(Part):

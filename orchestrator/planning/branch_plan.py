@@ -22,8 +22,11 @@ from orchestrator.records import (
 )
 from orchestrator.search import Point, searched
 
-EVALUATIONS, STEPS = 8, 16
-"""Of the shortest branches; steps of its largest batch if no length is given."""
+STEPS = 16
+"""Of the largest batch in the shortest branches, if no length is given."""
+
+FEWEST = 4
+"""Evaluations of a branch, however short."""
 
 LENGTHS = 4
 """Each twice the one before, unless told otherwise."""
@@ -181,14 +184,14 @@ def _gap(trunk: Study, asked: Branches) -> int:
     """Examples between two measurements: whole batches of every size."""
     unit = math.lcm(*asked.factors) * trunk.batch_size
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
-    return unit * max(1, round(first / EVALUATIONS / unit))
+    return unit * max(1, round(first / asked.length.evaluations / unit))
 
 
 def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
     """Of the branches from a point, as far as the trunk's own budget goes."""
     gap = _gap(trunk, asked)
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
-    first = gap * max(EVALUATIONS // 2, math.ceil(first / gap))
+    first = gap * max(FEWEST, math.ceil(first / gap))
     room = trunk.examples(trunk.budget_steps) - trunk.examples(step)
     most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
     if first > most:
