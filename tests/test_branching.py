@@ -147,6 +147,7 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"length": {"examples": 4096, "at_most": 512}}, "must not be below"),
         ({"loss": "val/los"}, "val/loss"),
         ({"los": "val/loss"}, "los"),
+        ({"name": "a <b>"}, "name: string should match"),
     ],
 )
 def test_bad_files_are_refused_before_anything_starts(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.cli.options import print_json
+from orchestrator.cli.options import finite, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -200,7 +200,7 @@ def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
     document = document_of(answer, confirmed)
     page = run.place / "report.html"
     try:
-        (run.place / "branches.json").write_text(to_json(document))
+        (run.place / "branches.json").write_text(to_json(finite(document)))
         (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
         write_page(run, answer, page, confirmed=confirmed)
     except OSError as error:

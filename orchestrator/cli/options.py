@@ -68,7 +68,7 @@ RayOption = Annotated[
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output; what isn't a finite number is null."""
-    text = json.dumps(_finite(document), indent=1, ensure_ascii=False)
+    text = json.dumps(finite(document), indent=1, ensure_ascii=False)
     # JSON leaves some that a terminal obeys, or that can't be encoded, as they are.
     print(CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escaped(found[0]), text))
 
@@ -77,11 +77,11 @@ def _escaped(character: str) -> str:
     return f"\\u{ord(character):04x}"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return None
     return value

@@ -21,7 +21,7 @@ from orchestrator.planning.sweep import (
     Resources,
     Sweep,
 )
-from orchestrator.planning.sweep_file import overridden, validated_as
+from orchestrator.planning.sweep_file import overridden, validated, validated_as
 from orchestrator.records import BadInput, Study, unknown
 from orchestrator.results import FrontierRow, Run, frontier_of
 from orchestrator.results.frontier import metrics_of
@@ -94,10 +94,10 @@ def find_branch_file(name: str) -> Path:
 def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The trunk's sweep, with what becomes of it."""
     document = overridden(read_yaml(path), overrides)
-    return _sweep_of(validated_as(BranchFile, document, str(path)))
+    return _sweep_of(validated_as(BranchFile, document, str(path)), str(path))
 
 
-def _sweep_of(file: BranchFile) -> Sweep:
+def _sweep_of(file: BranchFile, place: str) -> Sweep:
     trunk, points = file.trunk, file.points
     recipe = trunk.model_dump(include={"optimizer", "space", "schedule", "budget"})
     workload, seed = trunk.workload, None
@@ -119,7 +119,7 @@ def _sweep_of(file: BranchFile) -> Sweep:
         )
     common = ("name", "seed", "evaluate", "checkpoint", "faults", "resources")
     of_branches = ("factors", "learning_rate", "seeds", "length", "loss")
-    return Sweep.model_validate(
+    return validated(
         {
             **{name: getattr(file, name) for name in common},
             "workloads": [workload],
@@ -130,7 +130,8 @@ def _sweep_of(file: BranchFile) -> Sweep:
                 "points": points,
                 "trunk_seed": seed,
             },
-        }
+        },
+        place,
     )
 
 
