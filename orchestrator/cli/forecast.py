@@ -73,7 +73,7 @@ def forecast(
     training = train_on_ranks(ours, 1, data_dir=data_dir)
     try:
         with one_thread():
-            measurements, (outcome, _) = follow(training, batch_size, _show)
+            measurements, (outcome, _) = follow(training, ours.study, _show)
     except KeyboardInterrupt:
         training.close()
         say("Interrupted.")

@@ -19,7 +19,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
-    from orchestrator.records import Measurement, Outcome, Trial
+    from orchestrator.records import Measurement, Outcome, Study, Trial
     from orchestrator.training import Checkpoint
 
 
@@ -111,7 +111,7 @@ def trial(
         )
     try:
         measurements, (outcome, processes) = follow(
-            training, batch_size, (lambda line: None) if as_json else _show
+            training, ours.study, (lambda line: None) if as_json else _show
         )
     except KeyboardInterrupt:
         training.close()
@@ -155,7 +155,7 @@ def _print_outcome(
             f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
         )
         dear = dear_evaluations(
-            examples=outcome.steps * trial.study.batch_size,
+            examples=trial.study.examples(outcome.steps),
             evaluations=len(measurements),
             training=outcome.seconds,
             evaluating=outcome.evaluation_seconds,
@@ -213,7 +213,7 @@ def parse_settings(settings: Sequence[str], option: str, example: str) -> dict[s
 
 def follow(
     training: Generator[Measurement, None, Any],
-    batch_size: int,
+    study: Study,
     show: Callable[[Mapping[str, float]], None],
 ) -> tuple[list[dict[str, float]], Any]:
     """Each measurement of a training, shown as it is taken; how it ended."""
@@ -225,7 +225,7 @@ def follow(
             return lines, end.value
         line = {
             "step": measurement.step,
-            "examples": measurement.step * batch_size,
+            "examples": study.examples(measurement.step),
             "seconds": measurement.seconds,
             **measurement.metrics,
         }
