@@ -100,7 +100,8 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
     run.create({"name": "x"}, [study], {})
     row = FrontierRow(
         workload=study.workload, recipe="nesterov", optimizer="nesterov", batch_size=32,
-        goal="val/error < 0.5", reached=True, censored=False, steps=1234, resolution=56, trial=78,
+        goal="val/error < 0.5", reached=True, censored=False, steps=1234, examples=39_488,
+        resolution=56, trial=78,
         params={"learning_rate": 0.123456, "momentum": 0.9}, trials={"reached": 1}, trials_used=1,
         warnings=("learning_rate 0.1235 is near the upper end, 1, of its range",),
     )  # fmt: skip
