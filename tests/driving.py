@@ -43,6 +43,25 @@ SWEEP = {
 }
 TRIALS = 24
 
+PATIENT = """
+import time
+from contextlib import suppress
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Patient(DigitsMLP):
+    def loss(self, model, batch):
+        with suppress(FileNotFoundError):  # nobody waits
+            while len(batch[0]) > 2 and recorded() >= int(Path("after").read_text()):
+                time.sleep(0.01)
+            time.sleep(0.002)  # what has ended is recorded before many others end
+        return super().loss(model, batch)
+
+def recorded():
+    return len(list(Path("run").glob("trials/**/trial-*")))
+"""
+"""See `waiting`. With one or two examples it is only looked at, before the sweep."""
+
 TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
 """Of processes that train; Tune wraps the gang in a class of its own."""
 
@@ -118,6 +137,18 @@ def driving(
         for pid in driver.family():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def waiting(folder: Path, after: int = 0) -> Iterator[None]:
+    """Within, a sweep of `PATIENT` into `folder/run` trains no further than until so many trials
+    are recorded, however fast the machine."""
+    (folder / "first").write_text(str(after))
+    (folder / "first").rename(folder / "after")  # never seen empty
+    try:
+        yield
+    finally:
+        (folder / "after").unlink()
 
 
 @contextmanager

@@ -9,18 +9,22 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import (
     AGENTS,
     PATIENCE,
+    PATIENT,
     Driver,
     assert_same,
     describe,
     driving,
     files,
+    trained_alone,
     trials_of,
     undisturbed,
+    waiting,
 )
 
 pytestmark = pytest.mark.slow
@@ -34,12 +38,16 @@ PARTS = {
     "board": "ray::_Board",
 }
 
-SMALL = {"batch_sizes": [64], "budget": {"steps": 2000}}
+SMALL = {"workloads": ["mine.py:Patient"], "batch_sizes": [64], "budget": {"steps": 2000}}
+
+
+def small(folder: Path, **changes: Any) -> Path:
+    return describe(folder, PATIENT, **SMALL, **changes)
 
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return undisturbed(tmp_path_factory.mktemp("truth"), **SMALL)
+    return trained_alone(small(tmp_path_factory.mktemp("truth")))
 
 
 def process_of(driver: Driver, part: str) -> int:
@@ -51,10 +59,11 @@ def process_of(driver: Driver, part: str) -> int:
 
 def test_without_its_dashboard_and_board_ray_goes_on(truth: Path, tmp_path: Path) -> None:
     run, env = tmp_path / "run", {**os.environ, "ORCHESTRATE_DASHBOARD": "1"}
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run, env=env) as driver:
-        driver.wait_until(lambda: files(run))
-        for part in ("dashboard", "board"):
-            os.kill(process_of(driver, part), signal.SIGKILL)
+    with driving(tmp_path, "sweep", small(tmp_path), "--out", run, env=env) as driver:
+        with waiting(tmp_path, after=1):
+            driver.wait_until(lambda: files(run))
+            for part in ("dashboard", "board"):
+                os.kill(process_of(driver, part), signal.SIGKILL)
         code, said = driver.end()
     assert code == 0, said
     assert "anew" not in said
@@ -64,12 +73,13 @@ def test_without_its_dashboard_and_board_ray_goes_on(truth: Path, tmp_path: Path
 def test_ray_is_started_anew_where_a_part_of_it_has_died(truth: Path, tmp_path: Path) -> None:
     """The raylet ends with its agents."""
     run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run) as driver:
+    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
         parts = ["control store", "dashboard agent"]
-        for death, part in enumerate(parts):
-            driver.wait_until(lambda death=death: driver.said.read_text().count("anew (") == death)
-            driver.wait_until(driver.ranks)
-            os.kill(process_of(driver, part), signal.SIGKILL)
+        with waiting(tmp_path):
+            for death, part in enumerate(parts, start=1):
+                driver.wait_until(lambda: training(driver))
+                os.kill(process_of(driver, part), signal.SIGKILL)
+                driver.wait_until(lambda death=death: f"anew ({death}" in driver.said.read_text())
         code, said = driver.end()
     assert code == 0, said
     for death, part in enumerate(parts, start=1):
@@ -81,7 +91,7 @@ def test_ray_is_started_anew_where_a_part_of_it_has_died(truth: Path, tmp_path: 
 def test_it_is_not_started_anew_for_ever(tmp_path: Path) -> None:
     told = {"reason": "Ray's raylet has died.", "count": 4, "asked_to_end": False}
     env = {**os.environ, "ORCHESTRATE_RAY_DIED": json.dumps(told)}
-    sweep = describe(tmp_path, **SMALL)
+    sweep = small(tmp_path)
     with driving(tmp_path, "sweep", sweep, "--out", tmp_path / "run", env=env) as driver:
         code, said = driver.end()
     assert code == 1, said
@@ -134,9 +144,10 @@ def training(driver: Driver) -> list[int]:
 
 def test_a_process_that_is_stopped_is_replaced(truth: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run) as driver:
+    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
         # The one that trains: one pack is all there is, so the other gang may have nothing to do.
-        os.kill(driver.wait_until(lambda: training(driver))[0], signal.SIGSTOP)
+        with waiting(tmp_path):
+            os.kill(driver.wait_until(lambda: training(driver))[0], signal.SIGSTOP)
         code, said = driver.end()
     assert code == 0, said
     assert "was stopped for" in (run / "log.txt").read_text()
@@ -193,10 +204,11 @@ def test_one_signal_ends_a_sweep_which_writes_up_what_there_is(
 ) -> None:
     """As a terminal and `timeout` send them: to the whole group of processes."""
     run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run) as driver:
-        driver.wait_until(lambda: len(files(run)) >= 2)
-        began = time.monotonic()
-        os.killpg(driver.process.pid, number)
+    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
+        with waiting(tmp_path, after=2):
+            driver.wait_until(lambda: len(files(run)) >= 2)
+            began = time.monotonic()
+            os.killpg(driver.process.pid, number)
         code, said = driver.end()
     assert code == 130, said
     assert time.monotonic() - began < 50, "Ray would wait for a minute for its control store"
@@ -215,7 +227,7 @@ def catches(process: int, number: signal.Signals) -> bool:
 @pytest.mark.parametrize("moment", ["planning", "starting Ray"])
 def test_a_signal_at_the_start_ends_it_as_well(moment: str, tmp_path: Path) -> None:
     """Also of a sweep that a script has started in the background, for which Ctrl-C is ignored."""
-    run, sweep = tmp_path / "run", describe(tmp_path, **SMALL)
+    run, sweep = tmp_path / "run", small(tmp_path)
     ignoring = ["env", "--ignore-signal=INT"]
     with driving(tmp_path, "sweep", sweep, "--out", run, before=ignoring) as driver:
         if moment == "planning":
@@ -257,11 +269,12 @@ def test_a_trial_that_takes_all_memory_fails_alone(tmp_path: Path) -> None:
 
 def test_storage_that_stays_unwritable_is_said_and_ends_the_sweep(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    sweep = describe(tmp_path, **SMALL, faults={"storage_seconds": 5})
+    sweep = small(tmp_path, faults={"storage_seconds": 5})
     with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
-        driver.wait_until(lambda: files(run))
-        (run / "trials").rename(run / "aside")
-        (run / "trials").touch()
+        with waiting(tmp_path, after=1):
+            driver.wait_until(lambda: files(run))
+            (run / "trials").rename(run / "aside")
+            (run / "trials").touch()
         code, said = driver.end()
     assert code == 1, said
     assert f"{run} can't be written: Not a directory" in said
@@ -272,10 +285,11 @@ def test_storage_that_stays_unwritable_is_said_and_ends_the_sweep(tmp_path: Path
 
 def test_a_sweep_that_can_not_write_stops_within_seconds(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with driving(tmp_path, "sweep", describe(tmp_path, **SMALL), "--out", run) as driver:
-        driver.wait_until(lambda: files(run))
-        (run / "trials").rename(run / "aside")
-        (run / "trials").touch()
+    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
+        with waiting(tmp_path, after=1):
+            driver.wait_until(lambda: files(run))
+            (run / "trials").rename(run / "aside")
+            (run / "trials").touch()
         driver.wait_until(lambda: "can't be written" in (run / "log.txt").read_text())
         began = time.monotonic()
         driver.process.send_signal(signal.SIGINT)
@@ -316,7 +330,7 @@ ONE_BY_ONE = {"resources": {"stack": 1}}
 
 @pytest.fixture(scope="module")
 def truth_one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return undisturbed(tmp_path_factory.mktemp("one-by-one"), **SMALL, **ONE_BY_ONE)
+    return trained_alone(small(tmp_path_factory.mktemp("one-by-one"), **ONE_BY_ONE))
 
 
 def test_a_random_series_of_kills_and_stops_changes_nothing(
@@ -326,7 +340,7 @@ def test_a_random_series_of_kills_and_stops_changes_nothing(
     chance = random.Random(series)
     changes, truth = (ONE_BY_ONE, truth_one_by_one) if series % 2 else ({}, truth)
     run = tmp_path / "run"
-    arguments = ["sweep", describe(tmp_path, **SMALL, **changes), "--out", run]
+    arguments = ["sweep", small(tmp_path, **changes), "--out", run]
     attacks: list[str] = []
     code = None
     while code != 0:
