@@ -17,7 +17,9 @@ import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_plan import points_of, trunk_of
+from orchestrator.planning.growth import differences
 from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
     BadInput,
     BatchSchedule,
@@ -157,6 +159,35 @@ def test_bad_files_are_refused_before_anything_starts(
         planned(tmp_path, **changes)
 
 
+def test_a_file_of_the_other_kind_is_told_in_a_line(tmp_path: Path) -> None:
+    branches, sweep = described(tmp_path), tmp_path / "sweep.yaml"
+    sweep.write_text("workloads: [digits/mlp]\nrecipes: [sgd]\nbatch_sizes: [8]\n")
+    with pytest.raises(BadInput, match=r"^\S+ describes a sweep: `orchestrate sweep \S+`"):
+        load_branches(sweep)
+    with pytest.raises(BadInput, match=r"^\S+ describes branches .* `orchestrate branch \S+`"):
+        load_sweep(branches)
+
+
+def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
+    done = orchestrate("plan", described(tmp_path, confirm=True), "--json")
+    assert done.returncode == 0, done.stderr
+    trunk, confirming, *branches = json.loads(done.stdout)["studies"]
+    last_point = max(planned(tmp_path).studies[0].states_at)
+    assert (trunk["trials"], trunk["budget_steps"]) == (1, last_point)
+    assert (confirming["trials"], confirming["budget_steps"]) == (3 * 4, 1000)
+    # Two seeds choose between two rates, two judge; the longest see 2,048 examples.
+    assert [(each["trials"], each["budget_steps"] * each["batch_size"]) for each in branches] == [
+        (2 * 2 + 2, 2048)
+    ] * 6
+
+
+def test_confirming_may_be_asked_for_later() -> None:
+    before, after = {"branch": {"confirm": False, "seeds": 4}}, {"branch": {"confirm": True}}
+    assert differences({**before, "recipes": []}, {**after, "recipes": []}) == [
+        "branch.seeds: 4 there, None here"
+    ]
+
+
 class ByRate:
     """Prefers the second learning rate, and is satisfied by the second length."""
 
@@ -283,8 +314,12 @@ def test_killed_three_times_it_comes_to_the_same_verdict(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_schedules_are_confirmed(tmp_path: Path) -> None:
+    """Killed while it does so, and resumed."""
     file, run = described(tmp_path, points=[20]), tmp_path / "run"
-    done = orchestrate("branch", file, "--no-ray", "--out", run, "--confirm", "--json")
+    with driving(tmp_path, "branch", file, "--no-ray", "--out", run, "--confirm") as driver:
+        driver.wait_until(lambda: files(run / "confirm"))
+        driver.kill()
+    done = orchestrate("resume", run, "--no-ray", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     schedules = {

@@ -40,6 +40,23 @@ SWEEP = {
     "stop": {"dominated": False},
 }
 
+BRANCHES = {
+    "name": "far",
+    "trunk": {
+        "workload": "mine.py:Mine",
+        "optimizer": "sgd",
+        "space": {"learning_rate": 0.1},
+        "batch_size": 8,
+        "budget": {"examples": 4000},
+    },
+    "points": [20],
+    "factors": [1, 2],
+    "learning_rate": {"rules": ["linear"], "multiples": [1]},
+    "seeds": 4,
+    "length": {"examples": 512, "at_most": 1024},
+    "confirm": True,
+}
+
 MINE = """
 import time
 from pathlib import Path
@@ -165,6 +182,15 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
         assert set(holding.stdout.split()) <= {
             str(machine.home / ".ray" / "auth_token") for machine in (away.head, away.worker)
         }
+
+    (laptop.home / "branches.yaml").write_text(yaml.safe_dump(BRANCHES))
+    branch = ("orchestrate", "branch", "branches.yaml", "--cluster", "cluster.yaml", "--json")
+    answer = json.loads(laptop.do(*branch))
+    assert answer["complete"]
+    assert len(answer["confirmed"]) == sum(
+        len(schedule["stages"]) > 1 for schedule in answer["schedules"].values()
+    )
+    assert (laptop.home / "runs" / "far" / "schedules.yaml").exists()
 
     laptop.do("ray", "down", "--yes", "cluster.yaml")
     for machine in (away.head, away.worker):

@@ -6,19 +6,17 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.branching import answer_of, write_up
+from orchestrator.cli import remote
 from orchestrator.cli.options import (
-    DONE,
-    FAILED,
-    GOAL_UNREACHED,
     AddressOption,
+    ClusterOption,
     DataOption,
     JsonOption,
     RayOption,
     SetOption,
     YesOption,
 )
-from orchestrator.cli.runs import run_described
+from orchestrator.cli.runs import refuse_both, run_described
 from orchestrator.cli.training import How
 
 
@@ -29,6 +27,7 @@ def branch(
     out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
     set_: SetOption = None,
     address: AddressOption = None,
+    cluster: ClusterOption = None,
     data_dir: DataOption = None,
     confirm: Annotated[
         bool,
@@ -42,18 +41,11 @@ def branch(
 ) -> int:
     """How large the batch may be at points of one training, and the schedule that follows."""
     from orchestrator.planning.branch_file import find_branch_file, load_branches
-    from orchestrator.results import Run
 
     how = How(address=address, data_dir=data_dir, ray=ray)
-    described = load_branches(find_branch_file(file), set_ or [])
-    run = Run(out or f"runs/{described.name}")
-    code = run_described(described, str(run.place), how, yes=yes, as_json=as_json, quietly=confirm)
-    if not confirm:
-        return code
-    answer = answer_of(run, described, run.studies())
-    if code == DONE:
-        there = str(run.place / "confirm")
-        code = run_described(answer.confirming, there, how, yes=yes, as_json=False, quietly=True)
-        code = DONE if code == GOAL_UNREACHED else code  # all of them train to the end
-    written = write_up(run, answer, as_json)
-    return code if written or code != DONE else FAILED
+    asked = ["confirm=true"] if confirm else []
+    described = load_branches(find_branch_file(file), [*(set_ or []), *asked])
+    if cluster is not None:
+        refuse_both(address)
+        return remote.sweep(cluster, described, out, data_dir, None, yes=yes, as_json=as_json)
+    return run_described(described, out, how, yes=yes, as_json=as_json)

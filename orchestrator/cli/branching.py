@@ -80,18 +80,21 @@ class Answer:
         return {**trunk, "name": name, "batch_schedule": stages}
 
     @property
-    def confirming(self) -> Sweep:
+    def confirming(self) -> Sweep | None:
         """Trains with each schedule and with the constant batch, to the end of the trunk's budget,
-        with as many seeds as branches have."""
+        with as many seeds as branches have. None where no schedule ever enlarges the batch."""
         sweep, asked = self.sweep, self.sweep.branch
         assert asked is not None
         constant = sweep.recipes[0].model_copy(update={"name": CONSTANT})
-        growing = [schedule["recipe"] for schedule in self.schedules.values()]
+        recipes = [schedule["recipe"] for schedule in self.schedules.values()]
+        growing = [recipe for recipe in recipes if len(recipe["batch_schedule"]) > 1]
+        if not growing:
+            return None
         return type(sweep).model_validate(
             {
                 **sweep.resolved(),
                 "name": f"{sweep.name}-confirm",
-                "recipes": [constant, *(r for r in growing if len(r["batch_schedule"]) > 1)],
+                "recipes": [constant, *growing],
                 "repeats": asked.seeds - 1,
                 "stop": {"at_goal": False},
                 "branch": None,
@@ -101,9 +104,8 @@ class Answer:
     def confirmed(self, run: Run) -> list[Confirmed]:
         """What training with the schedules came to, where that was done."""
         from orchestrator.analysis import confirmed
-        from orchestrator.results import Run
 
-        trained = Run(run.place / "confirm")
+        trained = confirmation_of(run)
         if not trained.exists:
             return []
         of_recipe = {s.recipe: [*trained.finished(s)] for s in trained.studies()}
@@ -132,6 +134,11 @@ CONSTANT = "constant"
 
 ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "value"}
 """Schedule -> what of the verdicts it follows."""
+
+
+def confirmation_of(run: Run) -> Run:
+    """Where the schedules of a run of branches are trained with."""
+    return type(run)(run.place / "confirm")
 
 
 def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:

@@ -68,17 +68,19 @@ def plan(
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.cli.terminal import answer, say
+    from orchestrator.planning.branch_file import load_either
+    from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
-    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
+    from orchestrator.planning.sweep_file import find_sweep_file
     from orchestrator.planning.widths import widths_of
 
-    sweep = load_sweep(find_sweep_file(file), set_ or [])
+    sweep = load_either(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
     if cluster is not None:
         slots, price = _of_file(cluster, sweep, slots, price)
     planned = plan_of(sweep, data_dir)
-    studies = planned.studies
+    studies = at_most(sweep, planned.studies)
     if slots and not calibrate and pilot is None:
         say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
     kind: Kind = "cuda" if sweep.resources.gpus_per_device else "cpu"

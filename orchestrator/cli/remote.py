@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.branching import answer_in, write_up
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
 from orchestrator.records import MissingData
 
-OF_THE_HEAD = ("Ray dashboard: ", "Report: ")
+OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
 """What a sweep there says of itself that leads nowhere from here."""
 
 FATES = {"PENDING": "waiting", "SUCCEEDED": "done"}
@@ -62,6 +63,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     from orchestrator.cli.planning import agree
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
+    from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
@@ -74,7 +76,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
         planned = plan(described)
         for doubt in planned.doubts:
             say(doubt)
-        found = outlook(planned.studies, described.resources.ranks)
+        found = outlook(at_most(described, planned.studies), described.resources.ranks)
     agree(found, yes=yes)
 
 
@@ -84,6 +86,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
+    from orchestrator.results.searches import holds_branches
 
     there = _there(run)
 
@@ -113,6 +116,8 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
         return code
     _fetch(file, run)
     here = Run.open(run)
+    if holds_branches(here):
+        return code if write_up(here, answer_in(here), as_json) else FAILED
     if code != INTERRUPTED:
         # The files of single trials, from an earlier look, are in those of the studies now.
         here.in_parallel(lambda study: here.compact(study.key, over=True), here.studies())

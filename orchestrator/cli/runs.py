@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import remote
+from orchestrator.cli.branching import answer_of, confirmation_of, write_up
 from orchestrator.cli.ending import death_before
 from orchestrator.cli.options import (
     DONE,
+    FAILED,
+    GOAL_UNREACHED,
     AddressOption,
     ClusterOption,
     DataOption,
@@ -30,6 +33,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.planning.studies import Plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.results import Run
 
@@ -57,7 +61,7 @@ def sweep(
     how = How(address=address, data_dir=data_dir, track=track, ray=ray)
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
-        _refuse_both(address)
+        refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
     return run_described(described, out, how, yes=yes, as_json=as_json)
 
@@ -68,10 +72,10 @@ def run_described(
     how: How,
     *,
     yes: bool,
-    as_json: bool,
-    quietly: bool = False,
+    as_json: bool = False,
+    part_of: Run | None = None,
 ) -> int:
-    """Makes the run of a sweep, or goes on with it; `quietly`: without its answer."""
+    """Makes the run of a sweep, or goes on with it; without its answer if part of another run."""
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
@@ -82,8 +86,7 @@ def run_described(
     _check_trackers(how.track, run)
     planned = plan(described, how.data_dir)
     agreed = yes or death_before() is not None
-    studies = at_most(described, planned.studies) if described.branch else planned.studies
-    agree(outlook(studies, described.resources.ranks), yes=agreed)
+    agree(outlook(at_most(described, planned.studies), described.resources.ranks), yes=agreed)
     run.check_writable()
     with run.locked():
         if run.exists:
@@ -93,7 +96,26 @@ def run_described(
             run.write_sweep_file()
         else:
             run.create(described.resolved(), planned.studies, provenance())
-        return run_plan(run, planned, how, as_json=as_json, quietly=quietly)
+        return _train_all(run, planned, how, as_json=as_json, part_of=part_of)
+
+
+def _train_all(
+    run: Run, planned: Plan, how: How, *, as_json: bool, part_of: Run | None = None
+) -> int:
+    """What the run is missing; then with the schedules of its branches, if they are to be
+    confirmed."""
+    code = run_plan(run, planned, how, as_json=as_json, part_of=part_of)
+    asked = planned.sweep.branch
+    if code != DONE or asked is None or not asked.confirm:
+        return code
+    answer = answer_of(run, planned.sweep, planned.studies)
+    if (confirming := answer.confirming) is not None:
+        there = str(confirmation_of(run).place)
+        code = run_described(confirming, there, how, yes=True, part_of=run)
+    if code == GOAL_UNREACHED:
+        code = DONE  # these train to the end, goal or not
+    written = write_up(run, answer, as_json)
+    return code if written or code != DONE else FAILED
 
 
 def resume(
@@ -113,7 +135,7 @@ def resume(
 
     how = How(address=address, data_dir=data_dir, track=track, ray=ray)
     if cluster is not None:
-        _refuse_both(address)
+        refuse_both(address)
         return remote.resume(cluster, path, data_dir, track, as_json=as_json)
     run = Run.open(path)
     _refuse_imported(run)
@@ -126,7 +148,7 @@ def resume(
         if run.studies() != [*planned.studies]:
             raise BadInput(f"{run.place} has grown this moment, by another process. Try again.")
         run.write_sweep_file()
-        return run_plan(run, planned, how, as_json=as_json)
+        return _train_all(run, planned, how, as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
@@ -149,7 +171,7 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
     return DONE
 
 
-def _refuse_both(address: str | None) -> None:
+def refuse_both(address: str | None) -> None:
     if address is not None:
         raise BadInput("Either --address or --cluster: the one is where to train from here.")
 

@@ -54,8 +54,11 @@ class How:
             )
 
 
-def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool, quietly: bool = False) -> int:
-    """Trains what is missing from the run, then writes and prints what it says."""
+def run_plan(
+    run: Run, planned: Plan, how: How, *, as_json: bool, part_of: Run | None = None
+) -> int:
+    """Trains what is missing from the run, then writes what it says, and prints that unless it is
+    a part of another run."""
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.progress import Progress
     from orchestrator.results.merger import MOST_LOOSE
@@ -91,12 +94,14 @@ def run_plan(run: Run, planned: Plan, how: How, *, as_json: bool, quietly: bool 
     if code == DONE:
         _put_together(run, keys, over=planned.sweep.branch is None)
         _remove_checkpoints(run)
+    quietly = part_of is not None
     rows, written = _write_up(run, planned, as_json, over=code == DONE, quietly=quietly)
+    go_on = f"Go on with: orchestrate resume {(part_of or run).place}"
     if code == FAILED:
-        complain(f"{error}\nGo on with: orchestrate resume {run.place}")
+        complain(f"{error}\n{go_on}")
         return FAILED
     if code == INTERRUPTED:
-        say(f"Interrupted. Go on with: orchestrate resume {run.place}")
+        say(f"Interrupted. {go_on}")
         return INTERRUPTED
     if not written:
         return FAILED
@@ -234,9 +239,10 @@ def _write_up(
     run: Run, planned: Plan, as_json: bool, *, over: bool, quietly: bool
 ) -> tuple[list[FrontierRow], bool]:
     """Prints the frontier, then makes its files and the report anew; whether these were written."""
-    if planned.sweep.branch is not None:
+    if (asked := planned.sweep.branch) is not None:
         found = answer_of(run, planned.sweep, planned.studies)
-        return [], quietly or write_up(run, found, as_json)
+        # What is confirmed first, is told then.
+        return [], (over and asked.confirm) or write_up(run, found, as_json)
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
     from orchestrator.report import write_report_of

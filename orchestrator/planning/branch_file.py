@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,14 @@ from orchestrator.planning.sweep import (
     Resources,
     Sweep,
 )
-from orchestrator.planning.sweep_file import overridden, validated, validated_as
+from orchestrator.planning.sweep_file import (
+    TRUNK,
+    WORKLOADS,
+    load_sweep,
+    overridden,
+    validated,
+    validated_as,
+)
 from orchestrator.records import BadInput, Study, unknown
 from orchestrator.results import FrontierRow, Run, frontier_of
 from orchestrator.results.frontier import metrics_of
@@ -66,6 +73,7 @@ class BranchFile(Part):
     seeds: int = Field(default=8, ge=3, le=1000)
     length: Length = Length()
     loss: Text = "val/loss"
+    confirm: bool = False
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoints = Checkpoints()
     faults: Faults = Faults()
@@ -94,7 +102,15 @@ def find_branch_file(name: str) -> Path:
 def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The trunk's sweep, with what becomes of it."""
     document = overridden(read_yaml(path), overrides)
+    if {*document} & {TRUNK, WORKLOADS} == {WORKLOADS}:
+        raise BadInput(f"{path} describes a sweep: `orchestrate sweep {path}` trains it.")
     return _sweep_of(validated_as(BranchFile, document, str(path)), str(path))
+
+
+def load_either(path: Path, overrides: Sequence[str] = ()) -> Sweep:
+    """From a sweep file or a branch file."""
+    load = load_branches if TRUNK in read_yaml(path) else load_sweep
+    return load(path, overrides)
 
 
 def _sweep_of(file: BranchFile, place: str) -> Sweep:
@@ -118,7 +134,7 @@ def _sweep_of(file: BranchFile, place: str) -> Sweep:
             "winner of a run (`trunk: {run: ...}`), or write `spacing: log`."
         )
     common = ("name", "seed", "evaluate", "checkpoint", "faults", "resources")
-    of_branches = ("factors", "learning_rate", "seeds", "length", "loss")
+    of_branches = ("factors", "learning_rate", "seeds", "length", "loss", "confirm")
     return validated(
         {
             **{name: getattr(file, name) for name in common},

@@ -79,5 +79,7 @@ class Branches(Part):
     length: Length = Length()
     loss: Text = "val/loss"
     """The metric that branches are compared by; less is better."""
+    confirm: bool = False
+    """Whether to train with the schedules that follow, and with the constant batch, to the end."""
     trunk_seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
     """None: as of any trial of this sweep."""

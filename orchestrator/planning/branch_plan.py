@@ -31,6 +31,9 @@ FEWEST = 4
 LENGTHS = 4
 """Each twice the one before, unless told otherwise."""
 
+CONFIRMING = 3
+"""Trainings of each seed: with two schedules, and with the constant batch."""
+
 
 def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
     """The study of the trunk, and those of its branches: one for each point and batch size."""
@@ -92,9 +95,16 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
 
 
 def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
-    """As much as may be trained of each, for an outlook."""
+    """Of a trunk and its branches, studies that say how much may be trained; others as they are."""
+    asked = sweep.branch
+    if asked is None:
+        return [*studies]
     trunk = trunk_of(sweep, studies).study
-    found = [replace(trunk, budget_steps=trunk.states_at[-1])]
+    found = [replace(trunk, budget_steps=trunk.states_at[-1], states_at=())]
+    if asked.confirm:
+        found.append(
+            replace(trunk, recipe="to confirm", states_at=(), trials=CONFIRMING * asked.seeds)
+        )
     for point in points_of(sweep, studies):
         for study in point.studies:
             rates = len(study.search.points)
@@ -102,6 +112,9 @@ def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
                 replace(
                     study.with_batches_of(study.batch_size),
                     batch_schedule=None,
+                    grid=EvaluationGrid(
+                        spacing=0, min_gap=study.grid.min_gap * trunk.batch_size // study.batch_size
+                    ),
                     budget_steps=point.lengths[-1] // study.batch_size,
                     trials=rates * point.choosing + point.seeds - point.choosing,
                 )

@@ -186,10 +186,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
-    """What may not change of the search and the budget of a sweep or a recipe. How large a budget
-    is, is seen in the studies."""
-    search, budget = part.get("search") or {}, part.get("budget") or {}
+    """What may not change of the search, the budget and the branches of a sweep or a recipe. How
+    large a budget is, is seen in the studies."""
+    search, budget, branch = (part.get(name) or {} for name in ("search", "budget", "branch"))
     return {
         "search": {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH},
         "budget": {"inherit": budget.get("inherit")},
+        "branch": {key: value for key, value in branch.items() if key != "confirm"},
     }

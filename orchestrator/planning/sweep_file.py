@@ -21,6 +21,10 @@ MISTAKES_TOLD = 10
 """Of those in a file; the first ones often cause the others."""
 
 
+WORKLOADS, TRUNK = "workloads", "trunk"
+"""The keys that tell a sweep file from a branch file."""
+
+
 def find_sweep_file(name: str | None) -> Path:
     """The file called `name`, or the sweep of that name that comes with the project."""
     known = {path.stem: path for path in SWEEPS.glob("*.yaml")}
@@ -39,7 +43,12 @@ def find_sweep_file(name: str | None) -> Path:
 
 def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The sweep in the file at `path` after `key=value` overrides (dotted keys, YAML values)."""
-    return validated(overridden(read_yaml(path), overrides), str(path))
+    document = overridden(read_yaml(path), overrides)
+    if {*document} & {TRUNK, WORKLOADS} == {TRUNK}:
+        raise BadInput(
+            f"{path} describes branches of one training: `orchestrate branch {path}` trains them."
+        )
+    return validated(document, str(path))
 
 
 def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
