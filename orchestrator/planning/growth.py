@@ -22,6 +22,7 @@ GROWS = (
     "workloads",
     "batch_sizes",
     "repeats",
+    "more",
     "resources",
     "checkpoint",
     "faults",
@@ -117,8 +118,11 @@ def _of_study(old: Study, new: Study) -> list[str]:
     ]
     if old.search.points != new.search.points[: len(old.search.points)]:
         lines.append("its points are others")
-    if new.trials < old.trials:
-        lines.append(f"trials: {old.trials} there, {new.trials} here")
+    lines += [
+        f"{name}: {getattr(old, name)} there, {getattr(new, name)} here"
+        for name in ("trials", "repeats")
+        if getattr(new, name) < getattr(old, name)
+    ]
     return lines
 
 

@@ -47,3 +47,13 @@ def _folder(name: str) -> str:
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 FolderName = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
+
+
+def _size(size: int | str) -> int | str:
+    if size != "full" and (isinstance(size, (str, bool)) or not 1 <= size <= MANY):
+        raise ValueError(f"each batch size must be a whole number from 1 to {MANY:,}, or `full`")
+    return size
+
+
+Size = Annotated[int | str, AfterValidator(_size)]
+"""A batch size; `full` stands for the whole training set."""

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.doubts import starving, too_few
+from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
@@ -153,14 +154,15 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     trials = 0
     for name in sweep.workloads:
         for study in _studies_of(sweep, name, load_workload(name), data_dir):
-            studies.append(study)
-            trials += study.trials + study.repeats
+            studies.append(with_more(study, sweep.more))
+            trials += studies[-1].trials + studies[-1].repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
                 raise BadInput(
                     f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "
                     f"trials, but this one comes to {len(studies):,} studies and {trials:,} "
                     f"trials or more. Make several sweeps of it."
                 )
+    refuse_unmatched(sweep.more, studies)
     return studies
 
 

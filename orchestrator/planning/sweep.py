@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from orchestrator.planning.branch_parts import Branches
+from orchestrator.planning.more import More
 from orchestrator.planning.parts import (
     LONGEST_NAME,
     MANY,
@@ -21,6 +22,7 @@ from orchestrator.planning.parts import (
     MOST_STEPS,
     FolderName,
     Part,
+    Size,
     Text,
 )
 from orchestrator.records import (
@@ -45,16 +47,6 @@ def _run(name: str) -> str:
             f"bytes long, but this one has {length:,}: shorten it"
         )
     return name
-
-
-def _size(size: int | str) -> int | str:
-    if size != "full" and (isinstance(size, (str, bool)) or not 1 <= size <= MANY):
-        raise ValueError(f"each batch size must be a whole number from 1 to {MANY:,}, or `full`")
-    return size
-
-
-Size = Annotated[int | str, AfterValidator(_size)]
-"""A batch size; `full` stands for the whole training set."""
 
 
 class BatchLadder(Part):
@@ -334,6 +326,8 @@ class Sweep(Part):
     """None: each workload's own."""
     repeats: int = Field(default=0, ge=0, le=MOST_POINTS)
     """How often each study's best trial is run again, with other seeds."""
+    more: list[More] = Field(default=[], max_length=MOST_ITEMS)
+    """More trials and repeats than that at some batch sizes."""
     stop: Stop = Stop()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoints = Checkpoints()
@@ -349,6 +343,18 @@ class Sweep(Part):
             names = [recipe.name for recipe in self.recipes]
             if (name := Baseline.parse(self.report.baseline).recipe) not in names:
                 raise unknown("recipe of report.baseline", name, names)
+        return self
+
+    @model_validator(mode="after")
+    def _known_names_in_more(self) -> Sweep:
+        for place, entry in enumerate(self.more):
+            for kind, given, known in (
+                ("workload", entry.workloads, self.workloads),
+                ("recipe", entry.recipes, [recipe.name for recipe in self.recipes]),
+            ):
+                for name in given:
+                    if name not in known:
+                        raise unknown(f"{kind} of more.{place}", name, known)
         return self
 
     @model_validator(mode="before")

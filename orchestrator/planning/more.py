@@ -1,0 +1,99 @@
+"""More trials and repeats at some batch sizes than the sweep has everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from pydantic import Field, model_validator
+
+from orchestrator.planning.parts import MOST_ITEMS, FolderName, Part, Size
+from orchestrator.records import BadInput, Study
+from orchestrator.search import MOST_POINTS
+
+
+class More(Part):
+    """Studies of a sweep that have more trials or repeats than the others."""
+
+    workloads: list[FolderName] = Field(default=[], max_length=MOST_ITEMS)
+    """Empty: all workloads of the sweep."""
+    recipes: list[FolderName] = Field(default=[], max_length=MOST_ITEMS)
+    """Empty: all recipes of the sweep."""
+    batch_sizes: list[Size] = Field(min_length=1, max_length=MOST_ITEMS)
+    trials: int | None = Field(default=None, ge=1, le=MOST_POINTS)
+    """Points that do not diverge. None: as many as the search of the recipe or sweep has."""
+    repeats: int | None = Field(default=None, ge=0, le=MOST_POINTS)
+    """None: as many as the sweep has."""
+
+    @model_validator(mode="after")
+    def _something(self) -> More:
+        if self.trials is None and self.repeats is None:
+            raise ValueError("give `trials`, `repeats` or both")
+        return self
+
+    def names(self, study: Study, size: int | str) -> bool:
+        """Whether the entry is about this study by its batch size `size`."""
+        return (
+            study.batch_size == (study.train_size if size == "full" else size)
+            and study.workload in (self.workloads or [study.workload])
+            and study.recipe in (self.recipes or [study.recipe])
+        )
+
+
+def with_more(study: Study, more: Sequence[More]) -> Study:
+    """The study with the most trials and repeats that any entry gives it."""
+    trials, repeats = [study.trials], [study.repeats]
+    for place, entry in enumerate(more):
+        if any(entry.names(study, size) for size in entry.batch_sizes):
+            trials.append(_trials_of(study, entry.trials, f"more.{place}.trials"))
+            repeats.append(_at_least(study.repeats, entry.repeats, study, f"more.{place}.repeats"))
+    return replace(study, trials=max(trials), repeats=max(repeats))
+
+
+def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
+    """Refuses batch sizes that no study of the entry's workloads and recipes has."""
+    for place, size, entry in _sizes(more):
+        if not any(entry.names(study, size) for study in studies):
+            mine = {s.batch_size for s in studies for n in [s.batch_size] if entry.names(s, n)}
+            raise BadInput(
+                f"more.{place}.batch_sizes: each must be a batch size of the sweep, but got "
+                f"{size}. Those of these workloads and recipes are "
+                f"{', '.join(map(str, sorted(mine)))}: take one of them, or add {size} to "
+                f"`batch_sizes`."
+            )
+
+
+def _sizes(more: Iterable[More]) -> Iterator[tuple[int, int | str, More]]:
+    for place, entry in enumerate(more):
+        for size in entry.batch_sizes:
+            yield place, size, entry
+
+
+def _trials_of(study: Study, trials: int | None, place: str) -> int:
+    if trials is None or study.is_one_point:
+        return study.trials
+    if study.search.algorithm == "points":
+        raise BadInput(
+            f"{place}: a study whose points are listed can't have other numbers of trials, but "
+            f"{study.key} lists {len(study.search.points)}. Add points to its search, or name "
+            f"other recipes in `recipes`."
+        )
+    most = study.search.launches
+    if most is not None and trials > most:
+        raise BadInput(
+            f"{place}: `max_launches` must be at least `trials`, but {study.key} has at most "
+            f"{most} launches, and got {trials} trials. Raise search.max_launches."
+        )
+    return _at_least(study.trials, trials, study, place)
+
+
+def _at_least(least: int, asked: int | None, study: Study, place: str) -> int:
+    """What an entry asks for; refuses less than the study has without it."""
+    if asked is None:
+        return least
+    if asked < least:
+        raise BadInput(
+            f"{place}: it must not be below the {least} that {study.key} has without it, but got "
+            f"{asked}. Leave it out, or give {least} or more."
+        )
+    return asked
