@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestrator.cli import (
+    advise,
     archives,
     branch,
     forecast,
@@ -79,6 +80,7 @@ for command in (
     reading.frontier,
     reading.best,
     report.report,
+    advise.advise,
     trial.trial,
     forecast.forecast,
     branch.branch,

@@ -10,6 +10,7 @@ from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.searches import holds_branches
+from orchestrator.results.spent import Spent, spent
 from orchestrator.results.step_times import StepTime, step_times
 from orchestrator.results.store import Run
 
@@ -18,6 +19,7 @@ __all__ = [
     "FrontierRow",
     "GoalOf",
     "Run",
+    "Spent",
     "StepTime",
     "Within",
     "best_of",
@@ -32,6 +34,7 @@ __all__ = [
     "outcomes_of",
     "parse_goals",
     "provenance",
+    "spent",
     "step_times",
     "steps_to_all",
     "to_csv",

@@ -1,0 +1,139 @@
+"""Which additions to a sweep are worth a look: more trials, more repeats, another batch size, a
+wider range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from orchestrator.analysis.additions import Addition, Kind, Prices, price_at
+from orchestrator.analysis.known_points import KnownCurve, KnownPoint
+from orchestrator.analysis.points import ENOUGH_STEPS
+from orchestrator.records import StudyKey
+
+TIMES_TRIALS, TIMES_REPEATS = 2, 3
+"""So many times as many are suggested."""
+
+WIDE_GAP = 2.5
+"""Between batch sizes in a smaller ratio no other one is suggested: where the law is not exactly
+right, neighbours are off by the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What a sweep has, and how it may grow."""
+
+    workloads: tuple[str, ...]
+    recipes: tuple[str, ...]
+    """Those that are trained at every batch size of the sweep."""
+    batch_sizes: tuple[int, ...]
+    trials: int
+    """Of the search at a batch size that is added."""
+    largest: int | None
+    """Examples of the smallest training set; None: endless."""
+    fixed: Collection[StudyKey] = ()
+    """Studies that can't be given more trials."""
+    deciding: Collection[int] = ()
+    """Batch sizes that are said to decide between laws."""
+
+    def with_sizes(self, sizes: Iterable[int]) -> Ground:
+        found = tuple(sorted({*self.batch_sizes, *sizes}))
+        return replace(self, batch_sizes=found, deciding={*self.deciding} - {*sizes})
+
+
+def candidates(curves: Sequence[KnownCurve], prices: Prices, ground: Ground) -> list[Addition]:
+    """All of them, each once."""
+    found = [*_sizes(ground, curves), *_wider(ground, curves)]
+    for curve in curves:
+        free = [point for point in curve.points if _key(curve, point) not in ground.fixed]
+        found += _several("trials", curve, free, prices)
+        found += _several("repeats", curve, curve.points, prices)
+    return list(dict.fromkeys(found))
+
+
+def _key(curve: KnownCurve, point: KnownPoint) -> StudyKey:
+    return StudyKey(workload=curve.workload, recipe=curve.recipe, batch_size=point.batch_size)
+
+
+def _wider(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
+    """Wider ranges of all studies whose winners lie near the end of a range."""
+    narrow = {point.batch_size: point for c in curves for point in c.points if point.beyond}
+    if narrow:
+        yield Addition(
+            kind="range",
+            workloads=ground.workloads,
+            recipes=tuple(dict.fromkeys(c.recipe for c in curves)),
+            totals=tuple((size, p.trials + p.beyond) for size, p in sorted(narrow.items())),
+        )
+
+
+def _several(
+    kind: Kind, curve: KnownCurve, points: Sequence[KnownPoint], prices: Prices
+) -> Iterator[Addition]:
+    """More at the batch sizes that contribute most, or most for their price: at one, two, ... up to
+    all of them."""
+
+    def variance(point: KnownPoint) -> float:
+        return point.finite if kind == "trials" else point.seeds * bool(point.repeats)
+
+    def for_its_price(point: KnownPoint) -> float:
+        price = price_at(prices[curve.workload, curve.recipe], point.batch_size)
+        examples = point.trials * price.trial if kind == "trials" else point.repeats * price.repeat
+        return variance(point) / max(examples, 1e-9)
+
+    contributing = [point for point in points if variance(point) > 0]
+    for order in (variance, for_its_price):
+        ordered = sorted(contributing, key=order, reverse=True)
+        for count in range(1, len(ordered) + 1):
+            chosen = sorted(ordered[:count], key=lambda point: point.batch_size)
+            yield Addition(
+                kind=kind,
+                workloads=(curve.workload,),
+                recipes=(curve.recipe,),
+                totals=tuple((point.batch_size, _more(kind, point)) for point in chosen),
+            )
+
+
+def _more(kind: Kind, point: KnownPoint) -> int:
+    return TIMES_TRIALS * point.trials if kind == "trials" else TIMES_REPEATS * point.repeats
+
+
+def _sizes(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
+    """Batch sizes in the middle between two, one beyond each end, and those that decide."""
+    sizes = sorted(ground.batch_sizes)
+    asked = [*ground.deciding, *middles(sizes), *_beyond(sizes, ground.largest)]
+    for size in dict.fromkeys(asked):
+        tells = any(curve.log2_steps(size) >= math.log2(ENOUGH_STEPS) for curve in curves)
+        if size not in sizes and tells:
+            yield Addition(
+                kind="batch size",
+                workloads=ground.workloads,
+                recipes=ground.recipes,
+                totals=((size, ground.trials),),
+                decides=size in ground.deciding,
+            )
+
+
+def middles(sizes: Sequence[int]) -> list[int]:
+    """The geometric middles of the gaps between these batch sizes, the widest gap first."""
+    gaps = sorted(pairwise(sizes), key=lambda pair: pair[1] / pair[0], reverse=True)
+    return [
+        round(math.sqrt(low * high))
+        for low, high in gaps
+        if high / low > WIDE_GAP and low < round(math.sqrt(low * high)) < high
+    ]
+
+
+def _beyond(sizes: Sequence[int], largest: int | None) -> Iterator[int]:
+    """One batch size below the smallest and one above the largest, as far away as their neighbours
+    are."""
+    if len(sizes) < 2:
+        return
+    if (low := round(sizes[0] ** 2 / sizes[1])) >= 1 and sizes[0] / low > WIDE_GAP:
+        yield low
+    high = round(sizes[-1] ** 2 / sizes[-2])
+    high = high if largest is None else min(high, largest)
+    if high / sizes[-1] > WIDE_GAP:
+        yield high

@@ -1,0 +1,218 @@
+"""How well each point of a curve is known, and how wide the interval of B_crit is that follows.
+
+All amounts are in doublings: variances of log2(steps), widths of log2(B_crit).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import fdtri, ndtri
+
+from orchestrator.analysis.hyperbola import BEYOND_LOG2, CONFIDENCE
+from orchestrator.results import median_interval
+from orchestrator.results.repeats import Repeats
+
+POINTS = 501
+"""Values of B_crit that are tried for the width of its interval."""
+
+OWN_WEIGHT = 4
+"""The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
+as they do at all batch sizes of the curve: the spread of five numbers says little by itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPoint:
+    """The steps to goal at one batch size, and where their uncertainty comes from."""
+
+    batch_size: int
+    log2_steps: float
+    rounding: float
+    """Variance: the goal was passed anywhere between two measurements."""
+    seeds: float = 0.0
+    """Variance of the median of the repeats. 0 where there are none: it isn't known."""
+    finite: float = 0.0
+    """Variance of how far the best of so many trials lies above the best of many."""
+    halvings: float = 2.0
+    """How often twice the trials halve that variance."""
+    trials: int
+    repeats: int
+    beyond: int = 0
+    """Trials that a wider range takes, where the winner lies near the end of its range; else 0."""
+
+    @property
+    def known(self) -> float:
+        """The variance that is known beforehand, however the points lie about their law."""
+        return self.rounding + self.seeds + self.finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownCurve:
+    """The points of one curve that tell, from the smallest batch size up."""
+
+    workload: str
+    recipe: str
+    goal: str
+    points: tuple[KnownPoint, ...]
+    unexplained: float
+    """Variance of the scatter about the law beyond what is known of the points."""
+    critical: float
+    """log2(B_crit) of the law."""
+    level: float
+    """log2(S_min) of the law."""
+
+    @property
+    def variance(self) -> float:
+        """Of a point, on average."""
+        return self.unexplained + sum(p.known for p in self.points) / len(self.points)
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        return np.array([math.log2(point.batch_size) for point in self.points])
+
+    def log2_steps(self, batch_size: int) -> float:
+        """By the law."""
+        return self.level + math.log2(1 + 2.0 ** (self.critical - math.log2(batch_size)))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 90 % interval of log2(B_crit) for points that lie on the law and scatter by
+        `variance`; an end that nothing bounds is minus infinity or infinity."""
+        sizes, count = self.sizes, len(self.points)
+        low, high = sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2
+        grid = np.linspace(low, high, POINTS)
+        off = _shape(np.array([self.critical]), sizes) - _shape(grid, sizes)
+        squares = ((off - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+        allowed = self.variance * fdtri(1, count - 2, CONFIDENCE)
+        below, above = grid <= self.critical, grid >= self.critical
+        return (
+            -_reach(self.critical - grid[below][::-1], squares[below][::-1], allowed)
+            + self.critical,
+            _reach(grid[above] - self.critical, squares[above], allowed) + self.critical,
+        )
+
+    @property
+    def width(self) -> float:
+        """Of that interval; where nothing bounds it, up to where the law is a straight line, or
+        flat."""
+        sizes = self.sizes
+        low, high = self.interval
+        return min(high, sizes[-1] + BEYOND_LOG2) - max(low, sizes[0] - BEYOND_LOG2)
+
+
+def curve_of(
+    workload: str,
+    recipe: str,
+    goal: str,
+    points: Sequence[KnownPoint],
+) -> KnownCurve:
+    """The curve through at least three points: its law is the hyperbola with the least squares, and
+    what its residuals have beyond the known variances is unexplained."""
+    ordered = tuple(sorted(points, key=lambda point: point.batch_size))
+    sizes = np.array([math.log2(point.batch_size) for point in ordered])
+    logs = np.array([point.log2_steps for point in ordered])
+    critical, level, squares = fitted(sizes, logs)
+    known = sum(point.known for point in ordered) / len(ordered)
+    return KnownCurve(
+        workload=workload,
+        recipe=recipe,
+        goal=goal,
+        points=ordered,
+        unexplained=max(squares / (len(ordered) - 2) - known, 0.0),
+        critical=critical,
+        level=level,
+    )
+
+
+def lowered(curve: KnownCurve) -> KnownCurve:
+    """The curve if each winner near the end of its range came down to the law of the other points,
+    as far as it lies above it."""
+    points = [
+        replace(point, beyond=0, log2_steps=min(point.log2_steps, _of_others(curve, place)))
+        if point.beyond
+        else point
+        for place, point in enumerate(curve.points)
+    ]
+    return curve_of(curve.workload, curve.recipe, curve.goal, points)
+
+
+def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
+    """The variance of the median of each of these repeats, from the distance between the order
+    statistics that enclose it; 0 where there are none."""
+    single = [_of_one_training(again) for again in repeats]
+    several = [variance for variance in single if variance is not None]
+    typical = sum(several) / len(several) if several else 0.0
+    found = []
+    for again, variance in zip(repeats, single, strict=True):
+        if again is None:
+            found.append(0.0)
+            continue
+        weight = 0 if variance is None else again.count - 1
+        mixed = (OWN_WEIGHT * typical + weight * (variance or 0.0)) / (OWN_WEIGHT + weight)
+        found.append(mixed * of_median(again.count))
+    return found
+
+
+def of_median(count: int) -> float:
+    """The variance of the median of so many draws, where that of one is 1: exact for one and for
+    many of a normal distribution, and within 3 % in between."""
+    return (math.pi / 2) / (count - 1 + math.pi / 2)
+
+
+def fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, float, float]:
+    """log2(B_crit), log2(S_min) and the sum of squares of the hyperbola with the least of them."""
+    grid = np.linspace(sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2, 4 * POINTS)
+    off = logs - _shape(grid, sizes)
+    levels = off.mean(axis=1)
+    squares = ((off - levels[:, None]) ** 2).sum(axis=1)
+    best = int(squares.argmin())
+    return float(grid[best]), float(levels[best]), float(squares[best])
+
+
+def between(amounts: Mapping[int, float], batch_size: int) -> float:
+    """An amount at a batch size between those where it is known, or as at the nearest."""
+    sizes = sorted(amounts)
+    logs = [math.log2(size) for size in sizes]
+    return float(np.interp(math.log2(batch_size), logs, [amounts[size] for size in sizes]))
+
+
+def _shape(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log2(steps / S_min), for each B_crit and batch size, all in doublings."""
+    shape: NDArray[np.float64] = np.log2(1 + 2.0 ** (critical[:, None] - sizes))
+    return shape
+
+
+def _reach(distances: NDArray[np.float64], squares: NDArray[np.float64], allowed: float) -> float:
+    """How far away the squares, which grow with the distance, come to what is allowed; infinite if
+    they don't."""
+    beyond = np.flatnonzero(squares > allowed)
+    if not len(beyond):
+        return math.inf
+    last = beyond[0] + 1
+    return float(np.interp(allowed, [0.0, *squares[:last]], [0.0, *distances[:last]]))
+
+
+def _of_others(curve: KnownCurve, place: int) -> float:
+    """log2(steps) at one point by the law of the others; by that of all if they are too few."""
+    others = np.arange(len(curve.points)) != place
+    if others.sum() < 3:
+        return curve.log2_steps(curve.points[place].batch_size)
+    logs = np.array([point.log2_steps for point in curve.points])
+    critical, level, _ = fitted(curve.sizes[others], logs[others])
+    return level + math.log2(1 + 2.0 ** (critical - float(curve.sizes[place])))
+
+
+def _of_one_training(again: Repeats | None) -> float | None:
+    """The variance of log2(steps) from one seed to the next; None where the repeats don't tell."""
+    if again is None or again.count < 2 or not again.low or not again.high:
+        return None
+    first, last, _ = median_interval(again.count)
+    if first == last:
+        return None
+    ends = (np.array([first, last]) + 1 - 0.375) / (again.count + 0.25)
+    low, high = ndtri(ends)
+    return float((math.log2(again.high / again.low) / (high - low)) ** 2)

@@ -1,0 +1,105 @@
+"""What to train next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import DONE, GoalOption, JsonOption, RunArgument, print_json
+from orchestrator.records import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from orchestrator.cli.advising import Advised
+
+
+def advise(
+    path: RunArgument,
+    goal: GoalOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="examples=N", help="Combine steps that together train on at most so many."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """What to train next: which trials, repeats or batch sizes narrow the interval of B_crit most
+    for their price, with the commands that train them."""
+    from orchestrator.cli.advising import advised_for
+    from orchestrator.cli.answers import print_table
+    from orchestrator.cli.terminal import answer
+    from orchestrator.results import Run, parse_goals
+
+    examples = None if budget is None else _examples_of(budget)
+    found = advised_for(Run.open(path), parse_goals(goal or []), examples=examples)
+    if as_json:
+        print_json(found.to_json())
+        return DONE
+    if found.suggestions:
+        print_table(advice_table(found))
+    else:
+        answer("No step is worth its price.")
+    for line in commands_in_words(found):
+        answer(line)
+    for remark in found.remarks:
+        answer(f"\n{remark}")
+    return DONE
+
+
+def advice_table(found: Advised) -> Table:
+    """The steps, the best for its price first."""
+    from rich.table import Table
+
+    from orchestrator.analysis.step_words import (
+        addition_in_words,
+        effect_in_words,
+        price_in_words,
+    )
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", justify="right")
+    table.add_column("Train", overflow="fold")
+    table.add_column("Interval of B_crit, largest over smallest", overflow="fold")
+    table.add_column("Price", overflow="fold")
+    many_goals = len({curve.goal for curve in found.curves}) > 1
+    for number, suggestion in enumerate(found.suggestions, 1):
+        effects = [
+            f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
+            for effect in suggestion.step.effects
+        ]
+        table.add_row(
+            str(number),
+            addition_in_words(suggestion.step.addition),
+            "\n".join(effects) or "not known yet",
+            price_in_words(suggestion.step, suggestion.money),
+        )
+    return table
+
+
+def commands_in_words(found: Advised) -> list[str]:
+    """The command of each step, or of all together."""
+    if found.together is not None:
+        return ["\nAll together:", f"  {found.together}"]
+    lines = [
+        f"{number}: {suggestion.command}"
+        for number, suggestion in enumerate(found.suggestions, 1)
+        if suggestion.command is not None
+    ]
+    if not lines:
+        return []
+    return ["\nEach by itself; take the first, then ask again:", *lines]
+
+
+def _examples_of(budget: str) -> float:
+    from orchestrator.results import Within
+
+    parsed = Within.parse(budget)
+    if parsed.unit != "examples":
+        raise BadInput(
+            f"--budget takes examples=NUMBER, for example examples=1e6, but got {budget!r}: steps "
+            f"and epochs are not the same for all batch sizes."
+        )
+    return parsed.amount

@@ -1,0 +1,268 @@
+"""What to train next: the steps that narrow an answer most, with the commands that take them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.analysis import scalings
+from orchestrator.analysis.additions import Addition, Price, Prices
+from orchestrator.analysis.candidates import Ground, middles
+from orchestrator.analysis.known_curves import known_curves
+from orchestrator.analysis.known_points import KnownCurve
+from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
+from orchestrator.analysis.step_words import addition_in_words, verdict_on
+from orchestrator.planning.growing import can_extend, with_batch_sizes, with_more_of
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import overridden, validated
+from orchestrator.records import ENOUGH_SIZES, Study, StudyKey
+from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
+
+MOST_SHOWN = 6
+"""Steps."""
+
+MOST_ALIKE = 2
+"""Steps of one kind for the same recipes."""
+
+LISTED_POINTS = ("points", "grid")
+"""Searches that have as many trials as points are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A step, and how it is taken."""
+
+    step: Step
+    changes: tuple[str, ...]
+    """KEY=VALUE, as `--set` has it; empty where nothing can be trained in the run, or where no one
+    setting says it."""
+    command: str | None
+    money: float | None
+    """At the sweep's price of a device-hour."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "what": addition_in_words(self.step.addition),
+            **self.step.to_json(),
+            "changes": list(self.changes),
+            "command": self.command,
+            "money": self.money,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """What is advised for a run."""
+
+    suggestions: tuple[Suggestion, ...]
+    curves: tuple[KnownCurve, ...]
+    together: str | None
+    """The command that takes all steps at once, where these share a budget."""
+    remarks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "steps": [suggestion.to_json() for suggestion in self.suggestions],
+            "curves": [
+                {
+                    "workload": curve.workload,
+                    "recipe": curve.recipe,
+                    "goal": curve.goal,
+                    "width": curve.width,
+                }
+                for curve in self.curves
+            ],
+            "command": self.together,
+            "remarks": list(self.remarks),
+        }
+
+
+def advised_for(
+    run: Run, goals: Sequence[GoalOf] = (), *, examples: float | None = None
+) -> Advised:
+    """The steps for a run, one by one, or with a budget in examples those that share it. Refuses a
+    run of branches."""
+    rows = frontier_of(run, goals)
+    studies = {study.key: study for study in run.studies()}
+    sweep = None if run.imported else validated(run.sweep(), str(run.place))
+    prices = _prices(run, studies)
+    curves = known_curves(rows, studies)
+    ground = _ground(studies, rows, sweep)
+    if examples is None:
+        steps = _various(next_steps(curves, prices, ground))
+    else:
+        steps = within_budget(curves, prices, ground, examples)
+    missing = _missing(rows, ground)
+    if missing is not None:
+        steps = [step_of(curves, prices, missing), *steps]
+    book = _Book(run=run, sweep=sweep, studies=tuple(studies.values()))
+    return Advised(
+        suggestions=tuple(map(book.suggestion, steps)),
+        curves=tuple(curves),
+        together=book.command(steps) if examples is not None else None,
+        remarks=tuple(_remarks(book, rows, curves, steps)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Book:
+    """What the commands for a run are made from."""
+
+    run: Run
+    sweep: Sweep | None
+    """None where nothing can be trained."""
+    studies: tuple[Study, ...]
+
+    def suggestion(self, step: Step) -> Suggestion:
+        price = self.sweep and self.sweep.report.price_per_device_hour
+        seconds = step.amount.seconds
+        change = None if self.sweep is None else self._change(self.sweep, step.addition)
+        changes = () if change is None else (change,)
+        return Suggestion(
+            step=step,
+            changes=changes,
+            command=self._with(changes) if changes else None,
+            money=None if not price or seconds is None else price * seconds / 3600,
+        )
+
+    def command(self, steps: Sequence[Step]) -> str | None:
+        """That which takes all these steps."""
+        if self.sweep is None:
+            return None
+        sweep, sizes, changes = self.sweep, set[int](), dict[str, str]()
+        for step in steps:
+            addition = step.addition
+            if addition.kind == "batch size":
+                sizes |= {*addition.batch_sizes}
+                change = with_batch_sizes(self.studies, sizes)
+            else:
+                change = self._change(sweep, addition)
+            if change is not None:
+                changes[change.partition("=")[0]] = change
+                sweep = validated(overridden(sweep.resolved(), [change]), str(self.run.place))
+        return self._with(changes.values()) if changes else None
+
+    def setting(self, change: str) -> str | None:
+        """The command for a change that is no step."""
+        return None if self.sweep is None else self._with((change,))
+
+    def _change(self, sweep: Sweep, addition: Addition) -> str | None:
+        if addition.kind == "batch size":
+            return with_batch_sizes(self.studies, addition.batch_sizes)
+        if addition.kind == "range":
+            return "search.extend=true" if can_extend(sweep) else None
+        return with_more_of(
+            sweep, addition.kind, dict(addition.totals), addition.workloads, addition.recipes
+        )
+
+    def _with(self, changes: Iterable[str]) -> str:
+        here = self.run.place.local is not None
+        file = str(self.run.place / "sweep.yaml") if here else "SWEEP_FILE"
+        parts = ["orchestrate", "sweep", file, "--out", str(self.run.place)]
+        return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
+
+
+def _prices(run: Run, studies: Mapping[StudyKey, Study]) -> Prices:
+    prices: dict[tuple[str, str], dict[int, Price]] = {}
+    for one in spent(run, [*studies.values()]):
+        prices.setdefault((one.key.workload, one.key.recipe), {})[one.key.batch_size] = Price(
+            trial=one.trial_examples,
+            repeat=one.repeat_examples,
+            seconds_per_example=one.seconds_per_example,
+        )
+    return prices
+
+
+def _ground(
+    studies: Mapping[StudyKey, Study], rows: Sequence[FrontierRow], sweep: Sweep | None
+) -> Ground:
+    of_one_size = [study for study in studies.values() if study.batch_schedule is None]
+    ends = [study.train_size for study in of_one_size if study.train_size is not None]
+    widened = {row.key for row in rows if any("was widened to" in text for text in row.warnings)}
+    return Ground(
+        workloads=tuple(dict.fromkeys(study.workload for study in of_one_size)),
+        recipes=tuple(dict.fromkeys(study.recipe for study in of_one_size)),
+        batch_sizes=tuple(sorted({study.batch_size for study in of_one_size})),
+        trials=min((study.trials for study in of_one_size), default=1)
+        if sweep is None
+        else sweep.search.trials,
+        largest=min(ends, default=None),
+        fixed=widened
+        | {
+            study.key
+            for study in of_one_size
+            if study.is_one_point or study.search.algorithm in LISTED_POINTS
+        },
+    )
+
+
+def _various(steps: Sequence[Step]) -> list[Step]:
+    """The best, without more than a few of the same kind."""
+    found: list[Step] = []
+    for step in steps:
+        like = (step.addition.kind, step.addition.workloads, step.addition.recipes)
+        alike = [
+            one
+            for one in found
+            if (one.addition.kind, one.addition.workloads, one.addition.recipes) == like
+        ]
+        if len(alike) < MOST_ALIKE and len(found) < MOST_SHOWN:
+            found.append(step)
+    return found
+
+
+def _missing(rows: Sequence[FrontierRow], ground: Ground) -> Addition | None:
+    """The batch sizes without which no curve says anything, in the middle of the widest gaps."""
+    short = ENOUGH_SIZES + 1 - len(ground.batch_sizes)
+    if short <= 1 or not ground.batch_sizes or any(not row.finished for row in rows):
+        return None
+    sizes: list[int] = []
+    while len(sizes) < short and (found := middles(sorted({*ground.batch_sizes, *sizes}))):
+        sizes.append(found[0])
+    if not sizes:
+        return None
+    return Addition(
+        kind="batch size",
+        workloads=ground.workloads,
+        recipes=ground.recipes,
+        totals=tuple((size, ground.trials) for size in sorted(sizes)),
+    )
+
+
+def _remarks(
+    book: _Book,
+    rows: Sequence[FrontierRow],
+    curves: Sequence[KnownCurve],
+    steps: Sequence[Step],
+) -> Iterable[str]:
+    """What no step says."""
+    if book.sweep is None:
+        yield (
+            "This run was imported from an archive: nothing can be trained in it, so there are no "
+            "commands."
+        )
+    elif any(not row.finished for row in rows):
+        place = shlex.quote(str(book.run.place))
+        yield f"The run has not finished. First: orchestrate resume {place}"
+    if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
+        sizes = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:4])
+        more = f" and {len(short) - 4} others" * (len(short) > 4)
+        yield f"The goal was not reached: {sizes}{more}. Raise `budget`, or widen the ranges."
+    known = {(curve.workload, curve.recipe, curve.goal) for curve in curves}
+    for scaling in scalings(rows):
+        if (scaling.workload, scaling.recipe, scaling.goal) not in known:
+            yield f"{scaling.recipe}: {scaling.verdict}."
+    for curve in curves:
+        where = f"{curve.workload}, {curve.recipe}, {curve.goal}"
+        if (said := verdict_on(curve, steps)) is not None:
+            yield f"{where}: {said}."
+        if not any(point.repeats for point in curve.points):
+            yield (
+                f"{where}: its points are minima over trials, and no repeats tell how lucky they "
+                f"were."
+            )
+    minima = [curve for curve in curves if not any(point.repeats for point in curve.points)]
+    if minima and (command := book.setting("repeats=5")) is not None:
+        yield f"Repeats tell how lucky minima are: {command}"
