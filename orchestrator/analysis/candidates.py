@@ -20,6 +20,9 @@ WIDE_GAP = 2.5
 """Between batch sizes in a smaller ratio no other one is suggested: where the law is not exactly
 right, neighbours are off by the same."""
 
+FARTHER = 4
+"""A batch size beyond the others is so many times smaller or larger, at least."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
@@ -128,12 +131,13 @@ def middles(sizes: Sequence[int]) -> list[int]:
 
 def _beyond(sizes: Sequence[int], largest: int | None) -> Iterator[int]:
     """One batch size below the smallest and one above the largest, as far away as their neighbours
-    are."""
+    are, or further."""
     if len(sizes) < 2:
         return
-    if (low := round(sizes[0] ** 2 / sizes[1])) >= 1 and sizes[0] / low > WIDE_GAP:
+    low = round(sizes[0] / max(sizes[1] / sizes[0], FARTHER))
+    if low >= 1 and sizes[0] / low > WIDE_GAP:
         yield low
-    high = round(sizes[-1] ** 2 / sizes[-2])
+    high = round(sizes[-1] * max(sizes[-1] / sizes[-2], FARTHER))
     high = high if largest is None else min(high, largest)
     if high / sizes[-1] > WIDE_GAP:
         yield high

@@ -101,7 +101,7 @@ class KnownCurve:
         flat."""
         sizes = self.sizes
         low, high = self.interval
-        return min(high, sizes[-1] + BEYOND_LOG2) - max(low, sizes[0] - BEYOND_LOG2)
+        return float(min(high, sizes[-1] + BEYOND_LOG2) - max(low, sizes[0] - BEYOND_LOG2))
 
 
 def curve_of(

@@ -39,6 +39,7 @@ from orchestrator.results import Run as Files
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from orchestrator.cli.advising import Suggestion
     from orchestrator.cli.branching import Answer
 
 
@@ -50,6 +51,7 @@ SCALING = (
     "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
+STEPS = ("what", "amount.trainings", "amount.examples", "narrowing", "command")
 VERDICTS = ("at_examples", "fifth_more_batch_size", "critical", "is_known")
 """Columns that a person looks for first."""
 
@@ -115,6 +117,17 @@ class Run:
         rows = self._frontier(goal)
         found = compared(forecasts_of(self._files, rows), scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
+
+    def advise(
+        self, goal: str | Iterable[str] | None = None, *, examples: float | None = None
+    ) -> Table[Suggestion]:
+        """What to train next, as `orchestrate advise` has it: steps that narrow the interval of
+        B_crit most for their price, each by itself, or those that share a budget of `examples`."""
+        from orchestrator.cli.advising import Suggestion, advised_for
+
+        found = advised_for(self._files, parse_goals(_several(goal)), examples=examples)
+        said = "\n".join(found.remarks)
+        return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
 
     def branches(self) -> Table[Verdict]:
         """How large the batch may be at each point of the trunk, of a run of branches."""

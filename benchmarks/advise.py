@@ -1,0 +1,361 @@
+"""Does advice narrow the interval of B_crit, and more than the same number of trainings elsewhere?
+
+(i) Simulated studies, in which nothing is trained: the steps of a trial follow a planted law. They
+are S_min (1 + B_crit / B) at the best point, grow with the square of the distance from it, the more
+so the larger the batch, and scatter from seed to seed. Points are the project's (Halton), trials
+are measured some percent apart. Each study begins with 20 trials and 5 repeats at 6 batch sizes.
+Three times, the first step of the advice is taken. The same number of trainings is spread evenly
+over the 6 batch sizes in another copy, as many trials for each repeat as the study has.
+
+width     of the 90 % interval of B_crit, in doublings: before, with advice, spread evenly
+covers    studies in which the interval holds the true B_crit
+examples  that both took beyond what the study began with
+
+Bound: the interval is narrower with advice in at least 8 of 10 studies.
+
+(ii) With --quickstart (or --sweep FILE), in place of (i): the sweep is run by `orchestrate sweep`,
+and then three times the command that `orchestrate advise` names first.
+
+python benchmarks/advise.py [--smoke] [--studies 40] [--quickstart | --sweep FILE]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from command_line import parser_with_smoke, print_result
+from numpy.typing import NDArray
+
+from orchestrator.analysis import scalings
+from orchestrator.analysis.additions import Addition, Price
+from orchestrator.analysis.candidates import Ground
+from orchestrator.analysis.known_curves import known_curves
+from orchestrator.analysis.next_trials import next_steps
+from orchestrator.records import EvaluationGrid, Goal, Study, StudyKey
+from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
+from orchestrator.results.repeats import Repeats
+from orchestrator.search.proposer import halton
+
+ORCHESTRATE = str(Path(sys.executable).parent / "orchestrate")
+
+ROUNDS = 3
+
+SIZES = (2, 8, 32, 128, 512, 2048)
+
+TRIALS, REPEATS = 20, 5
+
+MOST_TRIALS = 2000
+"""In the table of points."""
+
+NARROWER = 0.8
+"""Share of the studies in which advice must beat an even spread."""
+
+UNBOUNDED = 24.0
+"""Doublings that an interval counts which nothing bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """How many steps trials take, by their points and seeds."""
+
+    seed: int
+    dimensions: int
+    critical: float
+    steps_min: float
+    curvature: float
+    """Doublings from the best point to a distance of one range, at small batch sizes."""
+    growth: float
+    """The power of 1 + B / B_crit with which the curvature grows."""
+    noise: float
+    """Standard deviation from seed to seed, in doublings."""
+    spacing: float
+    """Between measurements, as a share of the steps."""
+    points: NDArray[np.float64]
+    best: NDArray[np.float64]
+
+    @classmethod
+    def drawn(cls, seed: int) -> Planted:
+        draw = np.random.default_rng(seed)
+        dimensions = int(draw.integers(2, 4))
+        return cls(
+            seed=seed,
+            dimensions=dimensions,
+            critical=float(2 ** draw.uniform(4.5, 7.5)),
+            steps_min=float(draw.uniform(40, 400)),
+            curvature=float(draw.uniform(3, 12)),
+            growth=float(draw.uniform(0.3, 0.8)),
+            noise=float(draw.uniform(0.05, 0.2)),
+            spacing=float(2 ** draw.uniform(-10, -4.5)),
+            points=halton(seed, dimensions, MOST_TRIALS),
+            best=draw.uniform(0.25, 0.75, dimensions),
+        )
+
+    def steps(self, batch_size: int, trial: int, repeat: int = 0) -> int:
+        """Of one training: the first measurement at which it has passed the goal."""
+        draw = np.random.default_rng([self.seed, batch_size, trial, repeat])
+        ratio = batch_size / self.critical
+        # The best point moves with the batch size, as a good learning rate does.
+        best = self.best + 0.02 * math.log2(ratio)
+        off = float(((self.points[trial] - best) ** 2).sum())
+        bowl = self.curvature * (1 + ratio) ** self.growth * off
+        level = math.log2(self.steps_min * (1 + 1 / ratio))
+        wanted = float(2 ** (level + bowl + self.noise * draw.standard_normal()))
+        gap = max(1, round(wanted * self.spacing))
+        return math.ceil(wanted / gap) * gap
+
+
+@dataclass
+class Simulated:
+    """A run whose trials are those of a planted law: how many it has at each batch size."""
+
+    law: Planted
+    trials: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, TRIALS))
+    repeats: dict[int, int] = field(default_factory=lambda: dict.fromkeys(SIZES, REPEATS))
+
+    def copy(self) -> Simulated:
+        return Simulated(self.law, dict(self.trials), dict(self.repeats))
+
+    @property
+    def trainings(self) -> int:
+        return sum(self.trials.values()) + sum(self.repeats.values())
+
+    def row(self, size: int) -> FrontierRow:
+        steps = [self.law.steps(size, trial) for trial in range(self.trials[size])]
+        winner = int(np.argmin(steps))
+        again = self.again(size, winner)
+        gap = max(1, round(min(steps) * self.law.spacing))
+        return FrontierRow(
+            workload="planted",
+            recipe="sgd",
+            optimizer="sgd",
+            batch_size=size,
+            goal="val/error < 0.1",
+            reached=True,
+            censored=False,
+            steps=steps[winner],
+            examples=size * steps[winner],
+            resolution=gap,
+            trial=winner,
+            trials={"reached": 1, "dominated": len(steps) - 1},
+            trials_used=len(steps),
+            repeats=_repeats(again, gap),
+            warnings=(),
+        )
+
+    def again(self, size: int, winner: int) -> list[int]:
+        numbers = range(1, self.repeats[size] + 1)
+        return sorted(self.law.steps(size, winner, number) for number in numbers)
+
+    def rows(self) -> list[FrontierRow]:
+        return [self.row(size) for size in sorted(self.trials)]
+
+    def studies(self) -> dict[StudyKey, Study]:
+        return {study.key: study for study in map(self.study, self.trials)}
+
+    def study(self, size: int) -> Study:
+        return Study(
+            workload="planted",
+            recipe="sgd",
+            optimizer="sgd",
+            batch_size=size,
+            goals=(Goal.parse("val/error < 0.1"),),
+            budget_steps=10**9,
+            grid=EvaluationGrid(spacing=self.law.spacing, min_gap=1),
+            space={},
+            trials=self.trials[size],
+            repeats=self.repeats[size],
+        )
+
+    def prices(self, rows: Sequence[FrontierRow]) -> dict[int, Price]:
+        """A trial that does not win is ended when it can't win any more."""
+        return {
+            row.batch_size: Price(
+                trial=float(row.examples or 0),
+                repeat=row.batch_size * float((row.repeats and row.repeats.median) or 0),
+                seconds_per_example=None,
+            )
+            for row in rows
+        }
+
+    def examples(self) -> float:
+        rows = self.rows()
+        prices = self.prices(rows)
+        return sum(
+            self.trials[size] * price.trial + self.repeats[size] * price.repeat
+            for size, price in prices.items()
+        )
+
+    def advised(self) -> Addition | None:
+        """What the advice names first."""
+        rows = self.rows()
+        ground = Ground(
+            workloads=("planted",),
+            recipes=("sgd",),
+            batch_sizes=tuple(sorted(self.trials)),
+            trials=TRIALS,
+            largest=None,
+        )
+        curves = known_curves(rows, self.studies())
+        steps = next_steps(curves, {("planted", "sgd"): self.prices(rows)}, ground)
+        return steps[0].addition if steps else None
+
+    def take(self, addition: Addition) -> None:
+        for size, number in addition.totals:
+            if addition.kind == "repeats":
+                self.repeats[size] = number
+            else:
+                self.trials[size] = number
+                self.repeats.setdefault(size, REPEATS)
+
+    def spread(self, trainings: int) -> None:
+        """So many more over all batch sizes, trials and repeats in the numbers that there are."""
+        per_size, rest = divmod(trainings, len(self.trials))
+        for place, size in enumerate(sorted(self.trials)):
+            more = per_size + (place < rest)
+            again = round(more * REPEATS / (TRIALS + REPEATS))
+            self.trials[size] += more - again
+            self.repeats[size] += again
+
+    def interval(self) -> tuple[float, float]:
+        """Of log2(B_crit), as the report has it."""
+        (scaling,) = scalings(self.rows())
+        critical = scaling.critical_batch_size
+        if critical is None or critical.low is None or critical.high is None:
+            return -math.inf, math.inf
+        low = math.log2(critical.low) if critical.low else -math.inf
+        return low, math.log2(critical.high) if critical.high < math.inf else math.inf
+
+
+def _repeats(again: Sequence[int], gap: int) -> Repeats:
+    low, high, confidence = median_interval(len(again))
+    return Repeats(
+        count=len(again),
+        reached=len(again),
+        median=median(again),
+        low=again[low],
+        high=again[high],
+        confidence=confidence,
+        resolution=gap,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one simulated study."""
+
+    widths: tuple[float, float, float]
+    """Before, with advice, spread evenly."""
+    covers: tuple[bool, bool, bool]
+    examples: tuple[float, float]
+    """More than at the beginning: with advice, spread evenly."""
+    steps: tuple[str, ...]
+
+
+def simulate(seed: int) -> Outcome:
+    begun = Simulated(Planted.drawn(seed))
+    advised, steps = begun.copy(), []
+    for _ in range(ROUNDS):
+        if (addition := advised.advised()) is None:
+            break
+        advised.take(addition)
+        steps.append(f"{addition.kind} {', '.join(map(str, addition.batch_sizes))}")
+    even = begun.copy()
+    even.spread(advised.trainings - begun.trainings)
+    intervals = [one.interval() for one in (begun, advised, even)]
+    truth, spent = math.log2(begun.law.critical), begun.examples()
+    before, with_advice, evenly = (min(high - low, UNBOUNDED) for low, high in intervals)
+    first, second, third = (low <= truth <= high for low, high in intervals)
+    return Outcome(
+        widths=(before, with_advice, evenly),
+        covers=(first, second, third),
+        examples=(advised.examples() - spent, even.examples() - spent),
+        steps=tuple(steps),
+    )
+
+
+def simulated(studies: int, *, smoke: bool) -> int:
+    found = []
+    print(f"{'study':>5} {'before':>7} {'advice':>7} {'even':>7}  steps taken")
+    for seed in range(studies):
+        outcome = simulate(seed)
+        found.append(outcome)
+        widths = " ".join(f"{width:7.2f}" for width in outcome.widths)
+        print(f"{seed:5} {widths}  {'; '.join(outcome.steps)}", flush=True)
+    narrower = sum(one.widths[1] < one.widths[2] for one in found) / len(found)
+    medians = [median(one.widths[which] for one in found) for which in range(3)]
+    covers = [sum(one.covers[which] for one in found) / len(found) for which in range(3)]
+    ratio = median(one.examples[0] / one.examples[1] for one in found if one.examples[1])
+    print(f"Narrower with advice than spread evenly: {narrower:.0%} of {len(found)} studies.")
+    print(f"Median width: {medians[0]:.2f} before, {medians[1]:.2f} advice, {medians[2]:.2f} even.")
+    print(
+        f"Covers the truth: {covers[0]:.0%} before, {covers[1]:.0%} advice, {covers[2]:.0%} even."
+    )
+    print(f"Advice took {ratio:.2f} times the examples of the even spread, in the median.")
+    figures = {
+        "studies": len(found),
+        "narrower": narrower,
+        "median_width": medians,
+        "covers": covers,
+        "examples_ratio": ratio,
+    }
+    return print_result("advise", figures, smoke=smoke, ok=narrower >= NARROWER)
+
+
+def trained(sweep: Sequence[str], rounds: int) -> int:
+    """A sweep, and then what is advised first, for so many rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = str(Path(folder) / "run")
+        command = ["orchestrate", "sweep", *sweep, "--out", place]
+        widths: list[dict[str, float]] = []
+        for number in range(rounds + 1):
+            print(f"{number}: {shlex.join(command)}", flush=True)
+            subprocess.run([ORCHESTRATE, *command[1:]], check=True, stdout=subprocess.DEVNULL)
+            widths.append(_widths(Run.open(place)))
+            for recipe, width in widths[-1].items():
+                print(f"   {recipe:24} {width:7.2f} doublings", flush=True)
+            asked = [ORCHESTRATE, "advise", place, "--json"]
+            answer = json.loads(subprocess.run(asked, check=True, stdout=subprocess.PIPE).stdout)
+            commands = [step["command"] for step in answer["steps"] if step["command"]]
+            if not commands:
+                print("Nothing more is advised.")
+                break
+            command = shlex.split(commands[0])
+    figures: dict[str, Any] = {"rounds": len(widths) - 1, "widths": widths}
+    return print_result("advise", figures, smoke=False)
+
+
+def _widths(run: Run) -> dict[str, float]:
+    found = {}
+    for scaling in scalings(frontier_of(run)):
+        critical = scaling.critical_batch_size
+        if critical is not None and critical.low and critical.high:
+            found[scaling.recipe] = min(math.log2(critical.high / critical.low), UNBOUNDED)
+        else:
+            found[scaling.recipe] = UNBOUNDED
+    return found
+
+
+def main() -> int:
+    parser = parser_with_smoke(__doc__)
+    parser.add_argument("--studies", type=int, default=40)
+    parser.add_argument("--quickstart", action="store_true")
+    parser.add_argument("--sweep", metavar="FILE")
+    options = parser.parse_args()
+    if options.quickstart or options.sweep:
+        return trained([options.sweep] if options.sweep else [], ROUNDS)
+    return simulated(1 if options.smoke else options.studies, smoke=options.smoke)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
