@@ -31,6 +31,7 @@ ROWS, COLUMNS = 25, 33
 """Values of the softness and of B_c that are tried in each round."""
 
 ROUNDS = 3
+ZOOMS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +139,7 @@ def fit_bend(measured: Measured, confidence: float) -> BendFit:
     sizes, logs = measured.log_sizes, measured.logs
     softness, log_bend, shape = _everywhere(tuple(sizes.tolist()))
     levels, squares = _squares(shape, logs)
-    best = _best_of_all(measured, softness, int(squares.min(axis=1).argmin()))
+    best = _best_near(measured, softness, log_bend, squares)
     freedom = len(sizes) - 3
     variance = max(best.squares / freedom, measured.known_variance)
     allowed = best.squares + variance * float(fdtri(1, freedom, confidence)) + 1e-12
@@ -168,14 +169,19 @@ def _around(values: Floats, places: NDArray[np.int64], count: int) -> Floats:
     return np.linspace(low, high, count)
 
 
-def _best_of_all(measured: Measured, softness: Floats, row: int) -> Bend:
-    """The best bend with a softness near that of the row, by golden section."""
-    low, high = softness[max(row - 1, 0)], softness[min(row + 1, len(softness) - 1)]
-    tried = [best_bend(measured, float(value)) for value in (low, softness[row], high, 1.0)]
-    share = (5**0.5 - 1) / 2
-    for _ in range(14):
-        left, right = high - share * (high - low), low + share * (high - low)
-        pair = [best_bend(measured, float(value)) for value in (left, right)]
-        tried += pair
-        low, high = (low, right) if pair[0].squares <= pair[1].squares else (left, high)
-    return min(tried, key=lambda bend: bend.squares)
+def _best_near(measured: Measured, softness: Floats, log_bend: Floats, squares: Floats) -> Bend:
+    """The best bend near the best point of a grid, whose squared distances are given."""
+    for _ in range(ZOOMS):
+        row, column = np.unravel_index(int(squares.argmin()), squares.shape)
+        softness = _around(softness, np.array([row]), 9)
+        log_bend = _around(log_bend, np.array([column]), 17)
+        shape = bend_shape(softness, log_bend, measured.log_sizes)
+        levels, squares = _squares(shape, measured.logs)
+    row, column = np.unravel_index(int(squares.argmin()), squares.shape)
+    near = Bend(
+        softness=float(softness[row]),
+        log_bend=float(log_bend[column]),
+        level=float(levels[row, column]),
+        squares=float(squares[row, column]),
+    )
+    return min(near, best_bend(measured, 1.0), key=lambda bend: bend.squares)
