@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 LARGEST_SOFTNESS = 4.0
 """Softer bends than this are straight lines in any range that can be measured."""
 
-BEYOND_LOG2 = 8
+BEYOND_LOG2 = 12
 """How far beyond the batch sizes a bend is looked for, in doublings."""
 
 ROWS, COLUMNS = 25, 33
@@ -70,7 +70,8 @@ class Bend:
 
     def log_steps(self, log_sizes: Floats) -> Floats:
         bend = np.array([self.log_bend])
-        return self.level + bend_shape(np.array([self.softness]), bend, log_sizes)[0, 0]
+        shape: Floats = bend_shape(np.array([self.softness]), bend, log_sizes)[0, 0]
+        return self.level + shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +90,16 @@ class BendFit:
     """How far the level may be from it."""
 
 
+def bend_of(distance: Floats, softness: Floats) -> Floats:
+    """log2 of steps / S_min, `distance` being log2(B_c / B)."""
+    soft = np.maximum(softness, 1e-9)
+    shape: Floats = np.maximum(distance, 0) + soft * np.log2(1 + np.exp2(-np.abs(distance) / soft))
+    return shape
+
+
 def bend_shape(softness: Floats, log_bend: Floats, log_sizes: Floats) -> Floats:
-    """log2 of steps / S_min, for each softness, B_c and batch size."""
-    distance = log_bend[:, None] - log_sizes
-    soft = np.maximum(softness, 1e-9)[:, None, None]
-    bent: Floats = soft * np.log2(1 + np.exp2(-np.abs(distance) / soft))
-    return np.maximum(distance, 0) + bent
+    """The same for each softness, B_c and batch size."""
+    return bend_of(log_bend[:, None] - log_sizes, softness[:, None, None])
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ ITERATIONS = 40
 DIFFERENCE = 1e-5
 
 Shape = Callable[[Floats], Floats]
-"""Parameters of each curve (curves, parameters) -> log2 of steps over the level (curves, points)."""
+"""Parameters (curves, parameters) -> log2 of steps over the level (curves, points)."""
 
 
 def least_squares(

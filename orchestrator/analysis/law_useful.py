@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.law_fits import BEYOND_LOG2, LARGEST_SOFTNESS, Bend, Floats, Measured
+from orchestrator.analysis.law_fits import (
+    BEYOND_LOG2,
+    LARGEST_SOFTNESS,
+    Bend,
+    Floats,
+    Measured,
+    bend_of,
+)
 from orchestrator.analysis.law_search import Shape, least_squares, level_of
 
 STARTS = np.array([(z, b, g) for z in (-2.0, 0.5) for b in (-0.7, 0.7) for g in (-0.7, 0.7)])
@@ -65,7 +72,7 @@ def left_out_errors(measured: Measured, bend: Bend, useful: SmallestUseful) -> t
     sizes = measured.log_sizes
     off = np.array([(0, 0), (1, 0.3), (-1, 0.3), (0, -0.5)])
     starts = np.array([bend.log_bend, bend.softness]) + off
-    bounds = np.array([(sizes[0] - 8, 0.0), (sizes[-1] + 8, LARGEST_SOFTNESS)])
+    bounds = np.array([(sizes[0] - BEYOND_LOG2, 0.0), (sizes[-1] + BEYOND_LOG2, LARGEST_SOFTNESS)])
     bends = _error(_bend_shape(sizes), starts, measured, bounds)
     share = np.clip(2 ** (useful.beta * (useful.log_smallest - sizes[0])), 1e-5, 1 - 1e-5)
     start = np.array([[np.log(share / (1 - share)), np.log(useful.beta), np.log(useful.gamma)]])
@@ -93,7 +100,11 @@ def fit_departure(measured: Measured, best: Bend, *, upwards: bool) -> float:
     end = sizes[-1] - 0.5 if upwards else sizes[0] + 0.5
     starts = np.array(
         [
-            *((best.log_bend + d, best.softness, end + r) for d in (0, 1, -1) for r in (0, 2 * sign)),
+            *(
+                (best.log_bend + d, best.softness, end + r)
+                for d in (0, 1, -1)
+                for r in (0, 2 * sign)
+            ),
             (best.log_bend, 1.0, end),
             (best.log_bend, 0.2, end),
         ]
@@ -103,7 +114,8 @@ def fit_departure(measured: Measured, best: Bend, *, upwards: bool) -> float:
     bend = _bend_shape(sizes)
 
     def shape(at: Floats) -> Floats:
-        return bend(at) + np.log2(1 + np.exp2(sign * (sizes - at[:, 2:])))
+        steps: Floats = bend(at) + np.log2(1 + np.exp2(sign * (sizes - at[:, 2:])))
+        return steps
 
     logs = np.tile(measured.logs, (len(starts), 1))
     return float(least_squares(shape, starts, logs, np.ones_like(logs), bounds)[1].min())
@@ -121,8 +133,6 @@ def _useful_shape(log_sizes: Floats) -> Shape:
 
 def _bend_shape(log_sizes: Floats) -> Shape:
     def shape(at: Floats) -> Floats:
-        distance, softness = at[:, :1] - log_sizes, np.maximum(at[:, 1:2], 1e-6)
-        bent: Floats = softness * np.log2(1 + np.exp2(-np.abs(distance) / softness))
-        return np.maximum(distance, 0) + bent
+        return bend_of(at[:, :1] - log_sizes, at[:, 1:2])
 
     return shape

@@ -1,9 +1,9 @@
 """Which law a curve of steps to goal against batch size follows, and how decided that is.
 
-The laws (law_fits.py, law_useful.py) are bends of any exponent, of which the hyperbola and the curve
-that is straight and then flat are the two named ones, and the law with a smallest useful batch size.
-A law is named only where the measurements rule the others out. How often that goes wrong for planted
-curves is measured by benchmarks/laws.py.
+The laws (law_fits.py, law_useful.py) are bends of any exponent and the law with a smallest useful
+batch size. Two of the bends have names: the hyperbola, and straight-then-flat. A law is named only
+where the measurements rule the others out. benchmarks/laws.py measures how often that goes wrong
+for planted curves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -62,10 +63,19 @@ ENOUGH_FOR_SMALLEST = 7
 """Batch sizes from which on the law with a smallest useful one is looked at: it has four
 parameters."""
 
+LEAST_FOR_DOUBT = 5
+"""Batch sizes from which on that law may leave another one undecided."""
+
 CLEARLY_BETTER, NOT_CLEARLY_WORSE = 2.0, 0.7
 """Ratios of the mean squared errors, at inner batch sizes that were left out, of the best bend and
 of the law with a smallest useful batch size: above the first the latter is chosen, between the two
 nothing is."""
+
+RISE_TOLERANCE = 0.2
+"""Steps at the largest batch size may be so far above the fewest without being said to rise."""
+
+LEAST_SCATTER_LOG2 = 0.002
+"""Standard deviation of log2 of the steps that is taken for granted: steps are whole numbers."""
 
 DEPARTURE_CONFIDENCE = 0.99
 """Confidence of the test that steps rise again, or that examples fall, which no bend does."""
@@ -113,13 +123,16 @@ def measured_of(
     return Measured(
         log_sizes=np.log2(sizes),
         logs=np.log2(steps),
-        known_variance=float((within**2).mean() / 12) + known_variance,
+        known_variance=max(float((within**2).mean() / 12) + known_variance, LEAST_SCATTER_LOG2**2),
     )
 
 
-def choose_law(measured: Measured, *, largest: int | None = None) -> LawChoice:
+def choose_law(
+    measured: Measured, *, largest: int | None = None, recommend: bool = True
+) -> LawChoice:
     """The law of at least four points. `largest` is the largest batch size that may be recommended,
-    as the number of training examples is."""
+    as the number of training examples is. Without `recommend` no deciding batch size is looked for,
+    which would take most of the time."""
     fit = fit_bend(measured, LAW_CONFIDENCE)
     hyperbola = best_bend(measured, HYPERBOLA)
     refused = hyperbola.squares > fit.allowed
@@ -137,6 +150,7 @@ def choose_law(measured: Measured, *, largest: int | None = None) -> LawChoice:
     else:
         law = "undecided" if useful is not None else _law_of_bends(measured, fit)
     refused |= law in {"none", "smallest useful batch"}
+    refused |= _rms(hyperbola.squares, measured) > GOOD_FIT_LOG2
     curve: Bend | SmallestUseful | None = fit.best if refused else hyperbola
     if law == "straight then flat":
         curve = best_bend(measured, STRAIGHT_THEN_FLAT)
@@ -152,7 +166,9 @@ def choose_law(measured: Measured, *, largest: int | None = None) -> LawChoice:
         hyperbola_refused=bool(refused),
         rises=rises,
         residual_log2=_rms(closest, measured),
-        deciding_size=deciding_size(measured, *pair, largest=largest) if pair else None,
+        deciding_size=(
+            deciding_size(measured, *pair, largest=largest) if pair and recommend else None
+        ),
     )
 
 
@@ -177,17 +193,23 @@ def _law_of_bends(measured: Measured, fit: BendFit) -> Law:
 
 def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUseful, float] | None:
     """The law with a smallest useful batch size, and by how much it is better at points that were
-    left out; None where it is clearly worse than the best bend."""
-    if len(measured.logs) < ENOUGH_FOR_SMALLEST:
+    left out; None where it is clearly worse than the best bend. With fewer than seven points it can
+    only leave the law undecided."""
+    count = len(measured.logs)
+    if count < LEAST_FOR_DOUBT:
         return None
     useful = fit_useful(measured)
+    falls = useful.log_fewest > measured.log_sizes[0]
+    if count < ENOUGH_FOR_SMALLEST:
+        closer = useful.squares / (count - 4) < fit.best.squares / (count - 3)
+        return (useful, 1.0) if closer and falls else None
     if _rms(useful.squares, measured) > GOOD_FIT_LOG2:
         return None
     bends, usefuls = left_out_errors(measured, fit.best, useful)
     floor = measured.known_variance + 1e-9
     ratio = (bends + floor) / (usefuls + floor)
-    if ratio > CLEARLY_BETTER and useful.log_fewest <= measured.log_sizes[0]:
-        ratio = CLEARLY_BETTER  # No batch size was too small, so that this can't be told.
+    if not falls:
+        ratio = min(ratio, CLEARLY_BETTER)  # No batch size was too small, so this can't be told.
     return (useful, ratio) if ratio > NOT_CLEARLY_WORSE else None
 
 
@@ -195,7 +217,8 @@ def _departs(measured: Measured, best: Bend, *, upwards: bool) -> bool:
     """Whether steps rise again at the largest batch sizes (`upwards`), or examples fall at the
     smallest ones, by the F test of a bend with such an end against one without."""
     freedom = len(measured.logs) - 4
-    if freedom < 1:
+    rise = measured.logs[-1] - measured.logs.min()
+    if freedom < 1 or (upwards and rise < math.log2(1 + RISE_TOLERANCE)):
         return False
     squares = fit_departure(measured, best, upwards=upwards)
     variance = max(squares / freedom, measured.known_variance) + 1e-12
@@ -219,13 +242,13 @@ def _contenders(
     if useful is not None:
         bend = fit.best.softness
         pair = [
-            Contender(name=_name(bend), fit=lambda points: best_bend(points, bend)),
+            Contender(name=_name(bend), fit=partial(best_bend, softness=bend)),
             Contender(name="smallest useful batch", fit=fit_useful),
         ]
     else:
         low, high = fit.softness.min(), fit.softness.max()
         pair = [
-            Contender(name=_name(end), fit=lambda points, end=end: best_bend(points, end))
+            Contender(name=_name(end), fit=partial(best_bend, softness=end))
             for end in (float(max(low, STRAIGHT_THEN_FLAT)), float(min(high, HYPERBOLA)))
         ]
     first, second = sorted(pair, key=lambda contender: contender.fit(measured).squares)
