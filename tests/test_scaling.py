@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from orchestrator.analysis import scaling_of, sentence
+from orchestrator.analysis.hyperbola import fit_hyperbola
 
 SIZES = [2**k for k in range(0, 13)]
 
@@ -112,6 +113,8 @@ def test_intervals_cover_the_planted_truth(law: str, trials: int) -> None:
         factors = [LAWS[law](chance, trials).min() for _ in sizes]
         steps = np.rint(steps_min * (1 + critical / sizes) * factors).astype(int)
         found = answer(list(zip(sizes.tolist(), steps.tolist(), strict=True)))
+        if found.critical_batch_size is None:  # The hyperbola is refused now and then, by chance.
+            continue
         for name, value in truth.items():
             estimate = getattr(found, name)
             covered[name] += estimate.low <= value <= estimate.high
@@ -133,7 +136,7 @@ def test_intervals_of_medians_cover_the_planted_truth() -> None:
         found = answer(list(zip(sizes.tolist(), steps.tolist(), strict=True)), of_medians=True)
         for name, value in {"steps_min": 10_000, "critical_batch_size": 200}.items():
             estimate = getattr(found, name)
-            covered[name] += estimate.low <= value <= estimate.high
+            covered[name] += estimate is not None and estimate.low <= value <= estimate.high
     for name, count in covered.items():
         assert 0.84 <= count / REPETITIONS <= 0.96, name
 
@@ -176,10 +179,15 @@ def published_curves() -> dict[str, list[tuple[int, int]]]:
 
 @pytest.mark.parametrize("workload", PUBLISHED)
 def test_published_curves_are_fitted_as_others_fitted_them(workload: str) -> None:
-    found = answer(published_curves()[workload])
-    assert found.critical_batch_size.value == pytest.approx(PUBLISHED[workload], rel=0.02)
+    points = published_curves()[workload]
+    sizes, steps = np.array(points, dtype=np.float64).T
+    fit = fit_hyperbola(sizes, steps, np.zeros_like(steps))
+    assert fit.critical == pytest.approx(PUBLISHED[workload], rel=0.02)
     fits_worst = workload in ("cifar_10/resnet_8", "imagenet/vgg_11")
-    assert (found.fit_residual_log2 > 0.2) == fits_worst
+    assert (fit.residual_log2 > 0.2) == fits_worst
+    found = answer(points).critical_batch_size
+    refused = workload == "cifar_10/resnet_8"
+    assert found is None if refused else found.value == pytest.approx(fit.critical)
 
 
 def test_what_was_ended_too_early_is_not_said_to_be_out_of_reach() -> None:

@@ -18,6 +18,7 @@ from orchestrator.analysis.doubling import (
     schedule_of,
     steps_saved,
 )
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
@@ -32,6 +33,7 @@ from orchestrator.analysis.forecasts import (
     together,
 )
 from orchestrator.analysis.judging import BranchJudge
+from orchestrator.analysis.laws import Law, LawChoice, choose_law, measured_of
 from orchestrator.analysis.points import (
     Point,
     beside_minima,
@@ -41,7 +43,7 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
-from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
+from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.words import (
     batch_sizes_of,
@@ -53,6 +55,7 @@ from orchestrator.analysis.words import (
     in_count,
     in_time,
     in_words,
+    law_in_words,
     median_of,
     on_medians,
     schedule_in_words,
@@ -77,6 +80,8 @@ __all__ = [
     "Group",
     "Held",
     "Largeness",
+    "Law",
+    "LawChoice",
     "NoisePoint",
     "OptionPoint",
     "Point",
@@ -91,6 +96,7 @@ __all__ = [
     "batch_sizes_of",
     "beside_minima",
     "by_option",
+    "choose_law",
     "choosing_seeds",
     "chosen_rates",
     "compared",
@@ -113,6 +119,8 @@ __all__ = [
     "in_time",
     "in_words",
     "largeness",
+    "law_in_words",
+    "measured_of",
     "median_of",
     "megatron",
     "on_medians",

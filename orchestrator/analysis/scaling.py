@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.analysis.hyperbola import SKEW_OF_MINIMA, Hyperbola, fit_hyperbola
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.hyperbola import (
+    CONFIDENCE,
+    SKEW_OF_MINIMA,
+    Hyperbola,
+    fit_hyperbola,
+)
+from orchestrator.analysis.law_fits import Bend, Measured, fit_bend
+from orchestrator.analysis.law_transitions import (
+    Transitions,
+    crossing,
+    few_examples,
+    steps_min_of,
+)
+from orchestrator.analysis.laws import LawChoice, choose_law, measured_of
 from orchestrator.analysis.points import (
     ENOUGH_STEPS,
     Point,
@@ -30,25 +44,18 @@ size would need."""
 CRITICAL_TOLERANCE = 0.2
 """The other definition of a critical batch size: so many more examples than the fewest."""
 
-GOOD_FIT_LOG2 = 0.25
-"""Root mean square distance, in doublings, up to which the hyperbola is said to fit."""
-
-BENDS = "the curve bends, but not as S_min (1 + B_crit / B): read it off the points"
+BENDS = "no law that was tried fits the curve: read it off the points"
+OTHERWISE = (
+    "perfect scaling, then diminishing returns, but not as S_min (1 + B_crit / B) has it, so there "
+    "is no B_crit"
+)
+RISES = "steps rise again at the largest batch sizes, as in no law that was tried"
 STARVES = (
     "below batch size {:,} it takes more examples, not as many: perhaps the budget or the search "
     "is too small there"
 )
+FLAT = "flat: a larger batch buys nothing in the range tested"
 FITS = "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A number and, where one could be computed, its 90 % interval."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    """Infinite where nothing bounds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +71,15 @@ class Scaling:
     max_useful_batch_size: Estimate | None
     steps_min: Estimate | None
     critical_batch_size: Estimate | None
-    """B_crit of steps = steps_min (1 + B_crit / B)."""
+    """B_crit of steps = steps_min (1 + B_crit / B); None where that law is refused."""
     critical_by_examples: Estimate | None
     """The batch size that needs a fifth more examples than the fewest: the same idea, without a
     curve."""
     fit_residual_log2: float | None
+    """Root mean square distance, in doublings, of the points from the curve of the law; from the
+    closest one where no law fits."""
+    law: LawChoice | None
+    """Which law the curve follows; None for too few batch sizes."""
     largest: int | None
     """Batch size that this is about: nothing is said to go further."""
     of_medians: bool
@@ -76,6 +87,11 @@ class Scaling:
     left_out: tuple[str, ...]
     """What of the curve says nothing yet, or nothing at all."""
     verdict: str
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether there is nothing to find a law of."""
+        return self.verdict == FLAT
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -129,66 +145,98 @@ def scaling_of(
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
     steps = np.maximum(steps, 1)
     skew = 0.0 if of_medians else SKEW_OF_MINIMA
-    enough = len(points) >= ENOUGH_SIZES
-    fit = fit_hyperbola(sizes, steps, resolutions, skew) if enough else None
-    perfect = useful = by_examples = first = None
-    if fit is not None and _fits(fit):
-        # Less at the mercy of single lucky trials than the points are.
-        perfect = _on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE)
-        useful = _on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0)
-        by_examples = _on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE)
-    elif fit is not None:
-        few = _few_examples(sizes, steps, PERFECT_TOLERANCE)
-        perfect = Estimate(value=float(sizes[few[-1]]))
-        first = int(sizes[few[0]]) if few[0] else None
-        saturated = np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())
-        useful = Estimate(value=float(sizes[saturated]))
-        by_examples = Estimate(value=_crossing(sizes, steps, CRITICAL_TOLERANCE))
-    steps_min = critical = None
-    if fit is not None:
-        low, high = fit.steps_min_interval
-        steps_min = Estimate(value=fit.steps_min, low=low, high=high)
-        low, high = fit.critical_interval
-        critical = Estimate(value=fit.critical, low=low, high=high)
+    measured = measured_of(sizes, steps, resolutions) if len(points) >= ENOUGH_SIZES else None
+    law = None if measured is None else choose_law(measured)
+    found = _Found()
+    if measured is None or law is None:
+        pass
+    elif not law.hyperbola_refused:
+        found = _on_hyperbola(fit_hyperbola(sizes, steps, resolutions, skew), sizes)
+    elif law.curve is not None:
+        found = _on_law(measured, law, sizes, steps, skew)
+    else:
+        found = _off_points(sizes, steps, law)
     return Scaling(
         workload=workload,
         recipe=recipe,
         goal=goal,
-        perfect_scaling_until=perfect,
-        perfect_scaling_from=first,
-        max_useful_batch_size=useful,
-        steps_min=steps_min,
-        critical_batch_size=critical,
-        critical_by_examples=by_examples,
-        fit_residual_log2=None if fit is None else fit.residual_log2,
+        perfect_scaling_until=found.perfect,
+        perfect_scaling_from=found.first,
+        max_useful_batch_size=found.useful,
+        steps_min=found.steps_min,
+        critical_batch_size=found.critical,
+        critical_by_examples=found.by_examples,
+        fit_residual_log2=found.residual_log2,
+        law=law,
         largest=int(sizes[-1]) if len(sizes) else None,
         of_medians=of_medians,
         left_out=left_out,
-        verdict=_verdict(sizes, steps, fit, first, tested, censored, of_medians, left_out),
+        verdict=_verdict(sizes, steps, law, found, tested, censored, of_medians, left_out),
     )
 
 
-def _few_examples(
-    sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float
-) -> NDArray[np.int64]:
-    """The places of the batch sizes where steps x batch size is near its minimum."""
-    examples = sizes * steps
-    return np.flatnonzero(examples <= (1 + tolerance) * examples.min())
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What one curve says, whichever way it was read."""
+
+    perfect: Estimate | None = None
+    first: int | None = None
+    useful: Estimate | None = None
+    by_examples: Estimate | None = None
+    steps_min: Estimate | None = None
+    critical: Estimate | None = None
+    residual_log2: float | None = None
 
 
-def _crossing(sizes: NDArray[np.float64], steps: NDArray[np.float64], tolerance: float) -> float:
-    """Where it leaves, between two batch sizes tested."""
-    place = int(_few_examples(sizes, steps, tolerance)[-1])
-    if place == len(sizes) - 1:
-        return float(sizes[-1])
-    examples = np.log(sizes * steps)
-    bound = examples.min() + np.log(1 + tolerance)
-    share = (bound - examples[place]) / (examples[place + 1] - examples[place])
-    return float(sizes[place] * (sizes[place + 1] / sizes[place]) ** share)
+def _on_hyperbola(fit: Hyperbola, sizes: NDArray[np.float64]) -> _Found:
+    """Less at the mercy of single lucky trials than the points are."""
+    low, high = fit.steps_min_interval
+    lowest, highest = fit.critical_interval
+    return _Found(
+        perfect=_on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE),
+        useful=_on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0),
+        by_examples=_on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE),
+        steps_min=Estimate(value=fit.steps_min, low=low, high=high),
+        critical=Estimate(value=fit.critical, low=lowest, high=highest),
+        residual_log2=fit.residual_log2,
+    )
 
 
-def _fits(fit: Hyperbola) -> bool:
-    return fit.residual_log2 <= GOOD_FIT_LOG2
+def _on_law(
+    measured: Measured,
+    law: LawChoice,
+    sizes: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    skew: float,
+) -> _Found:
+    """By the curve of a law that is no hyperbola. There is no B_crit then."""
+    curve = law.curve
+    assert curve is not None
+    likely = fit_bend(measured, CONFIDENCE) if isinstance(curve, Bend) else None
+    at = Transitions(curve, likely, sizes)
+    freedom = len(sizes) - (3 if isinstance(curve, Bend) else 4)
+    few = few_examples(sizes, steps, PERFECT_TOLERANCE)
+    starves = not isinstance(curve, Bend) and few[0]
+    return _Found(
+        perfect=at.examples_within(PERFECT_TOLERANCE),
+        first=int(sizes[few[0]]) if starves else None,
+        useful=at.steps_within(USEFUL_TOLERANCE),
+        by_examples=at.examples_within(CRITICAL_TOLERANCE),
+        steps_min=steps_min_of(curve, likely, skew * float(np.sqrt(curve.squares / freedom))),
+        residual_log2=float(np.sqrt(curve.squares / len(sizes))),
+    )
+
+
+def _off_points(sizes: NDArray[np.float64], steps: NDArray[np.float64], law: LawChoice) -> _Found:
+    few = few_examples(sizes, steps, PERFECT_TOLERANCE)
+    saturated = np.argmax(steps <= (1 + USEFUL_TOLERANCE) * steps.min())
+    return _Found(
+        perfect=Estimate(value=float(sizes[few[-1]])),
+        first=int(sizes[few[0]]) if few[0] else None,
+        useful=Estimate(value=float(sizes[saturated])),
+        by_examples=Estimate(value=crossing(sizes, steps, CRITICAL_TOLERANCE)),
+        residual_log2=law.residual_log2,
+    )
 
 
 def _on_curve(
@@ -212,8 +260,8 @@ def _on_curve(
 def _verdict(
     sizes: NDArray[np.float64],
     steps: NDArray[np.float64],
-    fit: Hyperbola | None,
-    first: int | None,
+    law: LawChoice | None,
+    found: _Found,
     tested: int,
     censored: bool,
     of_medians: bool,
@@ -222,15 +270,22 @@ def _verdict(
     if not len(sizes) and not left_out:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         return "trials were ended too early to tell" if censored else never
-    if fit is None:
+    if law is None:
         return (
             f"too few batch sizes to tell where it bends: {len(sizes)} of {tested}, and it takes "
             f"{ENOUGH_SIZES}"
         )
     if steps.min() > 0.8 * steps.max():
-        return "flat: a larger batch buys nothing in the range tested"
-    if not _fits(fit):
-        return BENDS if first is None else STARVES.format(first)
-    if fit.critical > sizes[-1]:
+        return FLAT
+    if law.curve is None or found.first is not None:
+        return _no_bend(law, found.first)
+    if found.critical is not None and found.critical.value > sizes[-1]:
         return "still scaling at the largest batch size" + (" left" if left_out else " tested")
-    return FITS
+    return FITS if found.critical is not None else OTHERWISE
+
+
+def _no_bend(law: LawChoice, first: int | None) -> str:
+    """What is said of a curve that is not one of bends."""
+    if first is not None:
+        return STARVES.format(first)
+    return RISES if law.rises else BENDS

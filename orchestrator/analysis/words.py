@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.confirming import Confirmed
-from orchestrator.analysis.scaling import FITS, Estimate, Scaling
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.law_useful import SmallestUseful
+from orchestrator.analysis.laws import LAW_CONFIDENCE, LawChoice
+from orchestrator.analysis.scaling import FITS, Scaling
 from orchestrator.results import FrontierRow
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -23,7 +26,57 @@ def sentence(scaling: Scaling) -> str:
         f"useful up to {_so_far(scaling.max_useful_batch_size, scaling)}"
     )
     said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
-    return (f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}.") + left_out
+    said = f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
+    law = "" if scaling.law is None or scaling.is_flat else f" {law_in_words(scaling.law)}"
+    return said + law + left_out
+
+
+NAMES = {
+    "hyperbola": "the hyperbola S_min (1 + B_crit / B)",
+    "between": "a bend between the hyperbola and straight-then-flat",
+    "straight then flat": "straight-then-flat",
+    "softer": "a gentler bend than the hyperbola's",
+    "smallest useful batch": "the law with a smallest useful batch size",
+}
+
+
+def law_in_words(law: LawChoice) -> str:
+    """Which law a curve follows, and how decided that is."""
+    if isinstance(law.curve, SmallestUseful) and law.law == "smallest useful batch":
+        smallest, fewest = (2**log for log in (law.curve.log_smallest, law.curve.log_fewest))
+        return (
+            f"The law with a smallest useful batch size fits: {_rounded(smallest)} is too small "
+            f"for any number of steps, and {_rounded(fewest)} takes the fewest examples."
+        )
+    if law.exponent is None:
+        return "No law that was tried fits."
+    exponent = f"the exponent of the bend is {_exponent_in_words(law.exponent)}"
+    if law.law == "undecided":
+        closer, other = (NAMES[name] for name in law.between)
+        where = f"; a measurement at batch size {law.deciding_size:,} would tell most"
+        return (
+            f"The law is undecided between {closer} (closer to the points) and {other}: {exponent}"
+            f"{where if law.deciding_size else ''}."
+        )
+    out = {
+        "hyperbola": "so straight-then-flat is ruled out",
+        "straight then flat": "so the hyperbola is ruled out",
+    }.get(law.law, "so both the hyperbola and straight-then-flat are ruled out")
+    name = NAMES[law.law]
+    return f"{name[0].upper()}{name[1:]} fits: {exponent}, {out}."
+
+
+def _exponent_in_words(exponent: Estimate) -> str:
+    """Exponents above 20 make no difference that could be measured."""
+    assert exponent.low is not None
+    assert exponent.high is not None
+    value, low, high = (
+        "over 20" if end > 20 else f"{end:.2g}"
+        for end in (exponent.value, exponent.low, exponent.high)
+    )
+    if exponent.high > 20:
+        return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} or more)"
+    return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} to {high})"
 
 
 def _perfect(scaling: Scaling, until: Estimate) -> str:

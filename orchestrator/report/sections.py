@@ -71,8 +71,8 @@ def answers(panels: Sequence[Panel]) -> str:
         f"In brackets 90 % intervals, by the scatter about the fitted curve. Scaling is called "
         f"perfect while steps times batch size is within {PERFECT_TOLERANCE:.0%} of its minimum, a "
         f"batch size useful until steps are within {USEFUL_TOLERANCE:.0%} of the fewest. B_crit "
-        f"and S_min are those of steps = S_min (1 + B_crit / B); the last column says by how many "
-        f"doublings the points lie off that curve."
+        f"is that of steps = S_min (1 + B_crit / B), left out where the points refuse that law; "
+        f"the last column says by how many doublings they lie off the curve that was used."
     )
     if numbers:
         numbers += f'<p class="lead">{remark}</p>'

@@ -42,7 +42,7 @@ def table_of_scalings(panels: Sequence[Panel]) -> str:
         [*([scaling.workload, scaling.goal] if many else []), *_scaling_cells(scaling)]
         for panel in panels
         for scaling in panel.scalings
-        if scaling.critical_batch_size is not None
+        if scaling.perfect_scaling_until is not None
     ]
     return table("Where each curve bends, in numbers.", heads, rows) if rows else ""
 

@@ -1,0 +1,62 @@
+"""Least squares for many curves of one form at once: a few parameters each, and a free level.
+
+Levenberg and Marquardt's method, with derivatives by differences. Curves that have points left out
+are as cheap as whole ones, since all of them are moved together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from orchestrator.analysis.law_fits import Floats
+
+ITERATIONS = 40
+DIFFERENCE = 1e-5
+
+Shape = Callable[[Floats], Floats]
+"""Parameters (curves, parameters) -> log2 of steps over the level (curves, points)."""
+
+
+def least_squares(
+    shape: Shape, starts: Floats, logs: Floats, weights: Floats, bounds: Floats
+) -> tuple[Floats, Floats]:
+    """Parameters and sum of squares of each curve. `weights` (curves, points) is 0 for points that
+    are left out and 1 for others; `bounds` (2, parameters) are kept."""
+
+    def distances(parameters: Floats) -> Floats:
+        off = logs - shape(parameters)
+        return off - level_of(off, weights)[:, None]
+
+    at = np.clip(starts, *bounds)
+    off = distances(at)
+    squares = (weights * off**2).sum(axis=1)
+    damping = np.full(len(at), 1e-2)
+    for _ in range(ITERATIONS):
+        slopes = np.stack(
+            [(distances(at + DIFFERENCE * step) - off) / DIFFERENCE for step in np.eye(at.shape[1])]
+        )
+        weighted = slopes * weights
+        normal = np.einsum("icn,jcn->cij", weighted, slopes)
+        gradient = np.einsum("icn,cn->ci", weighted, off)
+        scale = np.einsum("cii->ci", normal) + 1e-9
+        damped = normal + (damping[:, None] * scale)[:, :, None] * np.eye(at.shape[1])
+        moved = np.clip(at - np.linalg.solve(damped, gradient[..., None])[..., 0], *bounds)
+        off_moved = distances(moved)
+        squares_moved = (weights * off_moved**2).sum(axis=1)
+        better = squares_moved < squares
+        gain = np.where(better, squares - squares_moved, 0)
+        at = np.where(better[:, None], moved, at)
+        off = np.where(better[:, None], off_moved, off)
+        squares = np.where(better, squares_moved, squares)
+        damping = np.clip(np.where(better, damping / 5, damping * 4), 1e-9, 1e9)
+        if (damping[~better] > 1e6).all() and (gain[better] < 1e-9).all():
+            break
+    return at, squares
+
+
+def level_of(offsets: Floats, weights: Floats) -> Floats:
+    """The mean of each curve's offsets over the points that are not left out."""
+    level: Floats = (weights * offsets).sum(axis=1) / weights.sum(axis=1)
+    return level

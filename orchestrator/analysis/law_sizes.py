@@ -1,0 +1,64 @@
+"""Which further batch size would tell two laws apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.law_fits import Bend, Measured
+from orchestrator.analysis.law_useful import SmallestUseful
+from orchestrator.analysis.points import ENOUGH_STEPS
+
+BEYOND = 2
+"""How many steps of the ladder of batch sizes beyond either end are looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One of two laws."""
+
+    name: Any
+    fit: Callable[[Measured], Bend | SmallestUseful]
+
+
+def deciding_size(
+    measured: Measured, first: Contender, second: Contender, *, largest: int | None = None
+) -> int | None:
+    """The batch size at which one more measurement would tell the two laws apart best. A point of
+    either law is put there, the other law is fitted to all points, and by how much its squared
+    distances grow says how well it can be told apart there. None where there is no place for one
+    more."""
+    sizes = candidate_sizes(measured, largest=largest)
+    curves = first.fit(measured), second.fit(measured)
+    best: tuple[float, int] | None = None
+    for size in sizes:
+        log_size = math.log2(size)
+        logs = [float(curve.log_steps(np.array([log_size]))[0]) for curve in curves]
+        if min(logs) < math.log2(ENOUGH_STEPS):
+            continue
+        told = 0.0
+        for log, mine, other in ((logs[0], 0, second), (logs[1], 1, first)):
+            with_it = measured.with_point(log_size, log)
+            told += other.fit(with_it).squares - curves[1 - mine].squares
+        if best is None or told > best[0]:
+            best = told, size
+    return None if best is None else best[1]
+
+
+def candidate_sizes(measured: Measured, *, largest: int | None = None) -> list[int]:
+    """Whole batch sizes halfway between those measured, and up to two beyond either end."""
+    logs = measured.log_sizes
+    first, last = logs[1] - logs[0], logs[-1] - logs[-2]
+    places = [
+        *(logs[0] - first * step for step in range(BEYOND, 0, -1)),
+        *((low + high) / 2 for low, high in pairwise(logs)),
+        *(logs[-1] + last * step for step in range(1, BEYOND + 1)),
+    ]
+    known = {round(2**log) for log in logs}
+    sizes = {round(2**place) for place in places} - known
+    return sorted(size for size in sizes if size >= 1 and (largest is None or size <= largest))

@@ -1,0 +1,263 @@
+"""Which law a curve of steps to goal against batch size follows, and how decided that is.
+
+The laws (law_fits.py, law_useful.py) are bends of any exponent and the law with a smallest useful
+batch size. Two of the bends have names: the hyperbola, and straight-then-flat. A law is named only
+where the measurements rule the others out. benchmarks/laws.py measures how often that goes wrong
+for planted curves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import fdtri
+
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.law_fits import (
+    LARGEST_SOFTNESS,
+    Bend,
+    BendFit,
+    Floats,
+    Measured,
+    best_bend,
+    fit_bend,
+)
+from orchestrator.analysis.law_sizes import Contender, deciding_size
+from orchestrator.analysis.law_useful import (
+    SmallestUseful,
+    fit_departure,
+    fit_useful,
+    left_out_errors,
+)
+
+Law = Literal[
+    "hyperbola",
+    "between",
+    "straight then flat",
+    "softer",
+    "smallest useful batch",
+    "undecided",
+    "none",
+]
+
+LAW_CONFIDENCE = 0.98
+"""Confidence of the interval of the exponent that decides. With the 90 % of all other intervals one
+hyperbola in ten would be called something else."""
+
+HYPERBOLA, STRAIGHT_THEN_FLAT = 1.0, 0.0
+"""Their softness, 1 / exponent."""
+
+SHARPEST_HYPERBOLA, SOFTEST_STRAIGHT_THEN_FLAT = 1 / 1.75, 1 / 2.5
+"""A curve is called a hyperbola only if exponents of 1.75 or more are ruled out, and straight then
+flat only if exponents of 2.5 or less are."""
+
+GOOD_FIT_LOG2 = 0.25
+"""Root mean square distance, in doublings, up to which a law is said to fit."""
+
+ENOUGH_FOR_SMALLEST = 7
+"""Batch sizes from which on the law with a smallest useful one is looked at: it has four
+parameters."""
+
+LEAST_FOR_DOUBT = 5
+"""Batch sizes from which on that law may leave another one undecided."""
+
+CLEARLY_BETTER, NOT_CLEARLY_WORSE = 2.0, 0.7
+"""Ratios of the mean squared errors, at inner batch sizes that were left out, of the best bend and
+of the law with a smallest useful batch size: above the first the latter is chosen, between the two
+nothing is."""
+
+RISE_TOLERANCE = 0.2
+"""Steps at the largest batch size may be so far above the fewest without being said to rise."""
+
+LEAST_SCATTER_LOG2 = 0.002
+"""Standard deviation of log2 of the steps that is taken for granted: steps are whole numbers."""
+
+DEPARTURE_CONFIDENCE = 0.99
+"""Confidence of the test that steps rise again, or that examples fall, which no bend does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawChoice:
+    """Which law one curve follows."""
+
+    law: Law
+    """"none" where no law fits."""
+    between: tuple[Law, ...]
+    """Where it is undecided, the two laws in question, the one closer to the points first."""
+    curve: Bend | SmallestUseful | None
+    """The curve of the law; where it is undecided, the hyperbola if that is not refused, and
+    otherwise the closest bend. None where no law fits."""
+    exponent: Estimate | None
+    """Of the bend, 1 for the hyperbola. The interval is the one that decides (LAW_CONFIDENCE)."""
+    hyperbola_refused: bool
+    rises: bool
+    """Whether steps rise again at the largest batch sizes."""
+    residual_log2: float
+    """Root mean square distance of the points from the closest curve, in doublings."""
+    deciding_size: int | None
+    """Where it is undecided, the batch size at which a measurement would tell the two laws apart
+    best."""
+
+    def steps(self, sizes: Sequence[float] | Floats) -> Floats | None:
+        """Steps to goal of the curve at these batch sizes."""
+        if self.curve is None:
+            return None
+        steps: Floats = np.exp2(self.curve.log_steps(np.log2(np.asarray(sizes, dtype=np.float64))))
+        return steps
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measured_of(
+    sizes: Floats, steps: Floats, resolutions: Floats, *, known_variance: float = 0.0
+) -> Measured:
+    """The logarithms of one curve. A goal was passed anywhere within the `resolution` of its steps;
+    `known_variance`, of log2 of the steps, is what is known of the error beside that."""
+    within = np.log2(steps / np.maximum(steps - resolutions, 1))
+    return Measured(
+        log_sizes=np.log2(sizes),
+        logs=np.log2(steps),
+        known_variance=max(float((within**2).mean() / 12) + known_variance, LEAST_SCATTER_LOG2**2),
+    )
+
+
+def choose_law(
+    measured: Measured, *, largest: int | None = None, recommend: bool = True
+) -> LawChoice:
+    """The law of at least four points. `largest` is the largest batch size that may be recommended,
+    as the number of training examples is. Without `recommend` no deciding batch size is looked for,
+    which would take most of the time."""
+    fit = fit_bend(measured, LAW_CONFIDENCE)
+    hyperbola = best_bend(measured, HYPERBOLA)
+    refused = hyperbola.squares > fit.allowed
+    useful = _useful_if_possible(measured, fit)
+    rises = _departs(measured, fit.best, upwards=True)
+    law: Law
+    if rises:
+        law = "none"
+    elif useful is not None and useful[1] > CLEARLY_BETTER:
+        law = "smallest useful batch"
+    elif _rms(fit.best.squares, measured) > GOOD_FIT_LOG2 or (
+        len(measured.logs) < ENOUGH_FOR_SMALLEST and _departs(measured, fit.best, upwards=False)
+    ):
+        law = "none"
+    else:
+        law = "undecided" if useful is not None else _law_of_bends(measured, fit)
+    refused |= law in {"none", "smallest useful batch"}
+    refused |= _rms(hyperbola.squares, measured) > GOOD_FIT_LOG2
+    curve: Bend | SmallestUseful | None = fit.best if refused else hyperbola
+    if law == "straight then flat":
+        curve = best_bend(measured, STRAIGHT_THEN_FLAT)
+    elif law == "smallest useful batch" and useful is not None:
+        curve = useful[0]
+    closest = fit.best.squares if useful is None else min(fit.best.squares, useful[0].squares)
+    pair = _contenders(measured, fit, useful) if law == "undecided" else ()
+    return LawChoice(
+        law=law,
+        between=tuple(contender.name for contender in pair),
+        curve=None if law == "none" else curve,
+        exponent=None if law in {"none", "smallest useful batch"} else _exponent(fit),
+        hyperbola_refused=bool(refused),
+        rises=rises,
+        residual_log2=_rms(closest, measured),
+        deciding_size=(
+            deciding_size(measured, *pair, largest=largest) if pair and recommend else None
+        ),
+    )
+
+
+def _rms(squares: float, measured: Measured) -> float:
+    return math.sqrt(squares / len(measured.logs))
+
+
+def _law_of_bends(measured: Measured, fit: BendFit) -> Law:
+    def is_likely(softness: float) -> bool:
+        return best_bend(measured, softness).squares <= fit.allowed
+
+    hyperbola, straight = is_likely(HYPERBOLA), is_likely(STRAIGHT_THEN_FLAT)
+    if hyperbola and fit.best.softness > SHARPEST_HYPERBOLA and not is_likely(SHARPEST_HYPERBOLA):
+        return "hyperbola"
+    softest = SOFTEST_STRAIGHT_THEN_FLAT
+    if straight and fit.best.softness < softest and not is_likely(softest):
+        return "straight then flat"
+    if hyperbola or straight:
+        return "undecided"
+    return "between" if fit.best.softness < HYPERBOLA else "softer"
+
+
+def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUseful, float] | None:
+    """The law with a smallest useful batch size, and by how much it is better at points that were
+    left out; None where it is clearly worse than the best bend. With fewer than seven points it can
+    only leave the law undecided."""
+    count = len(measured.logs)
+    if count < LEAST_FOR_DOUBT:
+        return None
+    useful = fit_useful(measured)
+    falls = useful.log_fewest > measured.log_sizes[0]
+    if count < ENOUGH_FOR_SMALLEST:
+        closer = useful.squares / (count - 4) < fit.best.squares / (count - 3)
+        return (useful, 1.0) if closer and falls else None
+    if _rms(useful.squares, measured) > GOOD_FIT_LOG2:
+        return None
+    bends, usefuls = left_out_errors(measured, fit.best, useful)
+    floor = measured.known_variance + 1e-9
+    ratio = (bends + floor) / (usefuls + floor)
+    if not falls:
+        ratio = min(ratio, CLEARLY_BETTER)  # No batch size was too small, so this can't be told.
+    return (useful, ratio) if ratio > NOT_CLEARLY_WORSE else None
+
+
+def _departs(measured: Measured, best: Bend, *, upwards: bool) -> bool:
+    """Whether steps rise again at the largest batch sizes (`upwards`), or examples fall at the
+    smallest ones, by the F test of a bend with such an end against one without."""
+    freedom = len(measured.logs) - 4
+    rise = measured.logs[-1] - measured.logs.min()
+    if freedom < 1 or (upwards and rise < math.log2(1 + RISE_TOLERANCE)):
+        return False
+    squares = fit_departure(measured, best, upwards=upwards)
+    variance = max(squares / freedom, measured.known_variance) + 1e-12
+    return best.squares - squares > variance * float(fdtri(1, freedom, DEPARTURE_CONFIDENCE))
+
+
+def _exponent(fit: BendFit) -> Estimate:
+    low, high = float(fit.softness.min()), float(fit.softness.max())
+    return Estimate(
+        value=1 / fit.best.softness if fit.best.softness else math.inf,
+        low=1 / high if high < LARGEST_SOFTNESS else 0.0,
+        high=1 / low if low else math.inf,
+    )
+
+
+def _contenders(
+    measured: Measured, fit: BendFit, useful: tuple[SmallestUseful, float] | None
+) -> tuple[Contender, Contender]:
+    """The two laws that are in question, the closer one first: the ends of what is likely, and a
+    named law where it lies within."""
+    if useful is not None:
+        bend = fit.best.softness
+        pair = [
+            Contender(name=_name(bend), fit=partial(best_bend, softness=bend)),
+            Contender(name="smallest useful batch", fit=fit_useful),
+        ]
+    else:
+        low, high = fit.softness.min(), fit.softness.max()
+        pair = [
+            Contender(name=_name(end), fit=partial(best_bend, softness=end))
+            for end in (float(max(low, STRAIGHT_THEN_FLAT)), float(min(high, HYPERBOLA)))
+        ]
+    first, second = sorted(pair, key=lambda contender: contender.fit(measured).squares)
+    return first, second
+
+
+def _name(softness: float) -> Law:
+    if softness == HYPERBOLA:
+        return "hyperbola"
+    if softness <= 0.01:
+        return "straight then flat"
+    return "between" if softness < HYPERBOLA else "softer"
