@@ -190,7 +190,7 @@ def next_sizes(*, smoke: bool) -> dict[str, dict[str, float]]:
             decided = {
                 size: _with(curve, sizes, scatters, size).law != "undecided"
                 for size in candidate_sizes(planted(curve, sizes, scatters[:-1]))
-                if np.isfinite(curve(np.array([size]))).all() and curve(np.array([size]))[0] > 0
+                if is_reachable(curve, size)
             }
             ours.append(decided.get(choice.deciding_size or 0, False))
             for size, is_decided in decided.items():
@@ -211,6 +211,11 @@ def next_sizes(*, smoke: bool) -> dict[str, dict[str, float]]:
             "standard_error": round(error, 4),
         }
     return found
+
+
+def is_reachable(curve: Curve, size: int) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(curve(np.array([float(size)]))).all())
 
 
 def _with(curve: Curve, sizes: Floats, scatters: Floats, size: int) -> LawChoice:

@@ -12,8 +12,10 @@ import numpy as np
 
 from orchestrator.analysis.law_fits import Floats
 
-ITERATIONS = 40
+ITERATIONS = 25
 DIFFERENCE = 1e-5
+SMALL_GAIN = 1e-4
+"""Share of the squares below which a gain is no reason to go on."""
 
 Shape = Callable[[Floats], Floats]
 """Parameters (curves, parameters) -> log2 of steps over the level (curves, points)."""
@@ -46,12 +48,12 @@ def least_squares(
         off_moved = distances(moved)
         squares_moved = (weights * off_moved**2).sum(axis=1)
         better = squares_moved < squares
-        gain = np.where(better, squares - squares_moved, 0)
+        still = better & (squares - squares_moved > SMALL_GAIN * squares + 1e-12)
         at = np.where(better[:, None], moved, at)
         off = np.where(better[:, None], off_moved, off)
         squares = np.where(better, squares_moved, squares)
         damping = np.clip(np.where(better, damping / 5, damping * 4), 1e-9, 1e9)
-        if (damping[~better] > 1e6).all() and (gain[better] < 1e-9).all():
+        if not (still | (~better & (damping < 1e6))).any():
             break
     return at, squares
 

@@ -41,6 +41,8 @@ def deciding_size(
         logs = [float(curve.log_steps(np.array([log_size]))[0]) for curve in curves]
         if min(logs) < math.log2(ENOUGH_STEPS):
             continue
+        if log_size < measured.log_sizes[0] and any(isinstance(c, SmallestUseful) for c in curves):
+            continue  # The goal may be out of reach there, which a whole search would pay for.
         told = 0.0
         for log, mine, other in ((logs[0], 0, second), (logs[1], 1, first)):
             with_it = measured.with_point(log_size, log)

@@ -70,13 +70,13 @@ def left_out_errors(measured: Measured, bend: Bend, useful: SmallestUseful) -> t
     """Mean squared errors, in doublings, of a bend and of the law with a smallest useful batch size
     at inner points that they were not fitted to. The searches begin at the fits to all points."""
     sizes = measured.log_sizes
-    off = np.array([(0, 0), (1, 0.3), (-1, 0.3), (0, -0.5)])
+    off = np.array([(0, 0), (1, 0.3), (-1, -0.3)])
     starts = np.array([bend.log_bend, bend.softness]) + off
     bounds = np.array([(sizes[0] - BEYOND_LOG2, 0.0), (sizes[-1] + BEYOND_LOG2, LARGEST_SOFTNESS)])
     bends = _error(_bend_shape(sizes), starts, measured, bounds)
     share = np.clip(2 ** (useful.beta * (useful.log_smallest - sizes[0])), 1e-5, 1 - 1e-5)
     start = np.array([[np.log(share / (1 - share)), np.log(useful.beta), np.log(useful.gamma)]])
-    starts = np.concatenate([start, STARTS[[1, 2, 5, 6]]])
+    starts = np.concatenate([start, STARTS[[1, 6]]])
     return bends, _error(_useful_shape(sizes), starts, measured, BOUNDS)
 
 

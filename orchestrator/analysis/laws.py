@@ -66,10 +66,14 @@ parameters."""
 LEAST_FOR_DOUBT = 5
 """Batch sizes from which on that law may leave another one undecided."""
 
-CLEARLY_BETTER, NOT_CLEARLY_WORSE = 2.0, 0.7
+CLEARLY_BETTER, NOT_CLEARLY_WORSE = 3.0, 0.7
 """Ratios of the mean squared errors, at inner batch sizes that were left out, of the best bend and
 of the law with a smallest useful batch size: above the first the latter is chosen, between the two
 nothing is."""
+
+CLEARLY_FARTHER = 3.0
+"""Where the law with a smallest useful batch size has so many times the squared distances of the
+best bend, no points are left out to compare the two, which would take most of the time."""
 
 RISE_TOLERANCE = 0.2
 """Steps at the largest batch size may be so far above the fewest without being said to rise."""
@@ -138,23 +142,15 @@ def choose_law(
     refused = hyperbola.squares > fit.allowed
     useful = _useful_if_possible(measured, fit)
     rises = _departs(measured, fit.best, upwards=True)
-    law: Law
-    if rises:
-        law = "none"
-    elif useful is not None and useful[1] > CLEARLY_BETTER:
-        law = "smallest useful batch"
-    elif _rms(fit.best.squares, measured) > GOOD_FIT_LOG2 or (
-        len(measured.logs) < ENOUGH_FOR_SMALLEST and _departs(measured, fit.best, upwards=False)
-    ):
-        law = "none"
-    else:
-        law = "undecided" if useful is not None else _law_of_bends(measured, fit)
+    law = "none" if rises else _law(measured, fit, useful)
     refused |= law in {"none", "smallest useful batch"}
     refused |= _rms(hyperbola.squares, measured) > GOOD_FIT_LOG2
-    curve: Bend | SmallestUseful | None = fit.best if refused else hyperbola
+    curve: Bend | SmallestUseful = fit.best if refused else hyperbola
     if law == "straight then flat":
         curve = best_bend(measured, STRAIGHT_THEN_FLAT)
-    elif law == "smallest useful batch" and useful is not None:
+    elif useful is not None and (
+        law == "smallest useful batch" or _rms(fit.best.squares, measured) > GOOD_FIT_LOG2
+    ):
         curve = useful[0]
     closest = fit.best.squares if useful is None else min(fit.best.squares, useful[0].squares)
     pair = _contenders(measured, fit, useful) if law == "undecided" else ()
@@ -170,6 +166,20 @@ def choose_law(
             deciding_size(measured, *pair, largest=largest) if pair and recommend else None
         ),
     )
+
+
+def _law(measured: Measured, fit: BendFit, useful: tuple[SmallestUseful, float] | None) -> Law:
+    """The law of a curve whose steps do not rise."""
+    many = len(measured.logs) >= ENOUGH_FOR_SMALLEST
+    if useful is not None and useful[1] > CLEARLY_BETTER:
+        return "smallest useful batch"
+    if useful is not None and many:
+        return "undecided"
+    if _rms(fit.best.squares, measured) > GOOD_FIT_LOG2:
+        return "none"
+    if not many and _departs(measured, fit.best, upwards=False):
+        return "none"
+    return "undecided" if useful is not None else _law_of_bends(measured, fit)
 
 
 def _rms(squares: float, measured: Measured) -> float:
@@ -203,7 +213,8 @@ def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUsefu
     if count < ENOUGH_FOR_SMALLEST:
         closer = useful.squares / (count - 4) < fit.best.squares / (count - 3)
         return (useful, 1.0) if closer and falls else None
-    if _rms(useful.squares, measured) > GOOD_FIT_LOG2:
+    far = fit.best.squares + count * measured.known_variance
+    if _rms(useful.squares, measured) > GOOD_FIT_LOG2 or useful.squares > CLEARLY_FARTHER * far:
         return None
     bends, usefuls = left_out_errors(measured, fit.best, useful)
     floor = measured.known_variance + 1e-9
