@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from orchestrator.analysis import scalings
 from orchestrator.analysis.additions import Addition, Price
 from orchestrator.analysis.candidates import Ground
-from orchestrator.analysis.known_curves import known_curves
+from orchestrator.analysis.known_curves import deciding_sizes, known_curves
 from orchestrator.analysis.next_trials import next_steps
 from orchestrator.records import EvaluationGrid, Goal, Study, StudyKey
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
@@ -50,10 +50,16 @@ from orchestrator.search.proposer import halton
 ORCHESTRATE = str(Path(sys.executable).parent / "orchestrate")
 
 ROUNDS = 3
+import os
+HYP = os.environ.get('HYP')
 
 SIZES = (2, 8, 32, 128, 512, 2048)
 
 TRIALS, REPEATS = 20, 5
+
+import os
+KEPT = int(os.environ.get("KEPT", 5))
+"""Best trials of each study that are not ended early."""
 
 MOST_TRIALS = 2000
 """In the table of points."""
@@ -94,7 +100,7 @@ class Planted:
             critical=float(2 ** draw.uniform(4.5, 7.5)),
             steps_min=float(draw.uniform(40, 400)),
             curvature=float(draw.uniform(3, 12)),
-            growth=float(draw.uniform(0.3, 0.8)),
+            growth=float(draw.uniform(0.1, 0.4)),
             noise=float(draw.uniform(0.05, 0.2)),
             spacing=float(2 ** draw.uniform(-10, -4.5)),
             points=halton(seed, dimensions, MOST_TRIALS),
@@ -147,6 +153,7 @@ class Simulated:
             examples=size * steps[winner],
             resolution=gap,
             trial=winner,
+            leaders=tuple(sorted(steps)[:KEPT]),
             trials={"reached": 1, "dominated": len(steps) - 1},
             trials_used=len(steps),
             repeats=_repeats(again, gap),
@@ -205,9 +212,13 @@ class Simulated:
             batch_sizes=tuple(sorted(self.trials)),
             trials=TRIALS,
             largest=None,
+            deciding=deciding_sizes(rows),
         )
         curves = known_curves(rows, self.studies())
-        steps = next_steps(curves, {("planted", "sgd"): self.prices(rows)}, ground)
+        # Both ways of spending are given the same number of trainings, so each has the same price.
+        alike = Price(trial=1.0, repeat=1.0, seconds_per_example=None)
+        prices = {("planted", "sgd"): dict.fromkeys(self.trials, alike)}
+        steps = next_steps(curves, prices, ground)
         return steps[0].addition if steps else None
 
     def take(self, addition: Addition) -> None:
@@ -226,6 +237,13 @@ class Simulated:
             again = round(more * REPEATS / (TRIALS + REPEATS))
             self.trials[size] += more - again
             self.repeats[size] += again
+
+    def hyp(self):
+        from orchestrator.analysis.hyperbola import fit_hyperbola
+        r=self.rows()
+        h=fit_hyperbola(*(np.array(c,dtype=float) for c in zip(*[(x.batch_size,x.repeats.median,x.resolution) for x in r])))
+        lo,hi=h.critical_interval
+        return (math.log2(lo) if lo else -math.inf, math.log2(hi) if hi<math.inf else math.inf)
 
     def interval(self) -> tuple[float, float]:
         """Of log2(B_crit), as the report has it."""
@@ -272,7 +290,7 @@ def simulate(seed: int) -> Outcome:
         steps.append(f"{addition.kind} {', '.join(map(str, addition.batch_sizes))}")
     even = begun.copy()
     even.spread(advised.trainings - begun.trainings)
-    intervals = [one.interval() for one in (begun, advised, even)]
+    intervals = [one.hyp() if HYP else one.interval() for one in (begun, advised, even)]
     truth, spent = math.log2(begun.law.critical), begun.examples()
     before, with_advice, evenly = (min(high - low, UNBOUNDED) for low, high in intervals)
     first, second, third = (low <= truth <= high for low, high in intervals)

@@ -108,8 +108,12 @@ def _sizes(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
     sizes = sorted(ground.batch_sizes)
     asked = [*ground.deciding, *middles(sizes), *_beyond(sizes, ground.largest)]
     for size in dict.fromkeys(asked):
-        tells = any(curve.log2_steps(size) >= math.log2(ENOUGH_STEPS) for curve in curves)
-        if size not in sizes and tells:
+        # The one that decides may lie where no curve has a B_crit.
+        tells = size in ground.deciding or any(
+            curve.log2_steps(size) >= math.log2(ENOUGH_STEPS) for curve in curves
+        )
+        apart = all(max(size, at) / min(size, at) >= math.sqrt(WIDE_GAP) for at in sizes)
+        if apart and tells and size <= (ground.largest or size):
             yield Addition(
                 kind="batch size",
                 workloads=ground.workloads,

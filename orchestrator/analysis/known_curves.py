@@ -5,16 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis.known_points import KnownCurve, KnownPoint, curve_of, seed_variances
+from orchestrator.analysis.known_points import KnownCurve, KnownPoint, curve_of, finite_variance, seed_variances
 from orchestrator.analysis.points import Point, curves_of, points_of
-from orchestrator.records import (
-    ENOUGH_SIZES,
-    Range,
-    Space,
-    Study,
-    StudyKey,
-    near_bounds,
-)
+from orchestrator.analysis.scaling import scalings
+from orchestrator.records import ENOUGH_SIZES, Range, Space, Study, StudyKey, near_bounds
 from orchestrator.results import FrontierRow
 from orchestrator.search import DESIGNS
 
@@ -22,13 +16,26 @@ from orchestrator.search import DESIGNS
 def known_curves(
     rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]
 ) -> list[KnownCurve]:
-    """Those of enough batch sizes for a law to be fitted."""
+    """Those of enough batch sizes that are not flat. Where another law than the hyperbola holds, or
+    none, the hyperbola still says about where the curve bends, and how surely."""
+    flat = {
+        (scaling.workload, scaling.recipe, scaling.goal)
+        for scaling in scalings(rows)
+        if scaling.is_flat
+    }
     found = []
     for names, curve in curves_of(rows).items():
         points = [point for point in points_of(curve) if point.tells]
-        if len(points) >= ENOUGH_SIZES:
+        if len(points) >= ENOUGH_SIZES and names not in flat:
             found.append(curve_of(*names, _known(points, studies)))
     return found
+
+
+def deciding_sizes(rows: Sequence[FrontierRow]) -> list[int]:
+    """The batch sizes that would tell apart the laws between which curves are undecided."""
+    laws = [scaling.law for scaling in scalings(rows) if not scaling.is_flat]
+    sizes = [law.deciding_size for law in laws if law is not None]
+    return list(dict.fromkeys(size for size in sizes if size is not None))
 
 
 def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
@@ -54,6 +61,7 @@ def _known(points: Sequence[Point], studies: Mapping[StudyKey, Study]) -> list[K
             log2_steps=math.log2(point.steps),
             rounding=math.log2(point.steps / max(point.steps - point.resolution, 1)) ** 2 / 12,
             seeds=variance,
+            finite=finite_variance(getattr(point.row, "leaders", ())),
             trials=study.trials,
             repeats=study.repeats if point.is_median else 0,
             beyond=beyond_end(study, point.row.params or {}),

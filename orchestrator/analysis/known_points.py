@@ -24,6 +24,9 @@ OWN_WEIGHT = 4
 """The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
 as they do at all batch sizes of the curve: the spread of five numbers says little by itself."""
 
+ENOUGH_BEST = 3
+"""Trials from whose steps it is told how far the best lies above the best of many."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPoint:
@@ -155,6 +158,16 @@ def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
         mixed = (OWN_WEIGHT * typical + weight * (variance or 0.0)) / (OWN_WEIGHT + weight)
         found.append(mixed * of_median(again.count))
     return found
+
+
+def finite_variance(best_steps: Sequence[int]) -> float:
+    """How far the best trial lies above the best of many, squared, from the steps of the best few
+    in order: as far as they lie apart from one to the next, for trials whose steps are as likely to
+    be a little above the fewest as a little more (two effective metaparameters)."""
+    if len(best_steps) < ENOUGH_BEST:
+        return 0.0
+    span = math.log2(best_steps[-1] / best_steps[0])
+    return (span / (len(best_steps) - 1)) ** 2
 
 
 def of_median(count: int) -> float:

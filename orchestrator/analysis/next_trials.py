@@ -29,6 +29,9 @@ WORTH = 0.05
 FEW_DOUBLINGS = 0.2
 """An interval of B_crit of this width is narrow enough: B_crit is known to within 7 % or so."""
 
+DECIDES = 2.0
+"""A batch size that decides between laws is worth so many times what it narrows."""
+
 MOST_STEPS = 8
 """That a budget is divided into."""
 
@@ -74,14 +77,15 @@ class Step:
 
 
 def next_steps(curves: Sequence[KnownCurve], prices: Prices, ground: Ground) -> list[Step]:
-    """All additions that are worth their price: first what decides between laws, then by how much
-    they narrow for it, in seconds if these are known for all, else in examples."""
+    """All additions that are worth their price, in order of how much they narrow for it, in seconds
+    if these are known for all, else in examples. What decides between laws counts twice."""
     steps = [step_of(curves, prices, addition) for addition in candidates(curves, prices, ground)]
     by_seconds = all(step.amount.seconds is not None for step in steps)
 
-    def order(step: Step) -> tuple[bool, float]:
+    def order(step: Step) -> float:
         price = step.amount.seconds if by_seconds else step.amount.examples
-        return step.addition.decides, step.narrowing / max(price or 0.0, 1e-9)
+        weight = DECIDES if step.addition.decides else 1.0
+        return weight * step.narrowing / max(price or 0.0, 1e-9)
 
     return sorted((step for step in steps if step.is_worth_it), key=order, reverse=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.analysis import scalings
 from orchestrator.analysis.additions import Addition, Price, Prices
 from orchestrator.analysis.candidates import Ground, middles
-from orchestrator.analysis.known_curves import known_curves
+from orchestrator.analysis.known_curves import deciding_sizes, known_curves
 from orchestrator.analysis.known_points import KnownCurve
 from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
 from orchestrator.analysis.step_words import addition_in_words, verdict_on
@@ -189,6 +189,7 @@ def _ground(
         if sweep is None
         else sweep.search.trials,
         largest=min(ends, default=None),
+        deciding=deciding_sizes(rows),
         fixed=widened
         | {
             study.key

@@ -72,6 +72,7 @@ class FrontierRow:
     """Those that count, of which the best was taken."""
     repeats: Repeats | None = None
     """How the winner's point did with other seeds."""
+    leaders: tuple[int, ...] = ()
     warnings: tuple[str, ...]
 
     @property
