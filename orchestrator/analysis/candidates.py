@@ -23,6 +23,9 @@ right, neighbours are off by the same."""
 FARTHER = 4
 """A batch size beyond the others is so many times smaller or larger, at least."""
 
+FAR_FROM_CRITICAL = 8
+"""If the batch sizes go so many times beyond B_crit, they go far enough."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
@@ -106,7 +109,12 @@ def _more(kind: Kind, point: KnownPoint) -> int:
 def _sizes(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
     """Batch sizes in the middle between two, one beyond each end, and those that decide."""
     sizes = sorted(ground.batch_sizes)
-    asked = [*ground.deciding, *middles(sizes), *_beyond(sizes, ground.largest)]
+    beyond = [
+        size
+        for size in _beyond(sizes, ground.largest)
+        if any(_bends_beyond(curve, sizes[0] if size < sizes[0] else sizes[-1]) for curve in curves)
+    ]
+    asked = [*ground.deciding, *middles(sizes), *beyond]
     for size in dict.fromkeys(asked):
         # The one that decides may lie where no curve has a B_crit.
         tells = size in ground.deciding or any(
@@ -131,6 +139,12 @@ def middles(sizes: Sequence[int]) -> list[int]:
         for low, high in gaps
         if high / low > WIDE_GAP and low < round(math.sqrt(low * high)) < high
     ]
+
+
+def _bends_beyond(curve: KnownCurve, end: int) -> bool:
+    """Whether the law still bends beyond this end of the batch sizes: further than so many times
+    B_crit it is flat, or a straight line, to within an eighth."""
+    return abs(math.log2(end) - curve.critical) < math.log2(FAR_FROM_CRITICAL)
 
 
 def _beyond(sizes: Sequence[int], largest: int | None) -> Iterator[int]:

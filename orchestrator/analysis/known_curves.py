@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis.known_points import KnownCurve, KnownPoint, curve_of, finite_variance, seed_variances
+from orchestrator.analysis.known_points import (
+    KnownCurve,
+    KnownPoint,
+    curve_of,
+    finite_variance,
+    of_median,
+    seed_variances,
+)
 from orchestrator.analysis.points import Point, curves_of, points_of
 from orchestrator.analysis.scaling import scalings
 from orchestrator.records import ENOUGH_SIZES, Range, Space, Study, StudyKey, near_bounds
 from orchestrator.results import FrontierRow
 from orchestrator.search import DESIGNS
 
+Leaders = Mapping[tuple[StudyKey, str], Sequence[int]]
+"""(study, goal) -> the fewest steps of its trials, in order, as far as they are known."""
+
 
 def known_curves(
-    rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]
+    rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study], leaders: Leaders
 ) -> list[KnownCurve]:
     """Those of enough batch sizes that are not flat. Where another law than the hyperbola holds, or
     none, the hyperbola still says about where the curve bends, and how surely."""
@@ -27,7 +37,7 @@ def known_curves(
     for names, curve in curves_of(rows).items():
         points = [point for point in points_of(curve) if point.tells]
         if len(points) >= ENOUGH_SIZES and names not in flat:
-            found.append(curve_of(*names, _known(points, studies)))
+            found.append(curve_of(*names, _known(points, studies, leaders)))
     return found
 
 
@@ -53,7 +63,9 @@ def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
     return math.ceil(study.trials * (volume - 1) - 1e-9)
 
 
-def _known(points: Sequence[Point], studies: Mapping[StudyKey, Study]) -> list[KnownPoint]:
+def _known(
+    points: Sequence[Point], studies: Mapping[StudyKey, Study], leaders: Leaders
+) -> list[KnownPoint]:
     seeds = seed_variances([point.row.repeats if point.is_median else None for point in points])
     return [
         KnownPoint(
@@ -61,7 +73,11 @@ def _known(points: Sequence[Point], studies: Mapping[StudyKey, Study]) -> list[K
             log2_steps=math.log2(point.steps),
             rounding=math.log2(point.steps / max(point.steps - point.resolution, 1)) ** 2 / 12,
             seeds=variance,
-            finite=finite_variance(getattr(point.row, "leaders", ())),
+            finite=finite_variance(
+                leaders.get((point.row.key, point.row.goal), ()),
+                point.row.trials_used,
+                variance / of_median(study.repeats) if variance else 0.0,
+            ),
             trials=study.trials,
             repeats=study.repeats if point.is_median else 0,
             beyond=beyond_end(study, point.row.params or {}),

@@ -160,14 +160,17 @@ def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
     return found
 
 
-def finite_variance(best_steps: Sequence[int]) -> float:
-    """How far the best trial lies above the best of many, squared, from the steps of the best few
-    in order: as far as they lie apart from one to the next, for trials whose steps are as likely to
-    be a little above the fewest as a little more (two effective metaparameters)."""
+def finite_variance(best_steps: Sequence[int], trials: int, single: float) -> float:
+    """How far the best trial lies above the best of many, squared: as far as the best few lie apart
+    from one to the next, if their steps are as likely to be a little above the fewest as a little
+    more (two effective metaparameters). Less what seeds alone, of this variance for a `single`
+    training, set so many trials apart: more trials don't lower that."""
     if len(best_steps) < ENOUGH_BEST:
         return 0.0
-    span = math.log2(best_steps[-1] / best_steps[0])
-    return (span / (len(best_steps) - 1)) ** 2
+    gaps = len(best_steps) - 1
+    apart = math.log2(best_steps[-1] / best_steps[0]) / gaps
+    low, high = ndtri((np.array([1, gaps + 1]) - 0.375) / (trials + 0.25))
+    return max(apart**2 - single * float((high - low) / gaps) ** 2, 0.0)
 
 
 def of_median(count: int) -> float:

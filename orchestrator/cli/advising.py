@@ -7,21 +7,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis import scalings
 from orchestrator.analysis.additions import Addition, Price, Prices
 from orchestrator.analysis.candidates import Ground, middles
 from orchestrator.analysis.known_curves import deciding_sizes, known_curves
-from orchestrator.analysis.known_points import KnownCurve
+from orchestrator.analysis.known_points import ENOUGH_BEST, KnownCurve
 from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
-from orchestrator.analysis.step_words import addition_in_words, verdict_on
+from orchestrator.analysis.step_words import addition_in_words
+from orchestrator.cli.advice_remarks import remarks
 from orchestrator.planning.growing import can_extend, with_batch_sizes, with_more_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import overridden, validated
-from orchestrator.records import ENOUGH_SIZES, Study, StudyKey
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
+from orchestrator.records import ENOUGH_SIZES, Goal, Study, StudyKey
+from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, leaders, spent
 
 MOST_SHOWN = 6
 """Steps."""
+
+MOST_LEADERS = 5
+"""Trials of a study that tell how far the best lies above the best of many."""
 
 MOST_ALIKE = 2
 """Steps of one kind for the same recipes."""
@@ -88,7 +91,8 @@ def advised_for(
     studies = {study.key: study for study in run.studies()}
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     prices = _prices(run, studies)
-    curves = known_curves(rows, studies)
+    best = _leaders(run, rows, studies)
+    curves = known_curves(rows, studies, best)
     ground = _ground(studies, rows, sweep)
     if examples is None:
         steps = _various(next_steps(curves, prices, ground))
@@ -102,7 +106,16 @@ def advised_for(
         suggestions=tuple(map(book.suggestion, steps)),
         curves=tuple(curves),
         together=book.command(steps) if examples is not None else None,
-        remarks=tuple(_remarks(book, rows, curves, steps)),
+        remarks=tuple(
+            remarks(
+                rows,
+                curves,
+                steps,
+                place=str(run.place),
+                imported=sweep is None,
+                trials_tell=any(len(some) >= ENOUGH_BEST for some in best.values()),
+            )
+        ),
     )
 
 
@@ -144,10 +157,6 @@ class _Book:
                 sweep = validated(overridden(sweep.resolved(), [change]), str(self.run.place))
         return self._with(changes.values()) if changes else None
 
-    def setting(self, change: str) -> str | None:
-        """The command for a change that is no step."""
-        return None if self.sweep is None else self._with((change,))
-
     def _change(self, sweep: Sweep, addition: Addition) -> str | None:
         if addition.kind == "batch size":
             return with_batch_sizes(self.studies, addition.batch_sizes)
@@ -162,6 +171,16 @@ class _Book:
         file = str(self.run.place / "sweep.yaml") if here else "SWEEP_FILE"
         parts = ["orchestrate", "sweep", file, "--out", str(self.run.place)]
         return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
+
+
+def _leaders(
+    run: Run, rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]
+) -> Mapping[tuple[StudyKey, str], Sequence[int]]:
+    def of(row: FrontierRow) -> list[int]:
+        return leaders(run, studies[row.key], Goal.parse(row.goal), MOST_LEADERS)
+
+    keys = [(row.key, row.goal) for row in rows]
+    return dict(zip(keys, run.in_parallel(of, rows), strict=True))
 
 
 def _prices(run: Run, studies: Mapping[StudyKey, Study]) -> Prices:
@@ -230,40 +249,3 @@ def _missing(rows: Sequence[FrontierRow], ground: Ground) -> Addition | None:
         recipes=ground.recipes,
         totals=tuple((size, ground.trials) for size in sorted(sizes)),
     )
-
-
-def _remarks(
-    book: _Book,
-    rows: Sequence[FrontierRow],
-    curves: Sequence[KnownCurve],
-    steps: Sequence[Step],
-) -> Iterable[str]:
-    """What no step says."""
-    if book.sweep is None:
-        yield (
-            "This run was imported from an archive: nothing can be trained in it, so there are no "
-            "commands."
-        )
-    elif any(not row.finished for row in rows):
-        place = shlex.quote(str(book.run.place))
-        yield f"The run has not finished. First: orchestrate resume {place}"
-    if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
-        sizes = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:4])
-        more = f" and {len(short) - 4} others" * (len(short) > 4)
-        yield f"The goal was not reached: {sizes}{more}. Raise `budget`, or widen the ranges."
-    known = {(curve.workload, curve.recipe, curve.goal) for curve in curves}
-    for scaling in scalings(rows):
-        if (scaling.workload, scaling.recipe, scaling.goal) not in known:
-            yield f"{scaling.recipe}: {scaling.verdict}."
-    for curve in curves:
-        where = f"{curve.workload}, {curve.recipe}, {curve.goal}"
-        if (said := verdict_on(curve, steps)) is not None:
-            yield f"{where}: {said}."
-        if not any(point.repeats for point in curve.points):
-            yield (
-                f"{where}: its points are minima over trials, and no repeats tell how lucky they "
-                f"were."
-            )
-    minima = [curve for curve in curves if not any(point.repeats for point in curve.points)]
-    if minima and (command := book.setting("repeats=5")) is not None:
-        yield f"Repeats tell how lucky minima are: {command}"

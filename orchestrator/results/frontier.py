@@ -72,7 +72,6 @@ class FrontierRow:
     """Those that count, of which the best was taken."""
     repeats: Repeats | None = None
     """How the winner's point did with other seeds."""
-    leaders: tuple[int, ...] = ()
     warnings: tuple[str, ...]
 
     @property

@@ -1,0 +1,74 @@
+"""What is to be said of a run beside the steps that are advised for it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from orchestrator.analysis import scalings
+from orchestrator.analysis.known_points import KnownCurve
+from orchestrator.analysis.next_trials import Step
+from orchestrator.analysis.step_words import verdict_on
+from orchestrator.results import FrontierRow
+
+LISTED = 4
+"""Studies that are named."""
+
+
+def remarks(
+    rows: Sequence[FrontierRow],
+    curves: Sequence[KnownCurve],
+    steps: Sequence[Step],
+    *,
+    place: str,
+    imported: bool,
+    trials_tell: bool,
+) -> Iterator[str]:
+    """Of the run at `place`; `trials_tell` says whether the best few trials are known anywhere, and
+    with them what more trials would bring."""
+    yield from _of_the_run(rows, place, imported=imported)
+    yield from _without_critical(rows)
+    for curve in curves:
+        if (said := verdict_on(curve, steps)) is not None:
+            yield f"{_name(curve)}: {said}."
+    if minima := [_name(curve) for curve in curves if not any(p.repeats for p in curve.points)]:
+        yield (
+            f"Minima over trials are lucky, and without repeats it isn't known how lucky: "
+            f"{'; '.join(minima)}. {_with('repeats=5', place, imported)}"
+        )
+    if curves and not trials_tell:
+        yield (
+            "What more trials would bring isn't known: trials were ended as soon as they could no "
+            "longer be the best, and it takes the steps of the best few to tell."
+        )
+
+
+def _of_the_run(rows: Sequence[FrontierRow], place: str, *, imported: bool) -> Iterator[str]:
+    if imported:
+        yield (
+            "This run was imported from an archive: nothing can be trained in it, so there are no "
+            "commands."
+        )
+    elif any(not row.finished for row in rows):
+        yield f"The run has not finished. First: orchestrate resume {shlex.quote(place)}"
+    if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
+        named = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:LISTED])
+        more = f" and {len(short) - LISTED} others" * (len(short) > LISTED)
+        yield f"The goal was not reached by {named}{more}. Raise `budget`, or widen the ranges."
+
+
+def _without_critical(rows: Sequence[FrontierRow]) -> Iterator[str]:
+    for scaling in scalings(rows):
+        if scaling.critical_batch_size is None:
+            yield f"{scaling.workload}, {scaling.recipe}, {scaling.goal}: {scaling.verdict}."
+
+
+def _name(curve: KnownCurve) -> str:
+    return f"{curve.workload}, {curve.recipe}, {curve.goal}"
+
+
+def _with(change: str, place: str, imported: bool) -> str:
+    if imported:
+        return ""
+    command = ["orchestrate", "sweep", f"{place}/sweep.yaml", "--out", place, "--set", change]
+    return f"To have them: {shlex.join(command)}"
