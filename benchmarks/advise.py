@@ -245,9 +245,9 @@ class Simulated:
         best = {(row.key, row.goal): self.steps(row.batch_size)[:KEPT] for row in rows}
         return known_curves(rows, self.studies(), best)
 
-    def steps(self, size: int) -> list[int]:
-        """Of all trials of the search, in order."""
-        return sorted(self.law.steps(size, trial) for trial in range(self.trials[size]))
+    def steps(self, size: int) -> list[tuple[int, int]]:
+        """(steps, trial) of all trials of the search, best first."""
+        return sorted((self.law.steps(size, trial), trial) for trial in range(self.trials[size]))
 
     def interval(self) -> tuple[float, float]:
         """Of log2(B_crit), with all that is known of each point."""

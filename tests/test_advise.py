@@ -211,7 +211,7 @@ def test_trials_go_where_their_number_is_the_only_uncertainty() -> None:
 
 
 def test_a_batch_size_that_decides_between_laws_comes_first() -> None:
-    curve = known({128: 0.01})
+    curve = known(off={8: 0.1, 128: -0.1})
     (best, *_) = next_steps([curve], PRICES, ground(deciding=(64,)))
     assert (best.addition.kind, best.addition.batch_sizes) == ("batch size", (64,))
     assert best.addition.decides

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from orchestrator.analysis.known_points import (
     KnownCurve,
@@ -19,8 +20,8 @@ from orchestrator.records import ENOUGH_SIZES, Range, Space, Study, StudyKey, ne
 from orchestrator.results import FrontierRow
 from orchestrator.search import DESIGNS
 
-Leaders = Mapping[tuple[StudyKey, str], Sequence[int]]
-"""(study, goal) -> the fewest steps of its trials, in order, as far as they are known."""
+Leaders = Mapping[tuple[StudyKey, str], Sequence[tuple[int, int]]]
+"""(study, goal) -> (steps, trial) of its best trials, in order, as far as they are known."""
 
 
 def known_curves(
@@ -37,7 +38,9 @@ def known_curves(
     for names, curve in curves_of(rows).items():
         points = [point for point in points_of(curve) if point.tells]
         if len(points) >= ENOUGH_SIZES and names not in flat:
-            found.append(curve_of(*names, _known(points, studies, leaders)))
+            found.append(
+                curve_of(*names, _known(points, studies, leaders), _alike(points, leaders))
+            )
     return found
 
 
@@ -74,7 +77,7 @@ def _known(
             rounding=math.log2(point.steps / max(point.steps - point.resolution, 1)) ** 2 / 12,
             seeds=variance,
             finite=finite_variance(
-                leaders.get((point.row.key, point.row.goal), ()),
+                [steps for steps, _ in leaders.get((point.row.key, point.row.goal), ())],
                 point.row.trials_used,
                 variance / of_median(study.repeats) if variance else 0.0,
             ),
@@ -85,3 +88,18 @@ def _known(
         for point, variance in zip(points, seeds, strict=True)
         for study in [studies[point.row.key]]
     ]
+
+
+def _alike(points: Sequence[Point], leaders: Leaders) -> float:
+    """The correlation of batch sizes one doubling apart, from the share of best trials that
+    neighbours have in common."""
+    ordered = sorted(points, key=lambda point: point.batch_size)
+    best = [{trial for _, trial in leaders.get((p.row.key, p.row.goal), ())} for p in ordered]
+    shares = [
+        (len(mine & other) / min(len(mine), len(other))) ** (1 / math.log2(large / small))
+        for (mine, other), (small, large) in zip(
+            pairwise(best), pairwise(point.batch_size for point in ordered), strict=True
+        )
+        if mine and other
+    ]
+    return sum(shares) / len(shares) if shares else 0.0

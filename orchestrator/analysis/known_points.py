@@ -63,15 +63,25 @@ class KnownCurve:
     points: tuple[KnownPoint, ...]
     unexplained: float
     """Variance of the scatter about the law beyond what is known of the points."""
+    alike: float
+    """Correlation of `finite` between two batch sizes one doubling apart: all are searched with the
+    same points, so those nearby have the same best trials, and are off by the same."""
     critical: float
     """log2(B_crit) of the law."""
     level: float
     """log2(S_min) of the law."""
 
     @property
+    def covariance(self) -> NDArray[np.float64]:
+        """Of the points' log2(steps)."""
+        whole = _covariance(self.points, self.alike)
+        whole += self.unexplained * np.eye(len(self.points))
+        return whole
+
+    @property
     def variance(self) -> float:
         """Of a point, on average."""
-        return self.unexplained + sum(p.known for p in self.points) / len(self.points)
+        return float(np.diag(self.covariance).mean())
 
     @property
     def sizes(self) -> NDArray[np.float64]:
@@ -83,14 +93,15 @@ class KnownCurve:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 90 % interval of log2(B_crit) for points that lie on the law and scatter by
-        `variance`; an end that nothing bounds is minus infinity or infinity."""
+        """The 90 % interval of log2(B_crit) for points that lie on the law and scatter by their
+        covariance; an end that nothing bounds is minus infinity or infinity."""
         sizes, count = self.sizes, len(self.points)
         low, high = sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2
         grid = np.linspace(low, high, POINTS)
         off = _shape(np.array([self.critical]), sizes) - _shape(grid, sizes)
         squares = ((off - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-        allowed = self.variance * fdtri(1, count - 2, CONFIDENCE)
+        squares = squares / _along(grid, sizes, self.covariance)
+        allowed = fdtri(1, count - 2, CONFIDENCE)
         below, above = grid <= self.critical, grid >= self.critical
         return (
             -_reach(self.critical - grid[below][::-1], squares[below][::-1], allowed)
@@ -112,6 +123,7 @@ def curve_of(
     recipe: str,
     goal: str,
     points: Sequence[KnownPoint],
+    alike: float = 0.0,
 ) -> KnownCurve:
     """The curve through at least three points: its law is the hyperbola with the least squares, and
     what its residuals have beyond the known variances is unexplained."""
@@ -119,13 +131,17 @@ def curve_of(
     sizes = np.array([math.log2(point.batch_size) for point in ordered])
     logs = np.array([point.log2_steps for point in ordered])
     critical, level, squares = fitted(sizes, logs)
-    known = sum(point.known for point in ordered) / len(ordered)
+    slopes = _slopes(np.array([critical]), sizes)[0]
+    design = np.stack([np.ones(len(ordered)), slopes], axis=1)
+    left = np.eye(len(ordered)) - design @ np.linalg.pinv(design)
+    known = float(np.trace(left @ _covariance(ordered, alike)))
     return KnownCurve(
         workload=workload,
         recipe=recipe,
         goal=goal,
         points=ordered,
-        unexplained=max(squares / (len(ordered) - 2) - known, 0.0),
+        unexplained=max(squares - known, 0.0) / (len(ordered) - 2),
+        alike=alike,
         critical=critical,
         level=level,
     )
@@ -140,7 +156,7 @@ def lowered(curve: KnownCurve) -> KnownCurve:
         else point
         for place, point in enumerate(curve.points)
     ]
-    return curve_of(curve.workload, curve.recipe, curve.goal, points)
+    return curve_of(curve.workload, curve.recipe, curve.goal, points, curve.alike)
 
 
 def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
@@ -194,6 +210,32 @@ def between(amounts: Mapping[int, float], batch_size: int) -> float:
     sizes = sorted(amounts)
     logs = [math.log2(size) for size in sizes]
     return float(np.interp(math.log2(batch_size), logs, [amounts[size] for size in sizes]))
+
+
+def _covariance(points: Sequence[KnownPoint], alike: float) -> NDArray[np.float64]:
+    sizes = np.array([math.log2(point.batch_size) for point in points])
+    off = np.sqrt([point.finite for point in points])
+    apart = np.abs(sizes[:, None] - sizes)
+    shared: NDArray[np.float64] = alike**apart * np.outer(off, off)
+    return shared + np.diag([point.rounding + point.seeds for point in points])
+
+
+def _slopes(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much log2(steps) changes with log2(B_crit), for each B_crit and batch size."""
+    slopes: NDArray[np.float64] = 1 / (1 + 2.0 ** (sizes - critical[:, None]))
+    return slopes
+
+
+def _along(
+    critical: NDArray[np.float64], sizes: NDArray[np.float64], covariance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The variance in the direction in which each B_crit moves the points once S_min has followed,
+    per squared distance."""
+    slopes = _slopes(critical, sizes)
+    turns = slopes - slopes.mean(axis=1, keepdims=True)
+    lengths = np.maximum((turns**2).sum(axis=1), 1e-300)
+    variance: NDArray[np.float64] = ((turns @ covariance) * turns).sum(axis=1) / lengths
+    return np.maximum(variance, 1e-30)
 
 
 def _shape(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:

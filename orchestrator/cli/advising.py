@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.analysis.additions import Addition, Price, Prices
 from orchestrator.analysis.candidates import Ground, middles
-from orchestrator.analysis.known_curves import deciding_sizes, known_curves
+from orchestrator.analysis.known_curves import Leaders, deciding_sizes, known_curves
 from orchestrator.analysis.known_points import ENOUGH_BEST, KnownCurve
 from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
 from orchestrator.analysis.step_words import addition_in_words
@@ -173,10 +173,8 @@ class _Book:
         return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
 
 
-def _leaders(
-    run: Run, rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]
-) -> Mapping[tuple[StudyKey, str], Sequence[int]]:
-    def of(row: FrontierRow) -> list[int]:
+def _leaders(run: Run, rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]) -> Leaders:
+    def of(row: FrontierRow) -> list[tuple[int, int]]:
         return leaders(run, studies[row.key], Goal.parse(row.goal), MOST_LEADERS)
 
     keys = [(row.key, row.goal) for row in rows]

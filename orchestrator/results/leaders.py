@@ -9,8 +9,8 @@ from orchestrator.results.counting import Counted, columns, first_steps, past
 from orchestrator.results.store import Run
 
 
-def leaders(run: Run, study: Study, goal: Goal, most: int) -> list[int]:
-    """The fewest steps to the goal, in order, of at most so many trials: up to where a trial that
+def leaders(run: Run, study: Study, goal: Goal, most: int) -> list[tuple[int, int]]:
+    """(steps to the goal, trial) of at most so many trials, best first: up to where a trial that
     was ended early could have passed it before."""
     measurements = run.measurements(study.key, {goal.metric})
     trial, step, value = columns(measurements, goal.metric)
@@ -22,4 +22,4 @@ def leaders(run: Run, study: Study, goal: Goal, most: int) -> list[int]:
         (upcoming for upcoming in counted.next_steps() if upcoming[1] not in crossed),
         default=(math.inf, 0),
     )
-    return [steps for steps, index in firsts if (steps, index) < open_from][:most]
+    return [one for one in firsts if one < open_from][:most]
