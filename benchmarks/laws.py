@@ -1,6 +1,6 @@
 """Whether the law of a curve is chosen rightly, and whether the recommended batch size decides it.
 
-Curves of each kind are planted: 5 to 10 batch sizes, a factor of 2 or 4 apart, whose bend lies
+Curves of each kind are planted: 5, 7 or 10 batch sizes, a factor of 2 or 4 apart, whose bend lies
 anywhere from near the smallest to near the largest of them. log2 of the steps scatters by what the
 published curves in tests/published_steps.csv scatter about the bend that fits them best.
 
@@ -32,13 +32,16 @@ SMALLEST = 8.0
 STEPS_MIN = 2000.0
 
 Floats = NDArray[np.float64]
-Chance = np.random.Generator
 Curve = Callable[[Floats], Floats]
+Planting = Callable[[float, Floats], Curve]
+"""A place, from 0 to 1, and the batch sizes -> steps over S_min by batch size."""
 
 
-def bend(exponent: float) -> Callable[[Chance, Floats], Curve]:
-    def plant(chance: Chance, sizes: Floats) -> Curve:
-        at = anywhere(chance, sizes)
+def bend(exponent: float) -> Planting:
+    """Its place is that of B_c, from near the smallest batch size (0) to near the largest (1)."""
+
+    def plant(place: float, sizes: Floats) -> Curve:
+        at = float(sizes[0] * (sizes[-1] / sizes[0]) ** (0.1 + 0.8 * place))
         if exponent == np.inf:
             return lambda size: np.maximum(1, at / size)
         return lambda size: (1 + (at / size) ** exponent) ** (1 / exponent)
@@ -46,12 +49,12 @@ def bend(exponent: float) -> Callable[[Chance, Floats], Curve]:
     return plant
 
 
-def smallest_useful(beta: float, gamma: float) -> Callable[[Chance, Floats], Curve]:
-    """B_min lies below the smallest batch size, which needs a tenth to twice more examples than the
-    fewest."""
+def smallest_useful(beta: float, gamma: float) -> Planting:
+    """B_min lies below the smallest batch size, which needs 1.1 (place 0) to 3 times (1) the fewest
+    examples."""
 
-    def plant(chance: Chance, sizes: Floats) -> Curve:
-        more = 2 ** chance.uniform(np.log2(1.1), np.log2(3))
+    def plant(place: float, sizes: Floats) -> Curve:
+        more = 1.1 * (3 / 1.1) ** place
         at = _smallest_for(more, beta, gamma) * sizes[0]
         return lambda size: (1 - (at / size) ** beta) ** (-1 / gamma)
 
@@ -67,15 +70,11 @@ def _smallest_for(more: float, beta: float, gamma: float) -> float:
     return float(places[np.abs(np.log(examples / (more * least))).argmin()])
 
 
-def rising(chance: Chance, sizes: Floats) -> Curve:
-    """A hyperbola whose steps grow again, to twice or four times the fewest at the largest size."""
-    at = sizes[0] * (sizes[-1] / sizes[0]) ** chance.uniform(0.15, 0.4)
-    end = sizes[-1] / 2 ** chance.uniform(1.5, 3)
+def rising(place: float, sizes: Floats) -> Curve:
+    """A hyperbola times a factor that grows to 2.2 (place 0) or 8 (1) at the largest size."""
+    at = sizes[0] * (sizes[-1] / sizes[0]) ** 0.3
+    end = sizes[-1] / 2 ** (1 + 2 * place)
     return lambda size: (1 + at / size) * (1 + (size / end) ** 2) ** 0.5
-
-
-def anywhere(chance: Chance, sizes: Floats) -> float:
-    return float(sizes[0] * (sizes[-1] / sizes[0]) ** chance.uniform(0.1, 0.9))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +82,7 @@ class Kind:
     """One kind of planted curves."""
 
     right: Law
-    curves: Sequence[Callable[[Chance, Floats], Curve]]
+    curves: Sequence[Planting]
     """Each repetition takes the next one."""
 
 
@@ -142,7 +141,8 @@ def decisions(*, smoke: bool) -> dict[str, dict[str, float]]:
             laws = []
             for factor, repetition in product((2, 4), range(repetitions)):
                 sizes = ladder(count, factor)
-                curve = kind.curves[repetition % len(kind.curves)](chance, sizes)
+                plant = kind.curves[repetition % len(kind.curves)]
+                curve = plant(chance.uniform(), sizes)
                 measured = planted(curve, sizes, scatter * chance.normal(size=count))
                 laws.append(choose_law(measured, recommend=False).law)
             cell = [(law == kind.right, is_wrong(kind, law, count)) for law in laws]
@@ -164,58 +164,81 @@ def decisions(*, smoke: bool) -> dict[str, dict[str, float]]:
     return found
 
 
-def next_sizes(*, smoke: bool) -> dict[str, dict[str, float]]:
+FURTHER: Sequence[tuple[str, Planting, float, int, float]] = [
+    ("hyperbola", bend(1), 0.5, 5, 0.04),
+    ("hyperbola", bend(1), 0.9, 5, 0.04),
+    ("hyperbola", bend(1), 0.5, 8, 0.15),
+    ("straight then flat", bend(np.inf), 0.5, 5, 0.04),
+    ("straight then flat", bend(np.inf), 0.9, 5, 0.04),
+    ("straight then flat", bend(np.inf), 0.5, 8, 0.1),
+    ("exponent 2", bend(2), 0.5, 5, 0.04),
+    ("smallest useful", smallest_useful(1, 1), 0.3, 7, 0.07),
+]
+"""Kind, curve, its place, batch sizes and scatter. The curve is the same in all repetitions, so
+that one batch size is the best for all of them."""
+
+
+def next_sizes(*, smoke: bool) -> list[dict[str, object]]:
     """Of undecided curves, those that one more measurement decides."""
-    repetitions = 4 if smoke else 200
     print(
-        f"\n{'kind':<22}{'sizes':>6}{'scatter':>9}{'undecided':>11}{'recommended':>13}{'best':>8}"
+        f"\n{'kind':<22}{'place':>6}{'sizes':>6}{'scatter':>9}{'undecided':>11}{'recommended':>13}"
+        f"{'best':>8}{'at':>8}"
     )
-    found = {}
-    for name, count, scatter in (
-        ("hyperbola", 5, 0.04),
-        ("straight then flat", 5, 0.04),
-        ("exponent 1.5, 2 or 3", 5, 0.04),
-        ("smallest useful", 7, 0.07),
-    ):
-        chance = np.random.default_rng(7)
-        kind, sizes = KINDS[name], ladder(count, 4)
-        ours: list[bool] = []
-        others: dict[int, list[bool]] = {}
-        for repetition in range(repetitions):
-            curve = kind.curves[repetition % len(kind.curves)](chance, sizes)
-            scatters = scatter * chance.normal(size=count + 1)
-            choice = choose_law(planted(curve, sizes, scatters[:-1]))
-            if choice.law != "undecided":
-                continue
-            decided = {
-                size: _with(curve, sizes, scatters, size).law != "undecided"
-                for size in candidate_sizes(planted(curve, sizes, scatters[:-1]))
-                if is_reachable(curve, size)
-            }
-            ours.append(decided.get(choice.deciding_size or 0, False))
-            for size, is_decided in decided.items():
-                others.setdefault(size, []).append(is_decided)
+    found: list[dict[str, object]] = []
+    for name, plant, place, count, scatter in FURTHER:
+        repetitions = 4 if smoke else 200
+        sizes = ladder(count, 4)
+        ours, others = decided_by_one_more(plant(place, sizes), sizes, scatter, repetitions)
         if not ours:
             continue
         share = float(np.mean(ours))
-        best = max(sum(each) / len(ours) for each in others.values())
+        at = max(others, key=lambda size: sum(others[size]))
+        best = sum(others[at]) / len(ours)
         error = ((share * (1 - share) + best * (1 - best)) / len(ours)) ** 0.5
         print(
-            f"{name:<22}{count:>6}{scatter:>9.2f}{len(ours) / repetitions:>11.1%}{share:>13.1%}"
-            f"{best:>8.1%}",
+            f"{name:<22}{place:>6.1f}{count:>6}{scatter:>9.2f}{len(ours) / repetitions:>11.1%}"
+            f"{share:>13.1%}{best:>8.1%}{at:>8,}",
             flush=True,
         )
-        found[name] = {
-            "recommended": round(share, 4),
-            "best": round(best, 4),
-            "standard_error": round(error, 4),
-        }
+        shares = {"recommended": share, "best": best, "standard_error": error}
+        found.append(
+            {"kind": name, "place": place, "sizes": count, "undecided": len(ours)}
+            | {key: round(value, 4) for key, value in shares.items()}
+            | {"within": best - share <= 2 * error}
+        )
     return found
 
 
+def decided_by_one_more(
+    curve: Curve, sizes: Floats, scatter: float, repetitions: int
+) -> tuple[list[bool], dict[int, list[bool]]]:
+    """Of each undecided curve, whether a measurement at the recommended batch size decides; and the
+    same for each candidate."""
+    chance = np.random.default_rng(7)
+    candidates = [
+        size
+        for size in candidate_sizes(planted(curve, sizes, np.zeros(len(sizes))))
+        if is_reachable(curve, size)
+    ]
+    ours: list[bool] = []
+    others: dict[int, list[bool]] = {size: [] for size in candidates}
+    for _ in range(repetitions):
+        scatters = scatter * chance.normal(size=len(sizes) + 1)
+        choice = choose_law(planted(curve, sizes, scatters[:-1]))
+        if choice.law == "undecided":
+            for size in candidates:
+                law = _with(curve, sizes, scatters, size).law
+                others[size].append(law != "undecided")
+            recommended = choice.deciding_size
+            ours.append(recommended in candidates and others[recommended][-1])
+    return ours, others
+
+
 def is_reachable(curve: Curve, size: int) -> bool:
+    """Whether any number of steps is enough."""
     with np.errstate(all="ignore"):
-        return bool(np.isfinite(curve(np.array([float(size)]))).all())
+        steps = float(curve(np.array([float(size)]))[0])
+    return bool(np.isfinite(steps)) and steps > 0
 
 
 def _with(curve: Curve, sizes: Floats, scatters: Floats, size: int) -> LawChoice:
@@ -234,7 +257,7 @@ def main() -> int:
     chosen = decisions(smoke=options.smoke)
     further = next_sizes(smoke=options.smoke)
     ok = all(one["wrong"] <= MAX_WRONG for one in chosen.values()) and all(
-        one["best"] - one["recommended"] <= 2 * one["standard_error"] for one in further.values()
+        bool(one["within"]) for one in further
     )
     figures = {"scatter": scatter, "decisions": chosen, "max_wrong": MAX_WRONG, "further": further}
     return print_result("laws", figures, smoke=options.smoke, ok=ok)

@@ -17,6 +17,10 @@ from orchestrator.analysis.points import ENOUGH_STEPS
 BEYOND = 2
 """How many steps of the ladder of batch sizes beyond either end are looked at."""
 
+STARVES_TOLERANCE = 0.2
+"""No batch size below the smallest is recommended if that one needs so many more examples than the
+fewest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
@@ -33,16 +37,17 @@ def deciding_size(
     either law is put there, the other law is fitted to all points, and by how much its squared
     distances grow says how well it can be told apart there. None where there is no place for one
     more."""
-    sizes = candidate_sizes(measured, largest=largest)
     curves = first.fit(measured), second.fit(measured)
+    sizes = candidate_sizes(measured, largest=largest)
+    if any(isinstance(curve, SmallestUseful) for curve in curves) or _starves(measured):
+        # The goal may be out of reach below the smallest, which a whole search would pay for.
+        sizes = [size for size in sizes if math.log2(size) > measured.log_sizes[0]]
     best: tuple[float, int] | None = None
     for size in sizes:
         log_size = math.log2(size)
         logs = [float(curve.log_steps(np.array([log_size]))[0]) for curve in curves]
         if min(logs) < math.log2(ENOUGH_STEPS):
             continue
-        if log_size < measured.log_sizes[0] and any(isinstance(c, SmallestUseful) for c in curves):
-            continue  # The goal may be out of reach there, which a whole search would pay for.
         told = 0.0
         for log, mine, other in ((logs[0], 0, second), (logs[1], 1, first)):
             with_it = measured.with_point(log_size, log)
@@ -50,6 +55,12 @@ def deciding_size(
         if best is None or told > best[0]:
             best = told, size
     return None if best is None else best[1]
+
+
+def _starves(measured: Measured) -> bool:
+    """Whether the smallest batch size needs clearly more examples than another one."""
+    examples = measured.logs + measured.log_sizes
+    return bool(examples[0] - examples.min() > math.log2(1 + STARVES_TOLERANCE))
 
 
 def candidate_sizes(measured: Measured, *, largest: int | None = None) -> list[int]:

@@ -73,7 +73,8 @@ nothing is."""
 
 CLEARLY_FARTHER = 3.0
 """Where the law with a smallest useful batch size has so many times the squared distances of the
-best bend, no points are left out to compare the two, which would take most of the time."""
+best bend, it is out of the question: no points are left out to compare the two, which would take
+most of the time, and with fewer than seven points it leaves nothing undecided."""
 
 RISE_TOLERANCE = 0.2
 """Steps at the largest batch size may be so far above the fewest without being said to rise."""
@@ -211,8 +212,8 @@ def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUsefu
     useful = fit_useful(measured)
     falls = useful.log_fewest > measured.log_sizes[0]
     if count < ENOUGH_FOR_SMALLEST:
-        closer = useful.squares / (count - 4) < fit.best.squares / (count - 3)
-        return (useful, 1.0) if closer and falls else None
+        near = useful.squares / (count - 4) < CLEARLY_FARTHER * fit.best.squares / (count - 3)
+        return (useful, 1.0) if near and falls else None
     far = fit.best.squares + count * measured.known_variance
     if _rms(useful.squares, measured) > GOOD_FIT_LOG2 or useful.squares > CLEARLY_FARTHER * far:
         return None

@@ -45,10 +45,7 @@ CRITICAL_TOLERANCE = 0.2
 """The other definition of a critical batch size: so many more examples than the fewest."""
 
 BENDS = "no law that was tried fits the curve: read it off the points"
-OTHERWISE = (
-    "perfect scaling, then diminishing returns, but not as S_min (1 + B_crit / B) has it, so there "
-    "is no B_crit"
-)
+OTHERWISE = "the curve bends otherwise than S_min (1 + B_crit / B), so there is no B_crit"
 RISES = "steps rise again at the largest batch sizes, as in no law that was tried"
 STARVES = (
     "below batch size {:,} it takes more examples, not as many: perhaps the budget or the search "

@@ -25,6 +25,8 @@ def sentence(scaling: Scaling) -> str:
         f"{scaling.recipe}: perfect scaling {_perfect(scaling, scaling.perfect_scaling_until)}, "
         f"useful up to {_so_far(scaling.max_useful_batch_size, scaling)}"
     )
+    if scaling.critical_batch_size is None and scaling.critical_by_examples is not None:
+        said += f", a fifth more examples at {in_words(scaling.critical_by_examples)}"
     said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
     said = f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
     law = "" if scaling.law is None or scaling.is_flat else f" {law_in_words(scaling.law)}"
@@ -74,6 +76,9 @@ def _exponent_in_words(exponent: Estimate) -> str:
         "over 20" if end > 20 else f"{end:.2g}"
         for end in (exponent.value, exponent.low, exponent.high)
     )
+    if exponent.low == 0:
+        upper = "anything" if exponent.high > 20 else f"{high} or less"
+        return f"{value} ({LAW_CONFIDENCE:.0%} interval: {upper})"
     if exponent.high > 20:
         return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} or more)"
     return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} to {high})"
