@@ -18,6 +18,7 @@ from orchestrator.analysis.doubling import (
     schedule_of,
     steps_saved,
 )
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
@@ -41,7 +42,7 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
-from orchestrator.analysis.scaling import Estimate, Scaling, scaling_of, scalings
+from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.words import (
     batch_sizes_of,

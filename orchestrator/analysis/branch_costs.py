@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import CONFIDENCE
-from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Estimate
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
 
 ENOUGH_EVALUATIONS = 4
 """Of a branch beyond the point, and on either side of a knot of the curve through them."""

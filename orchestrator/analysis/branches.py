@@ -30,7 +30,7 @@ from orchestrator.analysis.branch_costs import (
     smoothing,
     times,
 )
-from orchestrator.analysis.scaling import Estimate
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.records import BadInput, shown
 
 FEWEST_SEEDS = 2

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import CONFIDENCE
 from orchestrator.analysis.points import without_growing
-from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Estimate, Scaling
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise import estimates
 from orchestrator.records import StudyKey
 from orchestrator.results import FrontierRow, Run

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.analysis.enough import (
+    BestOf,
+    Contributions,
+    EqualQuality,
+    Errors,
+    contributions_of,
+    enough_trials,
+)
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import SKEW_OF_MINIMA, Hyperbola, fit_hyperbola
 from orchestrator.analysis.points import (
     ENOUGH_STEPS,
@@ -42,16 +51,6 @@ FITS = "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A number and, where one could be computed, its 90 % interval."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    """Infinite where nothing bounds it."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Scaling:
     """The answer for one workload, recipe and goal. What can't be said is None."""
 
@@ -75,6 +74,15 @@ class Scaling:
     """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
     left_out: tuple[str, ...]
     """What of the curve says nothing yet, or nothing at all."""
+    contributions: Contributions | None
+    """What the intervals are made from; None where nothing was fitted."""
+    equal_quality: EqualQuality | None
+    """The same answer for batch sizes that are all tuned equally well. With equally many trials,
+    large batches are tuned worse where good points become rarer."""
+    quality_unknown: str
+    """Why there is no such answer, in words."""
+    best_of: tuple[BestOf, ...]
+    """What more trials would find at each batch size."""
     verdict: str
 
     def to_json(self) -> dict[str, Any]:
@@ -86,15 +94,18 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     found = []
     for names, curve in curves_of(rows).items():
         points = points_of(curve)
+        telling = [point for point in points if point.tells]
+        best_of, errors = enough_trials(telling)
         scaling = scaling_of(
             *names,
-            [(point.batch_size, point.steps, point.resolution) for point in points if point.tells],
+            [(point.batch_size, point.steps, point.resolution) for point in telling],
             tested=len(curve),
             censored=any(row.censored for row in curve),
             of_medians=has_medians(curve),
             left_out=_left_out(curve, points),
+            errors=errors,
         )
-        found.append(scaling)
+        found.append(replace(scaling, best_of=best_of))
     return found
 
 
@@ -121,16 +132,19 @@ def scaling_of(
     censored: bool = False,
     of_medians: bool = False,
     left_out: tuple[str, ...] = (),
+    errors: Errors | None = None,
 ) -> Scaling:
     """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
     tried; with `censored`, trials of others were ended too early to tell. `points` are those that
-    tell, what is `left_out` is said."""
+    tell, from the smallest batch size up; what is `left_out` is said. `errors` are of the same
+    points."""
+    errors = errors or Errors()
     points = sorted(points)
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
     steps = np.maximum(steps, 1)
     skew = 0.0 if of_medians else SKEW_OF_MINIMA
     enough = len(points) >= ENOUGH_SIZES
-    fit = fit_hyperbola(sizes, steps, resolutions, skew) if enough else None
+    fit = fit_hyperbola(sizes, steps, resolutions, skew, errors.known) if enough else None
     perfect = useful = by_examples = first = None
     if fit is not None and _fits(fit):
         # Less at the mercy of single lucky trials than the points are.
@@ -164,7 +178,44 @@ def scaling_of(
         largest=int(sizes[-1]) if len(sizes) else None,
         of_medians=of_medians,
         left_out=left_out,
+        contributions=None
+        if fit is None
+        else errors.contributions(steps, resolutions, fit.scatter_log2),
+        equal_quality=None
+        if fit is None or not _fits(fit)
+        else at_equal_quality(sizes, steps, resolutions, errors),
+        quality_unknown=errors.reason,
+        best_of=(),
         verdict=_verdict(sizes, steps, fit, first, tested, censored, of_medians, left_out),
+    )
+
+
+def at_equal_quality(
+    sizes: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    resolutions: NDArray[np.float64],
+    errors: Errors,
+) -> EqualQuality | None:
+    """The answer of a curve with ever more trials at each batch size."""
+    if errors.shift is None or errors.of_shift is None:
+        return None
+    told = list(errors.told)
+    left_out = tuple(int(size) for size in np.delete(sizes, told))
+    seeds = None if errors.seeds is None else errors.seeds[told]
+    known = errors.of_shift if seeds is None else errors.of_shift + np.diag(seeds)
+    sizes, steps, apart = sizes[told], steps[told], resolutions[told]
+    tuned = steps * 2**errors.shift
+    fit = fit_hyperbola(sizes, tuned, apart * 2**errors.shift, known=known)
+    low, high = fit.steps_min_interval
+    lowest, highest = fit.critical_interval
+    return EqualQuality(
+        critical_batch_size=Estimate(value=fit.critical, low=lowest, high=highest),
+        steps_min=Estimate(value=fit.steps_min, low=low, high=high),
+        perfect_scaling_until=_on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE),
+        max_useful_batch_size=_on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0),
+        critical_by_examples=_on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE),
+        contributions=contributions_of(steps, apart, seeds, errors.of_shift, fit.scatter_log2),
+        left_out=left_out,
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.confirming import Confirmed
-from orchestrator.analysis.scaling import FITS, Estimate, Scaling
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.scaling import FITS, Scaling
 from orchestrator.results import FrontierRow
 
 BARS = "▁▂▃▄▅▆▇█"

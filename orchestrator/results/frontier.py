@@ -20,7 +20,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput, BatchSchedule, Goal, Study, StudyKey, Value, unknown
+from orchestrator.records import (
+    BadInput,
+    BatchSchedule,
+    Choice,
+    Goal,
+    Range,
+    Study,
+    StudyKey,
+    Value,
+    unknown,
+)
 from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
 from orchestrator.results.remarks import (
     best_short_of,
@@ -36,6 +46,9 @@ from orchestrator.results.tables import numbers
 
 MOST_LEADERS = 100
 """Leaders of one study and goal that are listed."""
+
+DESIGNS = ("halton", "sobol", "random")
+"""Search algorithms whose points depend neither on each other nor on results."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +100,9 @@ class FrontierRow:
     leaders: tuple[Leader, ...] = ()
     """The trials that passed the goal first, best first, as far as no other trial can still come
     before them: at least the best `Study.keep`, once the study has finished and so many passed."""
+    searched: int | None = None
+    """How many metaparameters a design of points varied; None where a sampler, a list of points or
+    a range that was widened on the way chose the points, so that they are no even sample."""
     repeats: Repeats | None = None
     """How the winner's point did with other seeds."""
     warnings: tuple[str, ...]
@@ -253,6 +269,7 @@ def _row(
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
+        searched=_searched(study),
         repeats=None
         if repeated is None or not study.repeats
         else repeats_of(run, study, goal, repeated, last=last),
@@ -271,6 +288,12 @@ def _row(
         leaders=leaders,
         warnings=row.warnings + near_ends(study, trials, places),
     )
+
+
+def _searched(study: Study) -> int | None:
+    if study.search.algorithm not in DESIGNS or study.search.extend:
+        return None
+    return sum(isinstance(entry, Range | Choice) for entry in study.space.values())
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:
