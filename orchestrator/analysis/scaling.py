@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.analysis.enough import (
+    BestOf,
+    Contributions,
+    EqualQuality,
+    Errors,
+    contributions_of,
+    enough_trials,
+)
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import (
     CONFIDENCE,
@@ -83,6 +91,15 @@ class Scaling:
     """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
     left_out: tuple[str, ...]
     """What of the curve says nothing yet, or nothing at all."""
+    contributions: Contributions | None
+    """What the intervals are made from; None where nothing was fitted."""
+    equal_quality: EqualQuality | None
+    """The same answer for batch sizes that are all tuned equally well. With equally many trials,
+    large batches are tuned worse where good points become rarer."""
+    quality_unknown: str
+    """Why there is no such answer, in words."""
+    best_of: tuple[BestOf, ...]
+    """What more trials would find at each batch size."""
     verdict: str
 
     @property
@@ -99,15 +116,18 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     found = []
     for names, curve in curves_of(rows).items():
         points = points_of(curve)
+        telling = [point for point in points if point.tells]
+        best_of, errors = enough_trials(telling)
         scaling = scaling_of(
             *names,
-            [(point.batch_size, point.steps, point.resolution) for point in points if point.tells],
+            [(point.batch_size, point.steps, point.resolution) for point in telling],
             tested=len(curve),
             censored=any(row.censored for row in curve),
             of_medians=has_medians(curve),
             left_out=_left_out(curve, points),
+            errors=errors,
         )
-        found.append(scaling)
+        found.append(replace(scaling, best_of=best_of))
     return found
 
 
@@ -134,21 +154,28 @@ def scaling_of(
     censored: bool = False,
     of_medians: bool = False,
     left_out: tuple[str, ...] = (),
+    errors: Errors | None = None,
 ) -> Scaling:
     """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
     tried; with `censored`, trials of others were ended too early to tell. `points` are those that
-    tell, what is `left_out` is said."""
+    tell, from the smallest batch size up; what is `left_out` is said. `errors` are of the same
+    points."""
+    errors = errors or Errors()
     points = sorted(points)
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
     steps = np.maximum(steps, 1)
     skew = 0.0 if of_medians else SKEW_OF_MINIMA
-    measured = measured_of(sizes, steps, resolutions) if len(points) >= ENOUGH_SIZES else None
+    measured = None
+    if len(points) >= ENOUGH_SIZES:
+        variance = 0.0 if errors.known is None else float(np.diag(errors.known).mean())
+        measured = measured_of(sizes, steps, resolutions, known_variance=variance)
     law = None if measured is None else choose_law(measured)
+    fit = None if law is None else fit_hyperbola(sizes, steps, resolutions, skew, errors.known)
     found = _Found()
-    if measured is None or law is None:
+    if measured is None or law is None or fit is None:
         pass
     elif not law.hyperbola_refused:
-        found = _on_hyperbola(fit_hyperbola(sizes, steps, resolutions, skew), sizes)
+        found = _on_hyperbola(fit, sizes)
     elif law.curve is not None:
         found = _on_law(measured, law, sizes, steps, skew)
     else:
@@ -168,7 +195,44 @@ def scaling_of(
         largest=int(sizes[-1]) if len(sizes) else None,
         of_medians=of_medians,
         left_out=left_out,
+        contributions=None
+        if fit is None
+        else errors.contributions(steps, resolutions, fit.scatter_log2),
+        equal_quality=None
+        if law is None or law.hyperbola_refused
+        else at_equal_quality(sizes, steps, resolutions, errors),
+        quality_unknown=errors.reason,
+        best_of=(),
         verdict=_verdict(sizes, steps, law, found, tested, censored, of_medians, left_out),
+    )
+
+
+def at_equal_quality(
+    sizes: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    resolutions: NDArray[np.float64],
+    errors: Errors,
+) -> EqualQuality | None:
+    """The answer of a curve with ever more trials at each batch size."""
+    if errors.shift is None or errors.of_shift is None:
+        return None
+    told = list(errors.told)
+    left_out = tuple(int(size) for size in np.delete(sizes, told))
+    seeds = None if errors.seeds is None else errors.seeds[told]
+    known = errors.of_shift if seeds is None else errors.of_shift + np.diag(seeds)
+    sizes, steps, apart = sizes[told], steps[told], resolutions[told]
+    tuned = steps * 2**errors.shift
+    fit = fit_hyperbola(sizes, tuned, apart * 2**errors.shift, known=known)
+    low, high = fit.steps_min_interval
+    lowest, highest = fit.critical_interval
+    return EqualQuality(
+        critical_batch_size=Estimate(value=fit.critical, low=lowest, high=highest),
+        steps_min=Estimate(value=fit.steps_min, low=low, high=high),
+        perfect_scaling_until=_on_curve(fit, sizes, PERFECT_TOLERANCE, 1 + PERFECT_TOLERANCE),
+        max_useful_batch_size=_on_curve(fit, sizes, 1 / USEFUL_TOLERANCE, 0),
+        critical_by_examples=_on_curve(fit, sizes, CRITICAL_TOLERANCE, 1 + CRITICAL_TOLERANCE),
+        contributions=contributions_of(steps, apart, seeds, errors.of_shift, fit.scatter_log2),
+        left_out=left_out,
     )
 
 

@@ -32,6 +32,8 @@ class Repeats:
     """... with this probability, whatever the distribution."""
     resolution: int
     """Steps since the measurement before, of those in the middle."""
+    steps: tuple[int, ...] = ()
+    """Steps to goal of each repeat that reached it, fewest first."""
 
 
 def repeats_of(
@@ -57,6 +59,7 @@ def repeats_of(
         high=int(steps[high]) if math.isfinite(steps[high]) else None,
         confidence=confidence,
         resolution=max(resolution for _, resolution in middle),
+        steps=tuple(int(step) for step in steps if math.isfinite(step)),
     )
 
 

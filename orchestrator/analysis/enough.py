@@ -1,0 +1,225 @@
+"""Were there enough trials? What the number of trials did to the points of a curve, and what the
+errors of these points are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.best_of import Tried, medians_up_to_all
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.hyperbola import rounding_variance
+from orchestrator.analysis.points import Point
+from orchestrator.analysis.tails import FEWEST_KNOWN, Tails, tails_of
+from orchestrator.records import ENOUGH_SIZES
+
+MANY_TRIALS = 100
+"""How many trials this number of them is held against."""
+
+MOST_TIMES = 5
+"""Up to how many times the trials that were made the fewest steps of more trials are said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOf:
+    """What more or fewer trials would have found at one batch size."""
+
+    batch_size: int
+    trials: int
+    """N: how many competed."""
+    medians: tuple[tuple[int, int], ...]
+    """(n, median fewest steps of the best of n), as far as the best trials determine it."""
+    beyond: tuple[tuple[int, Estimate], ...] = ()
+    """The same for more than N trials, with 90 % intervals."""
+    hundred: Estimate | None = None
+    """The fewest steps of `MANY_TRIALS` trials over those of the best trial that was found."""
+    limit: Estimate | None = None
+    """The fewest steps of ever more trials over those of the best trial that was found."""
+    reason: str = ""
+    """Why nothing is said of more trials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """What the intervals of a curve are made from: standard deviations of log2 steps (doublings),
+    root mean squares over its batch sizes."""
+
+    resolution: float
+    """From how far apart measurements lie."""
+    seeds: float | None
+    """From the seeds of repeats; None where no repeats tell. For a minimum over trials, seeds are
+    part of what few trials do."""
+    few_trials: float | None
+    """From the few points that were tried; None where the best trials do not tell."""
+    scatter: float
+    """What else the points lie off the curve."""
+
+    @property
+    def total(self) -> float:
+        return math.hypot(self.resolution, self.seeds or 0, self.few_trials or 0, self.scatter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualQuality:
+    """The answer if every batch size were tuned equally well, that is, with ever more trials."""
+
+    critical_batch_size: Estimate
+    steps_min: Estimate
+    perfect_scaling_until: Estimate
+    max_useful_batch_size: Estimate
+    critical_by_examples: Estimate
+    contributions: Contributions
+    left_out: tuple[int, ...]
+    """Batch sizes of which too few of the best trials are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """What is known of the errors of log2 steps of a curve's points, in their order."""
+
+    seeds: NDArray[np.float64] | None = None
+    """Variance of each median of repeats."""
+    luck: NDArray[np.float64] | None = None
+    """Covariance that comes from how few trials there were."""
+    told: tuple[int, ...] = ()
+    """Places of the points of which more trials are known to find fewer steps, and how many."""
+    shift: NDArray[np.float64] | None = None
+    """What ever more trials would add to log2 steps of these; never more than 0."""
+    of_shift: NDArray[np.float64] | None = None
+    """The covariance of that."""
+    reason: str = "how the best trials did is not known"
+    """Why there is no shift."""
+
+    @property
+    def known(self) -> NDArray[np.float64] | None:
+        """The covariance of the points as they are, resolution aside."""
+        parts = [self.luck, None if self.seeds is None else np.diag(self.seeds)]
+        there = [part for part in parts if part is not None]
+        return sum(there[1:], there[0]) if there else None
+
+    def contributions(
+        self, steps: NDArray[np.float64], resolutions: NDArray[np.float64], scatter: float
+    ) -> Contributions:
+        """Of the points as they are."""
+        return contributions_of(steps, resolutions, self.seeds, self.luck, scatter)
+
+
+def contributions_of(
+    steps: NDArray[np.float64],
+    resolutions: NDArray[np.float64],
+    seeds: NDArray[np.float64] | None,
+    few_trials: NDArray[np.float64] | None,
+    scatter: float,
+) -> Contributions:
+    """From the variances of all points, and their covariance from `few_trials`."""
+    return Contributions(
+        resolution=float(np.sqrt(rounding_variance(steps, resolutions).mean())),
+        seeds=None if seeds is None else float(np.sqrt(seeds.mean())),
+        few_trials=None if few_trials is None else float(np.sqrt(np.diag(few_trials).mean())),
+        scatter=scatter,
+    )
+
+
+def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
+    """What is known of the trials behind the points of one curve."""
+    tried = [Tried.of_row(point.row) for point in points]
+    told = tuple(place for place, one in enumerate(tried) if len(one.steps) >= FEWEST_KNOWN)
+    seeds = seed_variances(points)
+    if len(told) < ENOUGH_SIZES:
+        reason = (
+            f"the best {FEWEST_KNOWN} trials are known of {len(told)} batch sizes, and it takes "
+            f"{ENOUGH_SIZES}: `stop: {{dominated: true, keep: 5}}` keeps the best 5"
+        )
+        return _without_tails(tried, reason), Errors(seeds=seeds, reason=reason)
+    searched = {points[place].row.searched for place in told}
+    tails = tails_of(
+        [tried[place] for place in told], searched.pop() if len(searched) == 1 else None
+    )
+    if isinstance(tails, str):
+        return _without_tails(tried, tails), Errors(seeds=seeds, reason=tails)
+    shift, of_shift = tails.to_limit()
+    places = {place: among for among, place in enumerate(told)}
+    bests = [_best_of(one, tails, places.get(place)) for place, one in enumerate(tried)]
+    errors = Errors(
+        seeds=seeds,
+        luck=_for_all(tails.luck(), told, len(points)),
+        told=told,
+        shift=shift,
+        of_shift=of_shift,
+        reason="",
+    )
+    return tuple(bests), errors
+
+
+def _without_tails(tried: Sequence[Tried], reason: str) -> tuple[BestOf, ...]:
+    return tuple(
+        BestOf(
+            batch_size=one.batch_size,
+            trials=one.competed,
+            medians=medians_up_to_all(one),
+            reason=reason,
+        )
+        for one in tried
+    )
+
+
+def _best_of(tried: Tried, tails: Tails, place: int | None) -> BestOf:
+    if place is None:
+        return _without_tails([tried], f"fewer than {FEWEST_KNOWN} of its best trials are known")[0]
+    asked = sorted({2 * tried.competed, MOST_TIMES * tried.competed, MANY_TRIALS})
+    ratios = {
+        count: tails.ratio(place, count)
+        for count in asked
+        if tried.competed < count <= MOST_TIMES * tried.competed
+    }
+    return BestOf(
+        batch_size=tried.batch_size,
+        trials=tried.competed,
+        medians=medians_up_to_all(tried),
+        beyond=tuple((count, _times(tried.steps[0], ratio)) for count, ratio in ratios.items()),
+        hundred=ratios.get(MANY_TRIALS),
+        limit=tails.ratio(place, None),
+    )
+
+
+def _times(steps: float, ratio: Estimate) -> Estimate:
+    assert ratio.low is not None
+    assert ratio.high is not None
+    return Estimate(value=steps * ratio.value, low=steps * ratio.low, high=steps * ratio.high)
+
+
+def _for_all(
+    covariance: NDArray[np.float64], told: Sequence[int], count: int
+) -> NDArray[np.float64]:
+    """The covariance of all points, where some have none: as much variance as the largest, and
+    independent."""
+    whole = np.eye(count) * np.diag(covariance).max()
+    whole[np.ix_(told, told)] = covariance
+    return whole
+
+
+def seed_variances(points: Sequence[Point]) -> NDArray[np.float64] | None:
+    """The variance of log2 steps of each point that comes from the seeds of its repeats. How much
+    single repeats differ is taken from all batch sizes together, since few seeds tell little of
+    how much they differ. None unless all points are medians."""
+    repeats = [point.row.repeats for point in points]
+    squares, freedom = 0.0, 0
+    for again in repeats:
+        if again is not None and len(again.steps) > 1:
+            logs = np.log2(np.maximum(again.steps, 1))
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            freedom += len(logs) - 1
+    if not freedom or not all(point.is_median for point in points):
+        return None
+    return np.array(
+        [squares / freedom * variance_of_median(again.count) for again in repeats if again]
+    )
+
+
+def variance_of_median(count: int) -> float:
+    """The variance of the median of so many normal draws over that of one; within 2 %."""
+    return math.pi / 2 / (count + math.pi / 2 - 1)
