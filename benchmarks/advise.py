@@ -48,6 +48,7 @@ from orchestrator.analysis.next_trials import within_budget
 from orchestrator.cli.advising import advised_for
 from orchestrator.records import EvaluationGrid, Goal, Study, StudyKey
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval, spent
+from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import Repeats
 from orchestrator.search.proposer import halton
 
@@ -121,8 +122,12 @@ class Planted:
         bowl = self.curvature * (1 + ratio) ** self.growth * off
         level = math.log2(self.steps_min * (1 + 1 / ratio))
         wanted = float(2 ** (level + bowl + self.noise * draw.standard_normal()))
-        gap = max(1, round(wanted * self.spacing))
+        gap = self.gap(wanted)
         return math.ceil(wanted / gap) * gap
+
+    def gap(self, steps: float) -> int:
+        """Between two measurements after so many steps."""
+        return max(1, round(steps * self.spacing))
 
 
 @dataclass
@@ -141,10 +146,10 @@ class Simulated:
         return sum(self.trials.values()) + sum(self.repeats.values())
 
     def row(self, size: int) -> FrontierRow:
-        steps = [self.law.steps(size, trial) for trial in range(self.trials[size])]
-        winner = int(np.argmin(steps))
+        best = sorted((self.law.steps(size, trial), trial) for trial in range(self.trials[size]))
+        fewest, winner = best[0]
         again = self.again(size, winner)
-        gap = max(1, round(min(steps) * self.law.spacing))
+        gap = self.law.gap(fewest)
         return FrontierRow(
             workload="planted",
             recipe="sgd",
@@ -153,12 +158,17 @@ class Simulated:
             goal="val/error < 0.1",
             reached=True,
             censored=False,
-            steps=steps[winner],
-            examples=size * steps[winner],
+            steps=fewest,
+            examples=size * fewest,
             resolution=gap,
             trial=winner,
-            trials={"reached": 1, "dominated": len(steps) - 1},
-            trials_used=len(steps),
+            trials={"reached": KEPT, "dominated": len(best) - KEPT},
+            trials_used=len(best),
+            leaders=tuple(
+                Leader(trial=trial, steps=steps, resolution=self.law.gap(steps))
+                for steps, trial in best[:KEPT]
+            ),
+            searched=self.law.dimensions,
             repeats=_repeats(again, gap),
             warnings=(),
         )
@@ -216,7 +226,7 @@ class Simulated:
             batch_sizes=tuple(sorted(self.trials)),
             trials=TRIALS,
             largest=SIZES[-1],
-            deciding=deciding_sizes(rows),
+            deciding=deciding_sizes(scalings(rows)),
         )
         curves = self.curve(rows)
         # Both ways of spending are given the same number of trainings, so each has the same price.
@@ -242,12 +252,7 @@ class Simulated:
             self.repeats[size] += again
 
     def curve(self, rows: Sequence[FrontierRow]) -> list[KnownCurve]:
-        best = {(row.key, row.goal): self.steps(row.batch_size)[:KEPT] for row in rows}
-        return known_curves(rows, self.studies(), best)
-
-    def steps(self, size: int) -> list[tuple[int, int]]:
-        """(steps, trial) of all trials of the search, best first."""
-        return sorted((self.law.steps(size, trial), trial) for trial in range(self.trials[size]))
+        return known_curves(rows, self.studies(), scalings(rows))
 
     def interval(self) -> tuple[float, float]:
         """Of log2(B_crit), with all that is known of each point."""
@@ -274,6 +279,7 @@ def _repeats(again: Sequence[int], gap: int) -> Repeats:
         high=again[high],
         confidence=confidence,
         resolution=gap,
+        steps=tuple(again),
     )
 
 

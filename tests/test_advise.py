@@ -17,14 +17,13 @@ from typer.testing import CliRunner
 import orchestrator
 from orchestrator.analysis.additions import Addition, Price, amount_of, price_at
 from orchestrator.analysis.candidates import Ground, candidates, middles
+from orchestrator.analysis.enough import variance_of_median
 from orchestrator.analysis.hyperbola import fit_hyperbola
-from orchestrator.analysis.known_curves import beyond_end
+from orchestrator.analysis.known_curves import beyond_end, seed_variances
 from orchestrator.analysis.known_points import (
     KnownCurve,
     KnownPoint,
     curve_of,
-    of_median,
-    seed_variances,
 )
 from orchestrator.analysis.next_trials import after, next_steps, within_budget
 from orchestrator.analysis.step_words import verdict_on
@@ -180,13 +179,13 @@ def test_variances_of_medians_come_from_the_spread_of_repeats() -> None:
     repeats = [
         Repeats(
             count=9, reached=9, median=row[4], low=round(row[low]), high=round(row[high]),
-            confidence=confidence, resolution=1,
+            confidence=confidence, resolution=1, steps=tuple(map(round, row)),
         )
         for row in rows
     ]  # fmt: skip
     true = float(np.var([math.log2(row[4]) for row in rows]))
     assert np.mean(seed_variances(repeats)) == pytest.approx(true, rel=0.15)
-    assert of_median(9) * 0.2**2 == pytest.approx(true, rel=0.15)
+    assert variance_of_median(9) * 0.2**2 == pytest.approx(true, rel=0.15)
     assert seed_variances([None, None]) == [0.0, 0.0]
 
 

@@ -77,7 +77,7 @@ def fit_hyperbola(
         scatter = _scatter(squares[best], slopes[best], errors)
         total = errors + scatter * np.eye(count)
         bound = fdtri(1, count - 2, CONFIDENCE)
-        likely = np.flatnonzero(squares <= squares[best] + bound * _along(slopes, total))
+        likely = np.flatnonzero(squares <= squares[best] + bound * variance_along(slopes, total))
         allowed = squares[best] + bound * _of_level(slopes[best], total)
         near = np.flatnonzero(squares <= allowed)
         ends = min(likely[0], near[0]), max(likely[-1], near[-1])
@@ -120,7 +120,7 @@ def _scatter(squares: float, slopes: NDArray[np.float64], errors: NDArray[np.flo
     return float(max(squares - np.trace(left @ errors), 0) / (count - 2))
 
 
-def _along(slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
+def variance_along(slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
     """The variance, per squared distance, along the direction in which each B_crit moves points
     once S_min has followed."""
     turns = slopes - slopes.mean(axis=1, keepdims=True)

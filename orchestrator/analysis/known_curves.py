@@ -4,51 +4,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
-from orchestrator.analysis.known_points import (
-    KnownCurve,
-    KnownPoint,
-    curve_of,
-    finite_variance,
-    of_median,
-    seed_variances,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.analysis.enough import enough_trials, variance_of_median
+from orchestrator.analysis.known_points import KnownCurve, KnownPoint, curve_of
 from orchestrator.analysis.points import Point, curves_of, points_of
-from orchestrator.analysis.scaling import scalings
+from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import ENOUGH_SIZES, Range, Space, Study, StudyKey, near_bounds
 from orchestrator.results import FrontierRow
+from orchestrator.results.repeats import Repeats
 from orchestrator.search import DESIGNS
 
-Leaders = Mapping[tuple[StudyKey, str], Sequence[tuple[int, int]]]
-"""(study, goal) -> (steps, trial) of its best trials, in order, as far as they are known."""
+OWN_WEIGHT = 4
+"""The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
+as they do at all batch sizes of the curve: the spread of five numbers says little by itself."""
 
 
 def known_curves(
-    rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study], leaders: Leaders
+    rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study], found: Sequence[Scaling]
 ) -> list[KnownCurve]:
-    """Those of enough batch sizes that are not flat. Where another law than the hyperbola holds, or
-    none, the hyperbola still says about where the curve bends, and how surely."""
-    flat = {
-        (scaling.workload, scaling.recipe, scaling.goal)
-        for scaling in scalings(rows)
-        if scaling.is_flat
-    }
-    found = []
+    """Those of enough batch sizes that are not flat, by what was `found` of them. Where another law
+    than the hyperbola holds, or none, the hyperbola still says about where the curve bends, and how
+    surely."""
+    flat = {(one.workload, one.recipe, one.goal) for one in found if one.is_flat}
+    known = []
     for names, curve in curves_of(rows).items():
         points = [point for point in points_of(curve) if point.tells]
         if len(points) >= ENOUGH_SIZES and names not in flat:
-            found.append(
-                curve_of(*names, _known(points, studies, leaders), _alike(points, leaders))
-            )
-    return found
+            luck = enough_trials(points)[1].luck
+            known.append(curve_of(*names, _known(points, studies, luck), _alike(points, luck)))
+    return known
 
 
-def deciding_sizes(rows: Sequence[FrontierRow]) -> list[int]:
+def deciding_sizes(found: Sequence[Scaling]) -> list[int]:
     """The batch sizes that would tell apart the laws between which curves are undecided."""
-    laws = [scaling.law for scaling in scalings(rows) if not scaling.is_flat]
+    laws = [scaling.law for scaling in found if not scaling.is_flat]
     sizes = [law.deciding_size for law in laws if law is not None]
     return list(dict.fromkeys(size for size in sizes if size is not None))
+
+
+def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
+    """The variance of log2 of the median of each of these repeats; 0 where there are none. It is a
+    mean of how the repeats of this batch size scatter and how those of all do."""
+    logs = [np.log2(np.maximum(again.steps, 1)) if again else np.zeros(0) for again in repeats]
+    squares = [float(((some - some.mean()) ** 2).sum()) if len(some) else 0.0 for some in logs]
+    freedom = [max(len(some) - 1, 0) for some in logs]
+    typical = sum(squares) / max(sum(freedom), 1)
+    return [
+        0.0
+        if again is None
+        else (OWN_WEIGHT * typical + own) / (OWN_WEIGHT + free) * variance_of_median(again.count)
+        for again, own, free in zip(repeats, squares, freedom, strict=True)
+    ]
 
 
 def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
@@ -67,39 +76,34 @@ def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
 
 
 def _known(
-    points: Sequence[Point], studies: Mapping[StudyKey, Study], leaders: Leaders
+    points: Sequence[Point],
+    studies: Mapping[StudyKey, Study],
+    luck: NDArray[np.float64] | None,
 ) -> list[KnownPoint]:
     seeds = seed_variances([point.row.repeats if point.is_median else None for point in points])
+    finite = [0.0] * len(points) if luck is None else np.diag(luck).tolist()
     return [
         KnownPoint(
             batch_size=point.batch_size,
             log2_steps=math.log2(point.steps),
             rounding=math.log2(point.steps / max(point.steps - point.resolution, 1)) ** 2 / 12,
-            seeds=variance,
-            finite=finite_variance(
-                [steps for steps, _ in leaders.get((point.row.key, point.row.goal), ())],
-                point.row.trials_used,
-                variance / of_median(study.repeats) if variance else 0.0,
-            ),
+            seeds=of_seeds,
+            finite=of_trials,
             trials=study.trials,
             repeats=study.repeats if point.is_median else 0,
             beyond=beyond_end(study, point.row.params or {}),
         )
-        for point, variance in zip(points, seeds, strict=True)
+        for point, of_seeds, of_trials in zip(points, seeds, finite, strict=True)
         for study in [studies[point.row.key]]
     ]
 
 
-def _alike(points: Sequence[Point], leaders: Leaders) -> float:
-    """The correlation of batch sizes one doubling apart, from the share of best trials that
-    neighbours have in common."""
-    ordered = sorted(points, key=lambda point: point.batch_size)
-    best = [{trial for _, trial in leaders.get((p.row.key, p.row.goal), ())} for p in ordered]
-    shares = [
-        (len(mine & other) / min(len(mine), len(other))) ** (1 / math.log2(large / small))
-        for (mine, other), (small, large) in zip(
-            pairwise(best), pairwise(point.batch_size for point in ordered), strict=True
-        )
-        if mine and other
-    ]
-    return sum(shares) / len(shares) if shares else 0.0
+def _alike(points: Sequence[Point], luck: NDArray[np.float64] | None) -> float:
+    """The correlation of what few trials do at two batch sizes one doubling apart, from that of
+    neighbours."""
+    if luck is None:
+        return 0.0
+    off = np.sqrt(np.maximum(np.diag(luck), 1e-300))
+    of_neighbours = np.clip(np.diag(luck / np.outer(off, off), 1), 0, 1)
+    doublings = np.diff([math.log2(point.batch_size) for point in points])
+    return float((of_neighbours ** (1 / doublings)).mean())

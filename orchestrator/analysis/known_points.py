@@ -11,21 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtri, ndtri
+from scipy.special import fdtri
 
-from orchestrator.analysis.hyperbola import BEYOND_LOG2, CONFIDENCE
-from orchestrator.results import median_interval
-from orchestrator.results.repeats import Repeats
+from orchestrator.analysis.hyperbola import BEYOND_LOG2, CONFIDENCE, variance_along
 
 POINTS = 501
 """Values of B_crit that are tried for the width of its interval."""
-
-OWN_WEIGHT = 4
-"""The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
-as they do at all batch sizes of the curve: the spread of five numbers says little by itself."""
-
-ENOUGH_BEST = 3
-"""Trials from whose steps it is told how far the best lies above the best of many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +91,7 @@ class KnownCurve:
         grid = np.linspace(low, high, POINTS)
         off = _shape(np.array([self.critical]), sizes) - _shape(grid, sizes)
         squares = ((off - off.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-        squares = squares / _along(grid, sizes, self.covariance)
+        squares /= np.maximum(variance_along(_slopes(grid, sizes), self.covariance), 1e-30)
         allowed = fdtri(1, count - 2, CONFIDENCE)
         below, above = grid <= self.critical, grid >= self.critical
         return (
@@ -159,42 +150,6 @@ def lowered(curve: KnownCurve) -> KnownCurve:
     return curve_of(curve.workload, curve.recipe, curve.goal, points, curve.alike)
 
 
-def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
-    """The variance of the median of each of these repeats, from the distance between the order
-    statistics that enclose it; 0 where there are none."""
-    single = [_of_one_training(again) for again in repeats]
-    several = [variance for variance in single if variance is not None]
-    typical = sum(several) / len(several) if several else 0.0
-    found = []
-    for again, variance in zip(repeats, single, strict=True):
-        if again is None:
-            found.append(0.0)
-            continue
-        weight = 0 if variance is None else again.count - 1
-        mixed = (OWN_WEIGHT * typical + weight * (variance or 0.0)) / (OWN_WEIGHT + weight)
-        found.append(mixed * of_median(again.count))
-    return found
-
-
-def finite_variance(best_steps: Sequence[int], trials: int, single: float) -> float:
-    """How far the best trial lies above the best of many, squared: as far as the best few lie apart
-    from one to the next, if their steps are as likely to be a little above the fewest as a little
-    more (two effective metaparameters). Less what seeds alone, of this variance for a `single`
-    training, set so many trials apart: more trials don't lower that."""
-    if len(best_steps) < ENOUGH_BEST:
-        return 0.0
-    gaps = len(best_steps) - 1
-    apart = math.log2(best_steps[-1] / best_steps[0]) / gaps
-    low, high = ndtri((np.array([1, gaps + 1]) - 0.375) / (trials + 0.25))
-    return max(apart**2 - single * float((high - low) / gaps) ** 2, 0.0)
-
-
-def of_median(count: int) -> float:
-    """The variance of the median of so many draws, where that of one is 1: exact for one and for
-    many of a normal distribution, and within 3 % in between."""
-    return (math.pi / 2) / (count - 1 + math.pi / 2)
-
-
 def fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, float, float]:
     """log2(B_crit), log2(S_min) and the sum of squares of the hyperbola with the least of them."""
     grid = np.linspace(sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2, 4 * POINTS)
@@ -226,18 +181,6 @@ def _slopes(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArra
     return slopes
 
 
-def _along(
-    critical: NDArray[np.float64], sizes: NDArray[np.float64], covariance: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The variance in the direction in which each B_crit moves the points once S_min has followed,
-    per squared distance."""
-    slopes = _slopes(critical, sizes)
-    turns = slopes - slopes.mean(axis=1, keepdims=True)
-    lengths = np.maximum((turns**2).sum(axis=1), 1e-300)
-    variance: NDArray[np.float64] = ((turns @ covariance) * turns).sum(axis=1) / lengths
-    return np.maximum(variance, 1e-30)
-
-
 def _shape(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """log2(steps / S_min), for each B_crit and batch size, all in doublings."""
     shape: NDArray[np.float64] = np.log2(1 + 2.0 ** (critical[:, None] - sizes))
@@ -262,15 +205,3 @@ def _of_others(curve: KnownCurve, place: int) -> float:
     logs = np.array([point.log2_steps for point in curve.points])
     critical, level, _ = fitted(curve.sizes[others], logs[others])
     return level + math.log2(1 + 2.0 ** (critical - float(curve.sizes[place])))
-
-
-def _of_one_training(again: Repeats | None) -> float | None:
-    """The variance of log2(steps) from one seed to the next; None where the repeats don't tell."""
-    if again is None or again.count < 2 or not again.low or not again.high:
-        return None
-    first, last, _ = median_interval(again.count)
-    if first == last:
-        return None
-    ends = (np.array([first, last]) + 1 - 0.375) / (again.count + 0.25)
-    low, high = ndtri(ends)
-    return float((math.log2(again.high / again.low) / (high - low)) ** 2)

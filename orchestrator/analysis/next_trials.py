@@ -14,12 +14,12 @@ from typing import Any
 
 from orchestrator.analysis.additions import Addition, Amount, Prices, amount_of
 from orchestrator.analysis.candidates import Ground, candidates
+from orchestrator.analysis.enough import variance_of_median
 from orchestrator.analysis.known_points import (
     KnownCurve,
     KnownPoint,
     between,
     lowered,
-    of_median,
 )
 from orchestrator.analysis.points import ENOUGH_STEPS
 
@@ -150,7 +150,7 @@ def _with_more(point: KnownPoint, addition: Addition, number: int) -> KnownPoint
         finite = point.finite * (point.trials / number) ** point.halvings
         return replace(point, trials=number, finite=finite)
     if addition.kind == "repeats" and number > point.repeats > 0:
-        seeds = point.seeds * of_median(number) / of_median(point.repeats)
+        seeds = point.seeds * variance_of_median(number) / variance_of_median(point.repeats)
         return replace(point, repeats=number, seeds=seeds)
     return point
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from orchestrator.analysis import scalings
+from orchestrator.analysis import Scaling
 from orchestrator.analysis.known_points import KnownCurve
 from orchestrator.analysis.next_trials import Step
 from orchestrator.analysis.step_words import verdict_on
@@ -17,17 +17,18 @@ LISTED = 4
 
 def remarks(
     rows: Sequence[FrontierRow],
+    found: Sequence[Scaling],
     curves: Sequence[KnownCurve],
     steps: Sequence[Step],
     *,
     place: str,
     imported: bool,
-    trials_tell: bool,
 ) -> Iterator[str]:
-    """Of the run at `place`; `trials_tell` says whether the best few trials are known anywhere, and
-    with them what more trials would bring."""
+    """Of the run at `place`, whose curves were `found` to be so."""
     yield from _of_the_run(rows, place, imported=imported)
-    yield from _without_critical(rows)
+    for scaling in found:
+        if scaling.critical_batch_size is None:
+            yield f"{scaling.workload}, {scaling.recipe}, {scaling.goal}: {scaling.verdict}."
     for curve in curves:
         if (said := verdict_on(curve, steps)) is not None:
             yield f"{_name(curve)}: {said}."
@@ -36,11 +37,8 @@ def remarks(
             f"Minima over trials are lucky, and without repeats it isn't known how lucky: "
             f"{'; '.join(minima)}. {_with('repeats=5', place, imported)}"
         )
-    if curves and not trials_tell:
-        yield (
-            "What more trials would bring isn't known: trials were ended as soon as they could no "
-            "longer be the best, and it takes the steps of the best few to tell."
-        )
+    if reasons := [*dict.fromkeys(one.quality_unknown for one in found if one.quality_unknown)]:
+        yield f"What more trials would bring isn't known: {'; '.join(reasons)}."
 
 
 def _of_the_run(rows: Sequence[FrontierRow], place: str, *, imported: bool) -> Iterator[str]:
@@ -55,12 +53,6 @@ def _of_the_run(rows: Sequence[FrontierRow], place: str, *, imported: bool) -> I
         named = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:LISTED])
         more = f" and {len(short) - LISTED} others" * (len(short) > LISTED)
         yield f"The goal was not reached by {named}{more}. Raise `budget`, or widen the ranges."
-
-
-def _without_critical(rows: Sequence[FrontierRow]) -> Iterator[str]:
-    for scaling in scalings(rows):
-        if scaling.critical_batch_size is None:
-            yield f"{scaling.workload}, {scaling.recipe}, {scaling.goal}: {scaling.verdict}."
 
 
 def _name(curve: KnownCurve) -> str:

@@ -7,24 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.analysis import scalings
 from orchestrator.analysis.additions import Addition, Price, Prices
 from orchestrator.analysis.candidates import Ground, middles
-from orchestrator.analysis.known_curves import Leaders, deciding_sizes, known_curves
-from orchestrator.analysis.known_points import ENOUGH_BEST, KnownCurve
+from orchestrator.analysis.known_curves import deciding_sizes, known_curves
+from orchestrator.analysis.known_points import KnownCurve
 from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
 from orchestrator.analysis.step_words import addition_in_words
 from orchestrator.cli.advice_remarks import remarks
 from orchestrator.planning.growing import can_extend, with_batch_sizes, with_more_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import overridden, validated
-from orchestrator.records import ENOUGH_SIZES, Goal, Study, StudyKey
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, leaders, spent
+from orchestrator.records import ENOUGH_SIZES, Study, StudyKey
+from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
 
 MOST_SHOWN = 6
 """Steps."""
-
-MOST_LEADERS = 5
-"""Trials of a study that tell how far the best lies above the best of many."""
 
 MOST_ALIKE = 2
 """Steps of one kind for the same recipes."""
@@ -91,9 +89,9 @@ def advised_for(
     studies = {study.key: study for study in run.studies()}
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     prices = _prices(run, studies)
-    best = _leaders(run, rows, studies)
-    curves = known_curves(rows, studies, best)
-    ground = _ground(studies, rows, sweep)
+    found = scalings(rows)
+    curves = known_curves(rows, studies, found)
+    ground = _ground(studies, rows, sweep, deciding_sizes(found))
     if examples is None:
         steps = _various(next_steps(curves, prices, ground))
     else:
@@ -107,14 +105,7 @@ def advised_for(
         curves=tuple(curves),
         together=book.command(steps) if examples is not None else None,
         remarks=tuple(
-            remarks(
-                rows,
-                curves,
-                steps,
-                place=str(run.place),
-                imported=sweep is None,
-                trials_tell=any(len(some) >= ENOUGH_BEST for some in best.values()),
-            )
+            remarks(rows, found, curves, steps, place=str(run.place), imported=sweep is None)
         ),
     )
 
@@ -173,14 +164,6 @@ class _Book:
         return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
 
 
-def _leaders(run: Run, rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study]) -> Leaders:
-    def of(row: FrontierRow) -> list[tuple[int, int]]:
-        return leaders(run, studies[row.key], Goal.parse(row.goal), MOST_LEADERS)
-
-    keys = [(row.key, row.goal) for row in rows]
-    return dict(zip(keys, run.in_parallel(of, rows), strict=True))
-
-
 def _prices(run: Run, studies: Mapping[StudyKey, Study]) -> Prices:
     prices: dict[tuple[str, str], dict[int, Price]] = {}
     for one in spent(run, [*studies.values()]):
@@ -193,7 +176,10 @@ def _prices(run: Run, studies: Mapping[StudyKey, Study]) -> Prices:
 
 
 def _ground(
-    studies: Mapping[StudyKey, Study], rows: Sequence[FrontierRow], sweep: Sweep | None
+    studies: Mapping[StudyKey, Study],
+    rows: Sequence[FrontierRow],
+    sweep: Sweep | None,
+    deciding: Sequence[int],
 ) -> Ground:
     of_one_size = [study for study in studies.values() if study.batch_schedule is None]
     ends = [study.train_size for study in of_one_size if study.train_size is not None]
@@ -206,7 +192,7 @@ def _ground(
         if sweep is None
         else sweep.search.trials,
         largest=min(ends, default=None),
-        deciding=deciding_sizes(rows),
+        deciding=deciding,
         fixed=widened
         | {
             study.key

@@ -6,7 +6,6 @@ from orchestrator.results.best import BestRow, best_of, best_of_studies
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
-from orchestrator.results.leaders import leaders
 from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
@@ -31,7 +30,6 @@ __all__ = [
     "frontier_of",
     "holds_branches",
     "import_archive",
-    "leaders",
     "median_interval",
     "outcomes_of",
     "parse_goals",
