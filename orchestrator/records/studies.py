@@ -128,7 +128,9 @@ class Study:
     """The budget is at first so many times the steps that the next smaller batch size needed."""
     stop_at_goal: bool = True
     stop_dominated: bool = True
-    """End a trial once nothing it may still do can change the frontier."""
+    """End a trial once it can no longer be among the best `keep` at any goal."""
+    keep: int = 1
+    """How many of the best trials are known exactly; with 1, the winner alone."""
     extras: Extras = Extras()
     divergence: Divergence = Divergence()
     batch_schedule: BatchSchedule | None = None

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, BatchSchedule, Goal, Study, StudyKey, Value, unknown
 from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
@@ -32,6 +33,19 @@ from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.searches import refuse_branches
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
+
+MOST_LEADERS = 100
+"""Leaders of one study and goal that are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leader:
+    """One of the trials that passed a goal first."""
+
+    trial: int
+    steps: int
+    resolution: int
+    """Steps since its previous measurement: it passed the goal somewhere in between."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +83,10 @@ class FrontierRow:
     trials: Mapping[str, int]
     """Finished trials by status."""
     trials_used: int
-    """Those that count, of which the best was taken."""
+    """Those that competed, of which the best was taken: diverged ones too, failed ones not."""
+    leaders: tuple[Leader, ...] = ()
+    """The trials that passed the goal first, best first, as far as no other trial can still come
+    before them: at least the best `Study.keep`, once the study has finished and so many passed."""
     repeats: Repeats | None = None
     """How the winner's point did with other seeds."""
     warnings: tuple[str, ...]
@@ -213,6 +230,14 @@ def _row(
     crossed = {index for _, index in firsts}
     repeated = best[1] if best else 0 if study.is_one_point else None
     own = goal in study.goals and question.first is None and last is None
+    # Trials that have not passed the goal, at the step where they might still have.
+    open_at = sorted(
+        place
+        for place in counted.next_steps()
+        if place[1] not in crossed and (last is None or place[0] <= last)
+    )
+    certain = [one for one in firsts[:MOST_LEADERS] if not open_at or one < open_at[0]]
+    all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -223,13 +248,9 @@ def _row(
         within=None if question.within is None else str(question.within),
         reached=best is not None,
         finished=has_finished(study, trials, question.first)
+        and (not own or all_kept)
         and (repeated is None or not own or _repeats_are_there(run, study, repeated)),
-        censored=any(
-            index not in crossed
-            and (last is None or upcoming <= last)
-            and (best is None or (upcoming, index) < best)
-            for upcoming, index in counted.next_steps()
-        ),
+        censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
         repeats=None
@@ -240,16 +261,24 @@ def _row(
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
-    begin, end = np.searchsorted(trial, [best[1], best[1] + 1])
-    earlier = step[begin:end][step[begin:end] < best[0]]
+    leaders = tuple(_leader(one, trial, step) for one in certain)
     places = [counted.places[index] for _, index in firsts[:3]]
     won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
     return replace(
         won,
         examples=study.examples(best[0]),
-        resolution=best[0] - int(earlier.max(initial=0)),
+        resolution=_leader(best, trial, step).resolution,
+        leaders=leaders,
         warnings=row.warnings + near_ends(study, trials, places),
     )
+
+
+def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:
+    """The trial that passed a goal `first`, of measurements in order of trial."""
+    steps, index = first
+    begin, end = np.searchsorted(trial, [index, index + 1])
+    earlier = step[begin:end][step[begin:end] < steps]
+    return Leader(trial=index, steps=steps, resolution=steps - int(earlier.max(initial=0)))
 
 
 def _repeats_are_there(run: Run, study: Study, trial: int) -> bool:

@@ -15,7 +15,7 @@ from orchestrator.results.frontier import FrontierRow
 from orchestrator.results.store import Run
 from orchestrator.results.tables import write_table
 
-JSON_COLUMNS = ("batch_schedule", "params", "metrics", "trials", "repeats")
+JSON_COLUMNS = ("batch_schedule", "params", "metrics", "trials", "leaders", "repeats")
 
 
 def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
