@@ -10,10 +10,13 @@ seconds     a sweep's wall time once Ray runs and the studies are known; two CPU
 command     wall time of `orchestrate sweep`, from start to exit: (a) only
 
 The sweep with its own budgets is run once more with trials one at a time (`resources.stack: 1`):
-trials that are trained together race each other at once, but begin before others have ended.
+trials that are trained together race each other at once, but begin before others have ended. And
+once more so that the five best trials of each study are known exactly (`stop.keep: 5`), and not
+the winner alone.
 
-Bounds: the same frontier, steps and trials, with exact stopping and without; in (b) at most half
-the examples; in (a) at most half the seconds. Trained together, at most 1.05 times the examples.
+Bounds: the same frontier, steps and trials, with exact stopping and without; the same five best
+trials, steps and order; in (b) at most half the examples; in (a) at most half the seconds. Trained
+together, at most 1.05 times the examples.
 """
 
 from __future__ import annotations
@@ -50,6 +53,9 @@ WITHOUT = "stop.dominated=false"
 ALONE = "resources.stack=1"
 """Turns stacks off."""
 
+KEEP = 5
+"""Of the best trials that are compared."""
+
 MIN_SAVING = 2
 MIN_SPEED_UP = 2
 MAX_STACKED = 1.05
@@ -71,6 +77,8 @@ class Search:
 
     frontier: dict[tuple[StudyKey, str], tuple[int | None, int | None]]
     """Steps and trial for each study and goal."""
+    best: dict[tuple[StudyKey, str], list[tuple[int, int]]]
+    """The same of the best trials that are known for certain, at most `KEEP`."""
     examples: dict[StudyKey, int]
     seconds: float
     busy_share: float | None
@@ -98,11 +106,9 @@ def search(path: Path, cluster: Cluster, sweep: Sweep, studies: Sequence[Study])
     keys = [study.key for study in studies]
     rows = frontier_of(run)
     return Search(
-        frontier={
-            (
-                StudyKey(workload=row.workload, recipe=row.recipe, batch_size=row.batch_size),
-                row.goal,
-            ): (row.steps, row.trial)
+        frontier={(row.key, row.goal): (row.steps, row.trial) for row in rows},
+        best={
+            (row.key, row.goal): [(one.steps, one.trial) for one in row.leaders[:KEEP]]
             for row in rows
         },
         examples={key: session["examples_of"].get(str(key), 0) for key in keys},
@@ -144,7 +150,10 @@ def search_all(file: Path, folder: Path) -> dict[str, Search]:
 
         own = both("a", exact)
         alone = search(folder / "a-alone", cluster, sweeps["alone"], exact)
-        return own | {"a, alone": alone} | both("b", lavish(exact, own["a, exact"]))
+        kept = [replace(study, keep=KEEP) for study in exact]
+        more = search(folder / "a-best", cluster, sweeps["exact"], kept)
+        others = {"a, alone": alone, f"a, {KEEP} best": more}
+        return own | others | both("b", lavish(exact, own["a, exact"]))
 
 
 def time_command(sweep: Path, run: Path, *options: str) -> float:
@@ -202,8 +211,11 @@ def main() -> int:
         speed_up[name] = full.seconds / exact.seconds
         identical[name] = exact.frontier == full.frontier
     stacked = found["a, exact"].total / found["a, alone"].total
+    kept, full = found[f"a, {KEEP} best"], found["a, full"]
+    same_best, keeping = kept.best == full.best, kept.total / found["a, exact"].total
     ok = (
         all(identical.values())
+        and same_best
         and saving["b"] >= MIN_SAVING
         and speed_up["a"] >= MIN_SPEED_UP
         and stacked <= MAX_STACKED
@@ -214,9 +226,18 @@ def main() -> int:
         print(f"{name}: frontier {'the same' if identical[name] else 'NOT the same'},", end=" ")
         print(f"{saving[name]:.2f} times fewer examples, {speed_up[name]:.2f} times faster")
     print(f"stacked: {stacked:.3f} times the examples of trials one at a time")
+    print(
+        f"{KEEP} best: {'the same' if same_best else 'NOT the same'} as without exact stopping, "
+        f"{keeping:.2f} times the examples of the winner alone"
+    )
     print(f"command: {commands['exact']:.1f} s, {commands['full']:.1f} s without exact stopping")
     print(f"bounds: same frontiers; b {MIN_SAVING} times fewer; a {MIN_SPEED_UP} times faster")
-    figures = to_json(found, commands, saving, speed_up, identical) | {"stacked": stacked}
+    figures = to_json(found, commands, saving, speed_up, identical) | {
+        "stacked": stacked,
+        "keep": KEEP,
+        "same_best": same_best,
+        "keeping": keeping,
+    }
     return print_result("search_cost", figures, smoke=smoke, ok=ok)
 
 

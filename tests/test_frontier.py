@@ -170,6 +170,27 @@ def test_a_trial_cut_just_before_the_winning_step_censors_nothing(tmp_path: Path
     assert (row.steps, row.trial, row.censored) == (20, 0, False)
 
 
+def test_leaders_are_those_whose_ranks_are_certain(tmp_path: Path) -> None:
+    curves: list[tuple[Status, list[float]]] = [
+        ("reached", [0.5, 0.5, 0.5, 0.1]),
+        ("diverged", [0.5, 0.1, math.nan]),
+        ("dominated", [0.5, 0.5, 0.5]),  # may pass at 30, and would lose the tie with trial 0
+        ("failed", []),
+        ("reached", [0.5, 0.5, 0.5, 0.1]),  # loses the tie with trial 2
+        ("exhausted", [0.5] * 6),
+    ]
+    (row,) = frontier_of(write_run(tmp_path, curves, "val/error < 0.2"))
+    assert [(one.trial, one.steps, one.resolution) for one in row.leaders] == [
+        (1, 10, 10), (0, 30, 10),
+    ]  # fmt: skip
+    assert row.trials_used == 5
+    table = orchestrate("frontier", tmp_path, "--leaders").stdout
+    assert [line.split()[-4:] for line in table.splitlines()[1:]] == [
+        ["1", "10", "10", "1"], ["2", "30", "10", "0"],
+    ]  # fmt: skip
+    assert len(json.loads(orchestrate("frontier", tmp_path, "--json").stdout)[0]["leaders"]) == 2
+
+
 def test_diverging_later_does_not_undo_a_measurement(tmp_path: Path) -> None:
     run = write_run(
         tmp_path,

@@ -72,6 +72,34 @@ def test_the_first_trials_of_a_search_are_a_search_for_so_many(
         assert (to_csv(rows), [row.trials_used for row in rows]) == answer
 
 
+def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Path) -> None:
+    """The best four are those of a run without early ends, whenever they are asked for."""
+    file = sweep_file(goals=["val/error < 0.1"], search={"trials": 12}, budget={"steps": 400})
+    found = {}
+    for name, settings in {
+        "later": ["stop.keep=1"], "at once": ["stop.keep=4"], "whole": ["stop.dominated=false"],
+    }.items():  # fmt: skip
+        made_of = [part for setting in settings for part in ("--set", setting)]
+        done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / name, *made_of)
+        assert done.returncode == 0, done.stderr
+        found[name] = frontier_of(Run.open(tmp_path / name))
+    assert all(row.finished and row.leaders[0].trial == row.trial for row in found["later"])
+    assert any(len(row.leaders) < 4 for row in found["later"])
+
+    more = ("--set", "stop.keep=4", "--out", tmp_path / "later")
+    grown = plan(load_sweep(file, ["stop.keep=4"]))
+    run = Run.open(tmp_path / "later")
+    run.create(grown.sweep.resolved(), grown.studies, {})
+    assert not all(row.finished for row in frontier_of(run)), "the best four are not known yet"
+    assert "begin anew" in orchestrate("sweep", file, "--no-ray", *more).stderr
+    best = {
+        name: [row.leaders[:4] for row in frontier_of(Run.open(tmp_path / name))] for name in found
+    }
+    assert best["later"] == best["at once"] == best["whole"]
+    assert all(len(leaders) == 4 for leaders in best["whole"])
+    assert all(row.finished for row in frontier_of(run))
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -24,7 +24,6 @@ from orchestrator.records import (
     ranges,
 )
 from orchestrator.search import Bounds, Director, ending, rounds, tighter
-from orchestrator.search.race import no_bounds
 
 METRICS = ("val/error", "val/accuracy", "test/error")
 GOALS = (
@@ -115,6 +114,7 @@ def worlds(draw: st.DrawFn) -> World:
         trials=draw(st.integers(1, 6)),
         search=SearchPlan(extend=draw(st.booleans())),
         repeats=draw(st.sampled_from([0, 0, 2])),
+        keep=draw(st.sampled_from([1, 1, 2, 3, 5])),
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
     )
     return World(
@@ -225,7 +225,8 @@ def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finish
         gang = running[name]
         for _ in range(chance.randint(1, habits.stride)):
             if chance.random() < habits.looks and not gang.trial.repeat:
-                gang.bounds = tighter(gang.bounds, board.get(name[0]))
+                study = gang.trial.study
+                gang.bounds = tighter(study, gang.bounds, board.get(name[0]))
             if (ended := gang.advance()) is not None:
                 del running[name]
                 finished[name] = ended
@@ -242,17 +243,19 @@ def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finish
 
 
 def frontier(study: Study, finished: Finished) -> Bounds:
-    """Straight from the definition: who passed each goal first."""
-    bounds = list(no_bounds(study))
+    """Straight from the definition: who passed each goal first, the best `keep` of all."""
+    first: list[dict[int, int]] = [{} for _ in study.goals]
     for (size, index, repeat), trial in finished.items():
         if size != study.batch_size or repeat:
             continue
         for number, goal in enumerate(study.goals):
             for measurement in trial.measurements:
                 if goal.passed(measurement.metrics[goal.metric]):
-                    mine, best = (measurement.step, index), bounds[number]
-                    bounds[number] = mine if best is None else min(mine, best)
-    return tuple(bounds)
+                    at = first[number].get(index, measurement.step)
+                    first[number][index] = min(at, measurement.step)
+    return tuple(
+        tuple(sorted((step, index) for index, step in of.items())[: study.keep]) for of in first
+    )
 
 
 def launches_by_the_rule(world: World, study: Study) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.planning.raising import under_budget
+from orchestrator.planning.raising import as_grown
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
@@ -95,6 +95,7 @@ def studies(draw: st.DrawFn) -> list[Study]:
         trials=1 if one_point else draw(st.integers(1, 5)),
         search=SearchPlan(extend=draw(st.booleans())),
         repeats=draw(st.sampled_from([0, 2])),
+        keep=draw(st.sampled_from([1, 1, 2])),
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
         stop_at_goal=at_goal,
         stop_dominated=at_goal and draw(st.booleans()),
@@ -111,7 +112,7 @@ def sweep(studies: Iterable[Study], world: World, files: Files, most: float = ma
             for key, one in files.items()
             if key.study == study.key
         ]
-        for one in under_budget(study, there):
+        for one in as_grown(study, there):
             held[one.trial.key] = one
             director.load(one)
     director.begin()
@@ -123,7 +124,8 @@ def sweep(studies: Iterable[Study], world: World, files: Files, most: float = ma
 
 
 def answer(studies: Iterable[Study], files: Files) -> object:
-    """The points; of each goal who passed it first, and when its repeats did."""
+    """The points; of each goal who passed it first, as many as are kept, and when the repeats of
+    the first did."""
 
     def passed(key: TrialKey, goal: Goal) -> float:
         shown = files[key].measurements
@@ -134,9 +136,10 @@ def answer(studies: Iterable[Study], files: Files) -> object:
         mine = sorted(key for key in files if key.study == study.key)
         found.append([files[key].trial.params for key in mine if not key.repeat])
         for goal in study.goals:
-            best = min((passed(key, goal), key.index) for key in mine if not key.repeat)
-            of_winner = [key for key in mine if key.repeat and key.index == best[1]]
-            won = math.isfinite(best[0]) or study.is_one_point
+            ranked = sorted((passed(key, goal), key.index) for key in mine if not key.repeat)
+            best = [one for one in ranked[: study.keep] if math.isfinite(one[0])]
+            of_winner = [key for key in mine if key.repeat and key.index == ranked[0][1]]
+            won = best or study.is_one_point
             found.append((best, [passed(key, goal) for key in of_winner] if won else []))
     return found
 
@@ -146,14 +149,18 @@ def answer(studies: Iterable[Study], files: Files) -> object:
 @given(
     studies(),
     st.builds(World, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 0.8])),
-    st.integers(1, LONGEST),
+    st.sampled_from([0, 1, 40, LONGEST]),
+    st.integers(0, 3),
     st.sampled_from([math.inf, math.inf, 3, 10]),
     st.sampled_from([math.inf, 2, 7]),
 )
-def test_a_raised_budget_comes_to_what_it_would_have_from_the_start(
-    small: list[Study], world: World, more: int, most: float, interrupted: float
+def test_a_run_that_grew_comes_to_what_it_would_have_from_the_start(
+    small: list[Study], world: World, more: int, kept: int, most: float, interrupted: float
 ) -> None:
-    large = [replace(study, budget_steps=study.budget_steps + more) for study in small]
+    large = [
+        replace(study, budget_steps=study.budget_steps + more, keep=study.keep + kept)
+        for study in small
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "SHORTEST_LIMIT", 1)
         patch.setattr(ranges, "NEAR_BOUND", 0.5)
@@ -183,11 +190,11 @@ def test_a_trial_that_ended_at_a_smaller_budget_is_set_back_to_its_last_step_on_
         # Ended at the other goal, which its point may win yet.
         ended(raised, 4, "dominated", {60: 2}, repeat=2),
     ]
-    told = [(one.trial.index, one.outcome) for one in under_budget(raised, there)]
+    told = [(one.trial.index, one.outcome) for one in as_grown(raised, there)]
     assert [(index, outcome.status, outcome.steps) for index, outcome in told] == [
         (0, "paused", 90), (1, "paused", 90), (2, "diverged", 90), (3, "paused", 90),
     ]  # fmt: skip
-    assert under_budget(raised, there[2:3]) == there[2:3]
+    assert as_grown(raised, there[2:3]) == there[2:3]
 
 
 def ended(

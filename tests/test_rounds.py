@@ -26,7 +26,7 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.search import DESIGNS, Director, Proposal, assemble, ending, even_axes, grid
-from orchestrator.search.race import BEATEN
+from orchestrator.search.race import closed
 from orchestrator.search.rounds import StudySearch
 
 FIRST, SECOND = (Goal.parse(f"val/error < {bound}") for bound in (0.5, 0.1))
@@ -153,7 +153,7 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
         director.record(finish(proposal.trial, ("exhausted", 100)))
     (search,) = director.searches.values()
     assert director.done
-    assert (search.bounds, search.capped) == ((None,), False)
+    assert (search.bounds, search.capped) == (((),), False)
 
 
 @pytest.mark.parametrize(
@@ -226,17 +226,18 @@ def test_winners_are_repeated_for_the_goals_that_they_won(racing: bool) -> None:
     for proposal in repeats:
         trial = proposal.trial
         assert trial.params == firsts[trial.index].params
-        assert proposal.bounds == ((None, BEATEN) if trial.index == 1 else (BEATEN, None))
+        beaten = closed(trial.study)
+        assert proposal.bounds == (((), beaten) if trial.index == 1 else (beaten, ()))
         assert proposal.limit is None
         director.record(finish(trial, ("diverged", 1)))
     assert director.done
     (search,) = director.searches.values()
-    assert search.bounds == ((10, 1), (70, 2))
+    assert search.bounds == (((10, 1),), ((70, 2),))
 
 
 def test_a_repeat_of_what_won_one_goal_ends_when_it_passes_that_one() -> None:
     study = make_study(goals=(FIRST, SECOND))
-    bounds = (None, BEATEN)
+    bounds = ((), closed(study))
     assert ending(study, bounds, None, unmet=[FIRST, SECOND], upcoming=99, index=0) is None
     assert ending(study, bounds, None, unmet=[SECOND], upcoming=1, index=0) == "dominated"
 
@@ -263,8 +264,7 @@ def test_a_search_widens_where_the_best_lies_near_the_end(trials: int, algorithm
     assert [t.index for r in rounds for t in r] == [*range(len(list(itertools.chain(*rounds))))]
     assert all(1 < value_of(trial) <= 10 for trial in rounds[1])
     assert all(10 < value_of(trial) <= 100 for trial in rounds[2])
-    assert search.bounds[0] is not None
-    assert search.bounds[0][1] >= trials
+    assert search.bounds[0][0][1] >= trials
 
 
 @pytest.mark.parametrize("low", [1e-4, 1e-3, 1e-6, 0.5])
@@ -340,7 +340,10 @@ def test_an_inherited_budget_in_which_nothing_reaches_is_lifted() -> None:
     rounds = play(director, lambda trial: ("reached", steps[trial.study.batch_size]), limited=True)
     assert [{p.limit for p in r} for r in rounds] == [{None}, {30}, {None}]
     assert [*map(indices, rounds[1:])] == [[0, 1, 2, 3]] * 2
-    assert [search.bounds for search in director.searches.values()] == [((31, 0),), ((20, 0),)]
+    assert [search.bounds for search in director.searches.values()] == [
+        (((31, 0),),),
+        (((20, 0),),),
+    ]
 
 
 def test_nothing_is_inherited_where_nothing_reached() -> None:
@@ -352,6 +355,17 @@ def test_trials_are_trained_up_to_an_eighth_first_and_no_further_than_needed() -
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     rounds = play(director, by_index(t0=("reached", 401), t1=("reached", 700)), limited=True)
     assert [{p.limit for p in r} for r in rounds] == [{400}, {1600}]
+
+
+def test_a_limit_stands_once_as_many_have_passed_within_it_as_are_kept() -> None:
+    steps = {0: 390, 1: 350, 2: 1500, 3: 1400}
+    for keep, limits in ((2, [{400}]), (3, [{400}, {1600}])):
+        director = begin(make_study(stop_dominated=True, budget_steps=3200, keep=keep))
+        rounds = play(director, lambda t: ("reached", steps[t.index]), limited=True)
+        assert [{p.limit for p in r} for r in rounds] == limits
+        (search,) = director.searches.values()
+        ranking = ((350, 1), (390, 0), (1400, 3))[:keep]
+        assert (search.bounds, search.frontier_step()) == ((ranking,), 350)
 
 
 def test_of_paused_trials_the_closest_to_the_goal_goes_on_first() -> None:
@@ -388,7 +402,7 @@ def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
     resumed.load(finish(trials[1], ("paused", 400)))
     resumed.begin()
     (proposal,) = all_waiting(resumed)
-    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, ((790, 0),))
+    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, (((790, 0),),))
 
 
 def test_a_trial_of_a_large_study_takes_no_longer() -> None:

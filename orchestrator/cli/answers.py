@@ -86,6 +86,20 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
     return table
 
 
+def leaders_table(rows: Sequence[FrontierRow]) -> Table:
+    """The best trials of each study, as far as their ranks are certain."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Workload", "Goal", "Recipe"):
+        table.add_column(heading)
+    for heading in ("Batch size", "Rank", "Steps", "±", "Trial"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        for rank, one in enumerate(row.leaders, start=1):
+            numbers = (f"{number:,}" for number in (rank, one.steps, one.resolution, one.trial))
+            table.add_row(row.workload, row.goal, row.recipe, batch_sizes_of(row), *numbers)
+    return table
+
+
 def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
     """What a cluster was told to do."""
     table = Table(box=None, pad_edge=False)

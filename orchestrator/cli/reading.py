@@ -76,11 +76,17 @@ def frontier(
         typer.Option(metavar="UNIT=N", help="Within so many steps, examples or epochs."),
     ] = None,
     trials: TrialsOption = None,
+    leaders: Annotated[
+        bool,
+        typer.Option(
+            "--leaders", help="List the best trials of each study whose ranks are certain."
+        ),
+    ] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> int:
     """The fewest steps to goal of every study, and the trial that needed them."""
-    from orchestrator.cli.answers import print_frontier
+    from orchestrator.cli.answers import leaders_table, print_frontier, print_table
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 
     _refuse_both(as_json, as_csv)
@@ -89,6 +95,8 @@ def frontier(
     rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
     if as_csv:
         print(to_csv(rows), end="")
+    elif leaders and not as_json:
+        print_table(leaders_table(rows))
     else:
         print_frontier(run, rows, as_json)
     return DONE

@@ -148,7 +148,7 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
             if finished.outcome.status != "failed":
                 director.load(finished)
     if anew:
-        say(f"The budget is larger than it was: up to {anew} trials that had ended begin anew.")
+        say(f"The sweep asks for more than it did: up to {anew} trials that had ended begin anew.")
     director.begin()
     for key, search in director.searches.items():
         progress.follow(key, search)

@@ -15,7 +15,7 @@ from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import is_adaptive
 
-GROWING = ("goals", "trials", "search", "repeats", "inherit", "budget_steps")
+GROWING = ("goals", "trials", "search", "repeats", "inherit", "budget_steps", "keep")
 """Fields of a study that may change; what of them may not is seen in the sweep file, or below."""
 
 GROWS = (
@@ -190,11 +190,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
-    """What may not change of the search, the budget and the branches of a sweep or a recipe. How
-    large a budget is, is seen in the studies."""
+    """What may not change of the search, the budget, the early ends and the branches of a sweep or
+    a recipe. How large a budget is, is seen in the studies."""
     search, budget, branch = (part.get(name) or {} for name in ("search", "budget", "branch"))
+    stop = part.get("stop") or {}
     return {
         "search": {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH},
         "budget": {"inherit": budget.get("inherit")},
+        "stop": {key: value for key, value in stop.items() if key != "keep"},
         "branch": {key: value for key, value in branch.items() if key != "confirm"},
     }

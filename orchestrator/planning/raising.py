@@ -1,4 +1,7 @@
-"""A budget that was raised: which trials of a run count on, and which begin anew.
+"""A run that grew: which of its trials count on, and which begin anew.
+
+A study that keeps more of its best trials than before (`Study.keep`) lets trials begin anew that
+were ended because fewer were kept. The rest is about a budget that was raised.
 
 What a trial measures at a step follows from its point, its seed and the step alone, so it would
 have measured the same under the larger budget. Two things differ: it would not have ended at the
@@ -16,11 +19,11 @@ from orchestrator.search import StudySearch, result_of
 
 
 def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
-    """The trials and repeats of `study` that count under its budget, and how many others have to
-    begin anew. If the budget was raised since they ended, the run's files are brought up to it
-    first; should that be cut short, the next call makes up for it."""
+    """The trials and repeats of `study` that count for it as it is now, and how many others have to
+    begin anew. If it has grown since they ended, the run's files are brought up to it first; should
+    that be cut short, the next call makes up for it."""
     there = [*run.finished(study)]
-    counting = under_budget(study, there)
+    counting = as_grown(study, there)
     if counting is there:
         return there, 0
     run.replace(study, counting)
@@ -29,14 +32,14 @@ def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
     return counting, sum(one.trial.key not in left for one in ended)
 
 
-def under_budget(study: Study, there: list[FinishedTrial]) -> list[FinishedTrial]:
-    """Those of the trials `there` that count under the budget of `study`: `there` itself if all do.
-    One that ended at a smaller budget is `paused` at its last measurement, from where it may go on,
-    or `dominated` if it can't win from there. Its repeats are dropped; so are the points that took
-    the place of diverged ones or lie beyond a range, if these might be others now."""
+def as_grown(study: Study, there: list[FinishedTrial]) -> list[FinishedTrial]:
+    """Those of the trials `there` that count for `study`: `there` itself if all do. One that ended
+    at a smaller budget is `paused` at its last measurement, from where it may go on, or `dominated`
+    if it can't win from there. Its repeats are dropped; so are the points that took the place of
+    diverged ones or lie beyond a range, if these might be others now."""
     steps = _measured(study, max((one.outcome.steps for one in there), default=0))
     if all(_stands(one, steps) for one in there):
-        return there
+        return _keeping_more(study, there) if study.keep > 1 else there
     searched = [one for one in there if not one.trial.repeat]
     trials = [_up_to(one, steps) for one in searched if one.trial.index < study.trials]
     certain = _first_round_tells(study, trials)
@@ -51,6 +54,20 @@ def under_budget(study: Study, there: list[FinishedTrial]) -> list[FinishedTrial
         and (certain or one.outcome.status != "dominated")
     ]
     return [*_judged(study, trials), *repeats]
+
+
+def _keeping_more(study: Study, there: list[FinishedTrial]) -> list[FinishedTrial]:
+    """The trials `there`, with those `paused` that were ended though they might be among the best
+    that `study` keeps: `there` itself if there are none."""
+    judged = [
+        *_judged(study, [one for one in there if not one.trial.repeat]),
+        *(one for one in there if one.trial.repeat),
+    ]
+    statuses = {one.trial.key: one.outcome.status for one in there}
+    changed = any(
+        statuses[one.trial.key] == "dominated" and one.outcome.status == "paused" for one in judged
+    )
+    return judged if changed else there
 
 
 def _measured(study: Study, last: int) -> set[int]:

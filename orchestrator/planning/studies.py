@@ -218,6 +218,7 @@ def _studies_of(
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),
+            keep=sweep.stop.keep,
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 gradient_norm=evaluate.gradient_norm,

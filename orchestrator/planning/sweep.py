@@ -196,7 +196,9 @@ class Stop(Part):
     at_goal: bool = True
     """End a trial once it has passed every goal; else it goes on to its budget."""
     dominated: bool | None = None
-    """End a trial once it can't change the frontier any more. None: as `at_goal`."""
+    """End a trial once it can no longer be among the best `keep`. None: as `at_goal`."""
+    keep: int = Field(default=1, ge=1, le=MOST_POINTS)
+    """How many of the best trials of each study are known exactly."""
     diverged: Diverged = Diverged()
     """Numbers that aren't finite end a trial in any case."""
 

@@ -14,7 +14,7 @@ from orchestrator.search.proposer import (
     is_adaptive,
 )
 from orchestrator.search.queue import Proposal, Queue, Search
-from orchestrator.search.race import Bounds, ending, tighter
+from orchestrator.search.race import Bounds, Ranking, ending, tighter
 from orchestrator.search.result import result_of
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
@@ -46,6 +46,7 @@ __all__ = [
     "Point",
     "Proposal",
     "Queue",
+    "Ranking",
     "Search",
     "StudySearch",
     "assemble",

@@ -28,7 +28,8 @@ class PackRace:
         """Whether the trial ends here, as far as is known by now."""
         trial, bounds = proposal.trial, proposal.bounds
         if self._study.stop_dominated and not trial.repeat:
-            bounds = tighter(tighter(bounds, self._bounds), self._heard())
+            for known in (self._bounds, self._heard()):
+                bounds = tighter(self._study, bounds, known)
         return ending(
             self._study,
             bounds,

@@ -1,8 +1,9 @@
-"""Which trial can no longer win. A pure rule: what it ends could not have changed the frontier.
+"""Which trial can no longer win. A pure rule: what it ends could not have changed the answer.
 
-For each goal a study has an incumbent, the trial that passed it first in the order (steps, index).
-A trial that has yet to pass a goal can take it over only by passing it earlier in that order, and
-it can only be seen to do so at a measurement. All trials of a study are measured at the same steps.
+For each goal a study has a ranking: the `keep` trials that passed it first, in the order
+(steps, index). The first of them is the winner. A trial that has yet to pass a goal can enter the
+ranking only by passing it earlier than the last of them, and it can only be seen to do so at a
+measurement. All trials of a study are measured at the same steps.
 """
 
 from __future__ import annotations
@@ -12,34 +13,36 @@ from typing import Literal
 
 from orchestrator.records import Goal, Study
 
-Incumbent = tuple[int, int]
-"""(steps, index) of the trial that passed a goal first."""
+Place = tuple[int, int]
+"""(steps, index) of a trial that passed a goal."""
 
-Bounds = tuple[Incumbent | None, ...]
-"""The incumbent of each of a study's goals, in their order; None: nobody has passed it."""
+Ranking = tuple[Place, ...]
+"""The trials that passed a goal first, best first; at most `Study.keep`."""
 
-BEATEN: Incumbent = (0, -1)
-"""An incumbent that no trial can take over."""
+Bounds = tuple[Ranking, ...]
+"""The ranking of each of a study's goals, in their order."""
 
 
 def no_bounds(study: Study) -> Bounds:
-    return (None,) * len(study.goals)
+    """Nobody has passed any goal."""
+    return ((),) * len(study.goals)
 
 
-def better(bounds: Bounds, goal: int, candidate: Incumbent) -> Bounds | None:
-    """The bounds with `candidate` as the incumbent of goal number `goal`; None if it is none."""
-    incumbent = bounds[goal]
-    if incumbent is not None and incumbent <= candidate:
-        return None
-    return (*bounds[:goal], candidate, *bounds[goal + 1 :])
+def closed(study: Study) -> Ranking:
+    """A ranking that no trial can enter."""
+    return ((0, -1),) * study.keep
 
 
-def tighter(bounds: Bounds, other: Bounds | None) -> Bounds:
-    """The better incumbent of each goal."""
-    for goal, incumbent in enumerate(other or ()):
-        if incumbent is not None:
-            bounds = better(bounds, goal, incumbent) or bounds
-    return bounds
+def joined(rankings: Collection[Ranking], keep: int) -> Ranking:
+    """The best `keep` of all that are in some rankings of one goal."""
+    return tuple(sorted({place for ranking in rankings for place in ranking})[:keep])
+
+
+def tighter(study: Study, bounds: Bounds, other: Bounds | None) -> Bounds:
+    """The bounds that two sources know together."""
+    if other is None or other == bounds:
+        return bounds
+    return tuple(joined(both, study.keep) for both in zip(bounds, other, strict=True))
 
 
 def ending(
@@ -55,7 +58,9 @@ def ending(
     `unmet` not passed so far: for good, or at the `limit` up to which all are trained first."""
     if study.goals and not unmet:
         return None
-    incumbents = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]
-    if unmet and all(best is not None and (upcoming, index) > best for best in incumbents):
+    rankings = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]
+    if unmet and all(
+        len(ranking) >= study.keep and (upcoming, index) > ranking[-1] for ranking in rankings
+    ):
         return "dominated"
     return "paused" if limit is not None and upcoming > limit else None

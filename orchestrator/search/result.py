@@ -15,7 +15,7 @@ from orchestrator.records import (
     Value,
 )
 from orchestrator.search.proposer import is_adaptive
-from orchestrator.search.race import Bounds, better
+from orchestrator.search.race import Bounds, joined
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,14 @@ def result_of(finished: FinishedTrial) -> Result:
 
 def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
     """The bounds of a study once a trial of its search has ended."""
-    if result.key.repeat == 0 and result.status != "failed":
-        for number, goal in enumerate(study.goals):
-            if goal in result.passed:
-                candidate = (result.passed[goal], result.key.index)
-                bounds = better(bounds, number, candidate) or bounds
-    return bounds
+    if result.key.repeat or result.status == "failed" or not result.passed:
+        return bounds
+    return tuple(
+        joined((ranking, ((result.passed[goal], result.key.index),)), study.keep)
+        if goal in result.passed
+        else ranking
+        for goal, ranking in zip(study.goals, bounds, strict=True)
+    )
 
 
 def shortfall(goal: Goal, value: float) -> float:

@@ -19,7 +19,7 @@ from orchestrator.records import (
     near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
-from orchestrator.search.race import BEATEN, Bounds, Incumbent, ending, no_bounds
+from orchestrator.search.race import Bounds, Place, closed, ending, no_bounds
 from orchestrator.search.result import Result, bounds_after, shortfall
 from orchestrator.search.waiting import Waiting
 
@@ -118,43 +118,39 @@ class StudySearch:
             self._waiting.add(trial)
 
     def bounds_for(self, trial: Trial) -> Bounds:
-        """The incumbents that `trial` has to be better than."""
+        """The rankings that `trial` has to enter."""
         if trial.repeat:
             # It is to tell how its point does at the goals that were won with it, and no others.
             if self.study.is_one_point:
                 return no_bounds(self.study)
-            winners = [best and best[1] for best in self.bounds]
-            return tuple(None if winner == trial.index else BEATEN for winner in winners)
+            won = [bool(ranking) and ranking[0][1] == trial.index for ranking in self.bounds]
+            return tuple(() if mine else closed(self.study) for mine in won)
         return self.bounds if self.study.stop_dominated else no_bounds(self.study)
 
     def best(self, *, reached: bool) -> Mapping[str, Value] | None:
         """The point that passed the last goal first; or else the one that came closest to it."""
-        if self.bounds[-1] is not None:
-            return self._results[self._key(self.bounds[-1][1])].params
+        if self.bounds[-1]:
+            return self._results[self._key(self.bounds[-1][0][1])].params
         closest = None if reached else self._closest
         return closest and self._results[closest[1]].params
 
     def frontier_step(self, end: int | None = None) -> int | None:
         """The step by which every goal was passed, by one trial or another of index below `end`;
         None if one was not."""
-        first = self.bounds if end is None else self._first(end)
-        return None if None in first else max(best[0] for best in first if best is not None)
+        bounds = self.bounds if end is None else self._bounds_below(end)
+        return max(ranking[0][0] for ranking in bounds) if all(bounds) else None
 
-    def _first(self, end: int) -> list[Incumbent | None]:
-        return [
-            min(
-                (
-                    (result.passed[goal], key.index)
-                    for key, result in self._results.items()
-                    if goal in result.passed
-                    and key.repeat == 0
-                    and result.status != "failed"
-                    and key.index < end
-                ),
-                default=None,
-            )
-            for goal in self.study.goals
-        ]
+    def _bounds_below(self, end: int) -> Bounds:
+        """The rankings of the trials of index below `end`."""
+        bounds = no_bounds(self.study)
+        for key, result in self._results.items():
+            if key.index < end:
+                bounds = bounds_after(bounds, self.study, result)
+        return bounds
+
+    def _first(self, end: int) -> list[Place | None]:
+        """The winner of each goal among the trials of index below `end`."""
+        return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
 
     def _advance(self) -> None:
         assert self._course is not None
@@ -253,7 +249,7 @@ class StudySearch:
             opened = [self._trial(end + number, point) for number, point in enumerate(points)]
             end += len(opened)
             yield opened
-            while self._limits and self._beyond_limit(self.frontier_step(end)):
+            while self._limits and self._beyond_limit(end):
                 del self._limits[0]
                 yield [trial for key, trial in self._opened.items() if key.index < end]
             step = self.frontier_step(end)
@@ -275,10 +271,14 @@ class StudySearch:
         if self._needed:
             yield [self._opened[key] for key in sorted(self._needed)]
 
-    def _beyond_limit(self, step: int | None) -> bool:
-        """Whether trials have to go on. The frontier lies beyond the limit where a run that had
-        lifted it already was resumed: others may be better yet."""
-        return step is None or step > self._limits[0]
+    def _beyond_limit(self, end: int) -> bool:
+        """Whether trials have to go on: within the limit, fewer than `keep` of index below `end`
+        have passed some goal. Where a run that had lifted the limit already was resumed, they may
+        have passed it beyond, and others may be better yet."""
+        keep, limit = self.study.keep, self._limits[0]
+        return any(
+            len(ranking) < keep or ranking[-1][0] > limit for ranking in self._bounds_below(end)
+        )
 
     def _key(self, index: int) -> TrialKey:
         return TrialKey(study=self.study.key, index=index)
@@ -294,7 +294,7 @@ class StudySearch:
         )
 
     def _repeats(self) -> list[Trial]:
-        winners = sorted({best[1] for best in self.bounds if best is not None})
+        winners = sorted({ranking[0][1] for ranking in self.bounds if ranking})
         if self.study.is_one_point:  # nothing was won, and how it ended is one draw of several
             winners = [0]
         return [
@@ -303,7 +303,7 @@ class StudySearch:
             for repeat in range(1, self.study.repeats + 1)
         ]
 
-    def _value(self, result: Result, first: Sequence[Incumbent | None]) -> float | None:
+    def _value(self, result: Result, first: Sequence[Place | None]) -> float | None:
         """What a sampler is told of a trial, lower being better: the logarithm of the steps where
         it is the first to have passed a goal, else more than any budget's, by how far from the
         goal it was before that step. Every trial was measured until then, ended early or not."""

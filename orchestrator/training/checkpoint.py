@@ -157,10 +157,16 @@ def _document(content: bytes) -> Mapping[str, Any]:
     return document
 
 
+NOT_OF_A_COURSE = (
+    "space", "trials", "search", "repeats", "inherit", "stop_dominated", "keep", "recipe",
+)  # fmt: skip
+"""Fields of a study that the course of a single trial does not depend on."""
+
+
 def _identity(trial: Trial) -> str:
     """A digest of all that the trial's course depends on."""
     document = asdict(trial)
-    for name in ("space", "trials", "search", "repeats", "inherit", "stop_dominated", "recipe"):
+    for name in NOT_OF_A_COURSE:
         del document["study"][name]
     text = json.dumps(document, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
