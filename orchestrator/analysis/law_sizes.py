@@ -17,6 +17,10 @@ from orchestrator.analysis.points import ENOUGH_STEPS
 BEYOND = 2
 """How many steps of the ladder of batch sizes beyond either end are looked at."""
 
+SMALLER_COSTS = 2.0
+"""A batch size below the smallest is recommended only if it tells so many times as much as any
+other: it takes the most steps, and may be too small to be useful."""
+
 STARVES_TOLERANCE = 0.2
 """No batch size below the smallest is recommended if that one needs so many more examples than the
 fewest."""
@@ -42,19 +46,19 @@ def deciding_size(
     if any(isinstance(curve, SmallestUseful) for curve in curves) or _starves(measured):
         # The goal may be out of reach below the smallest, which a whole search would pay for.
         sizes = [size for size in sizes if math.log2(size) > measured.log_sizes[0]]
-    best: tuple[float, int] | None = None
+    told: dict[int, float] = {}
     for size in sizes:
         log_size = math.log2(size)
         logs = [float(curve.log_steps(np.array([log_size]))[0]) for curve in curves]
         if min(logs) < math.log2(ENOUGH_STEPS):
             continue
-        told = 0.0
-        for log, mine, other in ((logs[0], 0, second), (logs[1], 1, first)):
-            with_it = measured.with_point(log_size, log)
-            told += other.fit(with_it).squares - curves[1 - mine].squares
-        if best is None or told > best[0]:
-            best = told, size
-    return None if best is None else best[1]
+        told[size] = sum(
+            law.fit(measured.with_point(log_size, log)).squares - curve.squares
+            for law, curve, log in ((second, curves[1], logs[0]), (first, curves[0], logs[1]))
+        )
+        if log_size < measured.log_sizes[0]:
+            told[size] /= SMALLER_COSTS
+    return max(told, key=lambda size: told[size], default=None)
 
 
 def _starves(measured: Measured) -> bool:
