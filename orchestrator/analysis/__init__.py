@@ -18,6 +18,8 @@ from orchestrator.analysis.doubling import (
     schedule_of,
     steps_saved,
 )
+from orchestrator.analysis.enough import BestOf, Contributions, EqualQuality
+from orchestrator.analysis.enough_words import contributions_in_words, enough_in_words
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -67,12 +69,15 @@ from orchestrator.analysis.words import (
 
 __all__ = [
     "Advice",
+    "BestOf",
     "Branch",
     "BranchJudge",
     "Comparison",
     "Confirmed",
+    "Contributions",
     "Cost",
     "Device",
+    "EqualQuality",
     "Estimate",
     "FactorCost",
     "Forecast",
@@ -102,11 +107,13 @@ __all__ = [
     "compared",
     "confirmed",
     "confirmed_in_words",
+    "contributions_in_words",
     "corrected",
     "costs",
     "critical_in_words",
     "curves_of",
     "devices_of",
+    "enough_in_words",
     "factor_in_words",
     "fifth_more_in_words",
     "forecast_by",
