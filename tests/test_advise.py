@@ -204,7 +204,7 @@ def test_trials_go_where_their_number_is_the_only_uncertainty() -> None:
     curve = known(off={128: 0.1}, finite={128: 0.01})
     (best, *_) = next_steps([curve], PRICES, ground())
     assert (best.addition.kind, best.addition.totals) == ("trials", ((128, 40),))
-    assert after(curve, best.addition).points[3].finite == pytest.approx(0.01 / 4)
+    assert after(curve, best.addition).points[3].finite == pytest.approx(0.01 / 2 ** (4 / 3))
     kinds = {one.kind for one in candidates([curve], PRICES, ground(fixed=KEYS))}
     assert kinds == {"batch size"}
 
@@ -315,7 +315,18 @@ def test_changes_add_to_what_the_sweep_has(sweep_file: SweepFile) -> None:
         "more=[{recipes: [sgd], batch_sizes: [64], trials: 12, repeats: 8}, "
         "{recipes: [sgd], batch_sizes: [256], trials: 6}]"
     )
-    assert numbers(plan(changed(sweep, change)))["sgd", 256] == (6, 2)
+    sweep = changed(sweep, change)
+    assert numbers(plan(sweep))["sgd", 256] == (6, 2)
+    both = ["sgd", "momentum"]
+    change = with_more_of(sweep, "repeats", {64: 9, 256: 9}, ["digits/mlp"], both)
+    sweep = changed(sweep, change)
+    assert numbers(plan(sweep))["sgd", 64] == (12, 9)
+    assert numbers(plan(sweep))["momentum", 256] == (3, 9)
+    change = with_more_of(sweep, "trials", {256: 12}, ["digits/mlp"], ["sgd"])
+    sweep = changed(
+        sweep, with_more_of(changed(sweep, change), "repeats", {256: 8}, ["digits/mlp"], ["sgd"])
+    )
+    assert [entry.batch_sizes for entry in sweep.more] == [[64, 256], [64, 256]]
 
 
 def test_batch_sizes_are_added_to_lists_and_ladders(sweep_file: SweepFile) -> None:

@@ -31,8 +31,9 @@ class KnownPoint:
     """Variance of the median of the repeats. 0 where there are none: it isn't known."""
     finite: float = 0.0
     """Variance of how far the best of so many trials lies above the best of many."""
-    halvings: float = 2.0
-    """How often twice the trials halve that variance."""
+    halvings: float = 4 / 3
+    """How often twice the trials halve that variance: 4 over the number of metaparameters that
+    matter, here three."""
     trials: int
     repeats: int
     beyond: int = 0

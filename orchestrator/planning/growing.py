@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Literal
 
 import yaml
@@ -21,22 +22,46 @@ def with_more_of(
     recipes: Collection[str],
 ) -> str:
     """The change that gives studies of these workloads and recipes so many trials or repeats, by
-    batch size. Entries that are about the same studies become one."""
-    entries: dict[tuple[tuple[str, ...], ...], dict[str, Any]] = {}
-    for entry in sweep.more:
-        dumped = entry.model_dump(exclude_defaults=True)
-        _merge(entries, dumped)
-    by_number: dict[int, list[int]] = {}
-    for size, number in totals.items():
-        by_number.setdefault(number, []).append(size)
-    for number, sizes in by_number.items():
-        named: dict[str, Any] = {}
-        if {*workloads} != {*sweep.workloads}:
-            named["workloads"] = [*workloads]
-        if {*recipes} != {recipe.name for recipe in sweep.recipes}:
-            named["recipes"] = [*recipes]
-        _merge(entries, {**named, "batch_sizes": sizes, what: number})
-    return f"more={_flow([*entries.values()])}"
+    batch size. Batch sizes of the same studies that have the same numbers share an entry."""
+    named: dict[str, Any] = {}
+    if {*workloads} != {*sweep.workloads}:
+        named["workloads"] = [*workloads]
+    if {*recipes} != {recipe.name for recipe in sweep.recipes}:
+        named["recipes"] = [*recipes]
+    there = [entry.model_dump(exclude_defaults=True) for entry in sweep.more]
+    same = [entry for entry in there if _studies(entry) == _studies(named)]
+    others = [entry for entry in there if _studies(entry) != _studies(named)]
+    asked = [{"batch_sizes": [size], what: number} for size, number in totals.items()]
+    entries = [{**deepcopy(named), **entry} for entry in _put_together([*same, *asked])]
+    return f"more={_flow([*others, *entries])}"
+
+
+def _put_together(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same with each batch size in one entry, with the largest numbers it has in any."""
+    numbers: dict[int | str, dict[str, int]] = {}
+    for entry in entries:
+        for size in entry["batch_sizes"]:
+            mine = numbers.setdefault(size, {})
+            for name in ("trials", "repeats"):
+                if name in entry:
+                    mine[name] = max(entry[name], mine.get(name, 0))
+    alike: dict[tuple[int | None, int | None], list[int | str]] = {}
+    for size in sorted(numbers, key=lambda size: math.inf if size == "full" else int(size)):
+        mine = numbers[size]
+        alike.setdefault((mine.get("trials"), mine.get("repeats")), []).append(size)
+    return [
+        {
+            "batch_sizes": sizes,
+            **({} if trials is None else {"trials": trials}),
+            **({} if repeats is None else {"repeats": repeats}),
+        }
+        for (trials, repeats), sizes in alike.items()
+    ]
+
+
+def _studies(entry: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The workloads and recipes that an entry names."""
+    return {*entry.get("workloads", ())}, {*entry.get("recipes", ())}
 
 
 def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
@@ -70,17 +95,6 @@ def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | 
 def can_extend(sweep: Sweep) -> bool:
     """Whether one setting lets the ranges of all its recipes grow."""
     return not any(recipe.search for recipe in sweep.recipes)
-
-
-def _merge(
-    entries: dict[tuple[tuple[str, ...], ...], dict[str, Any]], entry: Mapping[str, Any]
-) -> None:
-    names = ("workloads", "recipes", "batch_sizes")
-    of = tuple(tuple(sorted(map(str, entry.get(name, ())))) for name in names)
-    there = entries.setdefault(of, {name: entry[name] for name in names if name in entry})
-    for name in ("trials", "repeats"):
-        if entry.get(name) is not None:
-            there[name] = max(entry[name], there.get(name) or 0)
 
 
 def _flow(value: Any) -> str:
