@@ -8,6 +8,7 @@ from orchestrator.analysis import Tuned, beside_minima, in_count, wander
 from orchestrator.records import Goal
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.enough_section import best_of_trials, made_of
 from orchestrator.report.figures import Curve
 from orchestrator.report.figures.style import MOST_CURVES, evenly
 from orchestrator.report.gathering import MOST_IN_DETAIL
@@ -22,6 +23,7 @@ def panel_section(number: int, panel: Panel, show: Show) -> str:
     """In the order in which questions come up; nothing is said of what there is nothing about."""
     parts = {
         "Steps and cost": (_steps, _ratios, _costs),
+        "Were there enough trials?": (best_of_trials, made_of),
         "Metaparameters": (_best_values, _options, _all_tried, _grids),
         "How the winners train": (_training_curves, _schedules, _distances),
         "Noise scale": (forecasts, noise_along),
@@ -55,11 +57,12 @@ def _left_out(panel: Panel) -> str:
 
 def _steps(panel: Panel, show: Show) -> str:
     return show(
-        figures.steps_to_goal(panel.rows),
+        figures.steps_to_goal(panel.rows, {s.recipe: s.law for s in panel.scalings if s.law}),
         "Steps to goal against batch size",
         panel.least + beside_minima(panel.by_recipe),
         "Both axes are logarithmic. Along the dashed line, twice the batch halves the steps; it "
-        "passes through the point that needed the fewest examples.",
+        "passes through the point that needed the fewest examples. Dotted lines are the laws that "
+        "fit. Whiskers show where the true median of a point's repeats lies.",
     )
 
 

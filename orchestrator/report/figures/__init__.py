@@ -17,6 +17,7 @@ from orchestrator.report.figures.course import (
     timeline,
     training_curves,
 )
+from orchestrator.report.figures.enough import best_of_trials
 from orchestrator.report.figures.gaps import (
     accuracy_held,
     best_within,
@@ -50,6 +51,7 @@ __all__ = [
     "Stairs",
     "accuracy_held",
     "batch_sizes_along",
+    "best_of_trials",
     "best_values",
     "best_within",
     "device_seconds_against_time",

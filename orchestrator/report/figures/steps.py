@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Point, in_count, relative, trained_points
+from orchestrator.analysis import LawChoice, Point, in_count, relative, trained_points
 from orchestrator.report.figures.style import (
     add_line,
     described,
@@ -19,11 +20,35 @@ from orchestrator.report.figures.style import (
 )
 from orchestrator.results import FrontierRow
 
+POINTS_OF_LAW = 41
+"""Batch sizes at which the curve of a law is drawn."""
 
-def steps_to_goal(rows: Sequence[FrontierRow]) -> go.Figure:
-    """Of one workload and goal: a line per recipe, and the line of perfect scaling through the
-    point that needed the fewest examples."""
-    return _lines({recipe: _of(rows, "recipe", recipe) for recipe in _names(rows, "recipe")})
+
+def steps_to_goal(
+    rows: Sequence[FrontierRow], laws: Mapping[str, LawChoice] | None = None
+) -> go.Figure:
+    """Of one workload and goal: a line per recipe, the law of each recipe that fits, and the line
+    of perfect scaling through the point that needed the fewest examples."""
+    curves = {recipe: _of(rows, "recipe", recipe) for recipe in _names(rows, "recipe")}
+    figure = _lines(curves)
+    for number, (name, of_recipe) in enumerate(curves.items()):
+        law, points = (laws or {}).get(name), trained_points(of_recipe)
+        if law is None or law.curve is None or not points:
+            continue
+        ends = points[0].batch_size, points[-1].batch_size
+        sizes = np.geomspace(*ends, POINTS_OF_LAW)
+        steps = law.steps(sizes)
+        assert steps is not None
+        shown = np.isfinite(steps)
+        figure.add_scatter(
+            x=sizes[shown].tolist(),
+            y=steps[shown].tolist(),
+            mode="lines",
+            line={"color": mark(number)["line"]["color"], "width": 1.5, "dash": "dot"},
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    return figure
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
