@@ -123,7 +123,7 @@ def _parts(
         elif point is None:
             continue
         elif addition.kind == "repeats":
-            trials, repeats = 0, max(number - point.repeats, 0)
+            trials, repeats = 0, point.repeated * max(number - point.repeats, 0)
         else:
             trials = point.beyond if addition.kind == "range" else max(number - point.trials, 0)
             # If one of the new trials wins, it is repeated.

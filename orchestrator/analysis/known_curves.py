@@ -91,6 +91,7 @@ def _known(
             finite=of_trials,
             trials=study.trials,
             repeats=study.repeats if point.is_median else 0,
+            repeated=study.repeat_best,
             beyond=beyond_end(study, point.row.params or {}),
         )
         for point, of_seeds, of_trials in zip(points, seeds, finite, strict=True)

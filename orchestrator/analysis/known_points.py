@@ -36,6 +36,8 @@ class KnownPoint:
     matter, here three."""
     trials: int
     repeats: int
+    repeated: int = 1
+    """How many trials are repeated so often."""
     beyond: int = 0
     """Trials that a wider range takes, where the winner lies near the end of its range; else 0."""
 

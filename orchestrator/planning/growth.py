@@ -15,13 +15,16 @@ from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import is_adaptive
 
-GROWING = ("goals", "trials", "search", "repeats", "inherit", "budget_steps", "keep")
+GROWING = (
+    "goals", "trials", "search", "repeats", "repeat_best", "inherit", "budget_steps", "keep",
+)  # fmt: skip
 """Fields of a study that may change; what of them may not is seen in the sweep file, or below."""
 
 GROWS = (
     "workloads",
     "batch_sizes",
     "repeats",
+    "repeat_best",
     "more",
     "resources",
     "checkpoint",

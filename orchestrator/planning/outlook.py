@@ -135,7 +135,7 @@ def _of_study(
     speeds: Mapping[StudyKey, Speed | None],
     pilots: Mapping[StudyKey, int | None] | None,
 ) -> StudyOutlook:
-    trials = study.trials + study.repeats
+    trials = study.trials + study.repeats * min(study.repeat_best, study.trials)
     budget, first = study.budget_steps, study.following(0)
     each = Between(
         first if study.stop_dominated else budget,

@@ -155,7 +155,7 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     for name in sweep.workloads:
         for study in _studies_of(sweep, name, load_workload(name), data_dir):
             studies.append(with_more(study, sweep.more))
-            trials += studies[-1].trials + studies[-1].repeats
+            trials += studies[-1].trials + studies[-1].repeats * studies[-1].repeat_best
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
                 raise BadInput(
                     f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "
@@ -214,11 +214,12 @@ def _studies_of(
                 points=chosen,
             ),
             repeats=sweep.repeats,
+            repeat_best=sweep.repeat_best,
             stop_at_goal=sweep.stop.at_goal,
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),
-            keep=sweep.stop.keep,
+            keep=max(sweep.stop.keep, sweep.repeat_best if sweep.repeats else 1),
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 gradient_norm=evaluate.gradient_norm,

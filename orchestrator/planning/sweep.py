@@ -234,15 +234,18 @@ class Repeats(Part):
     """Repeats in long, with what is measured in them alone."""
 
     count: int = Field(ge=0, le=MOST_POINTS)
+    of: int = Field(default=1, ge=1, le=MOST_POINTS)
+    """How many of the best trials are repeated."""
     evaluate: EvaluateRepeats = EvaluateRepeats()
 
 
 def _of_repeats(repeats: Repeats, evaluate: Any) -> dict[str, Any]:
     """The same in the words of a document that has them in short."""
+    told = {"repeats": repeats.count, "repeat_best": repeats.of}
     if not repeats.evaluate.noise_scale or not isinstance(evaluate or {}, dict):
-        return {"repeats": repeats.count}
+        return told
     return {
-        "repeats": repeats.count,
+        **told,
         "evaluate": {"noise_scale": "repeats", **(evaluate or {})},
     }
 
@@ -328,6 +331,8 @@ class Sweep(Part):
     """None: each workload's own."""
     repeats: int = Field(default=0, ge=0, le=MOST_POINTS)
     """How often each study's best trial is run again, with other seeds."""
+    repeat_best: int = Field(default=1, ge=1, le=MOST_POINTS)
+    """How many of its best trials are; `repeats: {count: 10, of: 3}` says the same."""
     more: list[More] = Field(default=[], max_length=MOST_ITEMS)
     """More trials and repeats than that at some batch sizes."""
     stop: Stop = Stop()

@@ -123,7 +123,9 @@ class Study:
     train_size: int | None = None
     """Examples in an epoch; None where that isn't known or there is no end to them."""
     repeats: int = 0
-    """How often the best trial is run again, with other seeds."""
+    """How often each of the best `repeat_best` trials is run again, with other seeds."""
+    repeat_best: int = 1
+    """Where more than one is, half of their repeats choose one of them, and its others tell."""
     inherit: float | None = None
     """The budget is at first so many times the steps that the next smaller batch size needed."""
     stop_at_goal: bool = True

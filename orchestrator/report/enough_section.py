@@ -58,5 +58,5 @@ def _errors(parts: Contributions) -> list[str]:
 
 def _critical(scaling: Scaling) -> list[str]:
     equal = scaling.equal_quality
-    known = (scaling.critical_batch_size, equal and equal.critical_batch_size)
+    known = (scaling.critical_batch_size, None if equal is None else equal.critical_batch_size)
     return ["not known" if one is None else in_words(one) for one in known]

@@ -114,9 +114,18 @@ class FrontierRow:
     def remarks(self) -> list[str]:
         """What a reader of its steps should know besides, in words."""
         again = self.repeats
-        if again is None or again.reached == again.count:
+        if again is None:
             return [*self.warnings]
-        return [f"{again.reached} of {again.count} repeats reached it", *self.warnings]
+        said = []
+        if again.trial not in (None, self.trial) and again.params:
+            point = ", ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in again.params.items()
+            )
+            said.append(f"the median is of trial {again.trial}: {point}")
+        if again.reached < again.count:
+            said.append(f"{again.reached} of {again.count} repeats reached it")
+        return [*said, *self.warnings]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it: no NaN."""
@@ -244,7 +253,6 @@ def _row(
         firsts = [one for one in firsts if one[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    repeated = best[1] if best else 0 if study.is_one_point else None
     own = goal in study.goals and question.first is None and last is None
     # Trials that have not passed the goal, at the step where they might still have.
     open_at = sorted(
@@ -254,6 +262,9 @@ def _row(
     )
     certain = [one for one in firsts[:MOST_LEADERS] if not open_at or one < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
+    repeated = [index for _, index in certain[: study.repeat_best]]
+    if not repeated and (best or study.is_one_point):
+        repeated = [best[1] if best else 0]
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -265,14 +276,12 @@ def _row(
         reached=best is not None,
         finished=has_finished(study, trials, question.first)
         and (not own or all_kept)
-        and (repeated is None or not own or _repeats_are_there(run, study, repeated)),
+        and (not own or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
         searched=_searched(study),
-        repeats=None
-        if repeated is None or not study.repeats
-        else repeats_of(run, study, goal, repeated, last=last),
+        repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
@@ -304,11 +313,11 @@ def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.i
     return Leader(trial=index, steps=steps, resolution=steps - int(earlier.max(initial=0)))
 
 
-def _repeats_are_there(run: Run, study: Study, trial: int) -> bool:
-    if not study.repeats:
+def _repeats_are_there(run: Run, study: Study, trials: Sequence[int]) -> bool:
+    if not study.repeats or not trials:
         return True
-    again: list[int] = run.repeats.trials(study.key)["trial"].to_pylist()
-    return again.count(trial) >= study.repeats
+    again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())
+    return all(again[trial] >= study.repeats for trial in trials)
 
 
 def _with_winner(

@@ -45,6 +45,8 @@ def to_csv(rows: Sequence[FrontierRow]) -> str:
     if any(row.within for row in rows):
         columns.insert(columns.index("goal") + 1, "within")
     repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []
+    if any(row.repeats and row.repeats.trial != row.trial for row in rows if row.reached):
+        repeated.insert(0, "trial")
     more = [
         {f"repeats_{name}": getattr(row.repeats, name, None) for name in repeated} for row in rows
     ]

@@ -1,25 +1,36 @@
-"""How one point does with several seeds."""
+"""How the best points of a study do with other seeds."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Study
+from orchestrator.records import Goal, Study, Value
 from orchestrator.results.counting import columns, past, stopped_early
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
+
+Draw = tuple[float, int]
+"""Steps to goal, infinite for a training that never reached it, and their resolution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
     """A winner's repeats. The run that won is not among them: it was chosen for its luck. Where a
-    study has nothing to search, nothing was chosen, and trial 0 is one of them."""
+    study has nothing to search, nothing was chosen, and trial 0 is one of them.
+
+    Where several of the best trials are repeated, the first half of their repeats chooses the point
+    of the lowest median, and these are its others, which had no part in that."""
+
+    trial: int | None = None
+    """Whose point was repeated."""
+    params: Mapping[str, Value] | None = None
 
     count: int
     reached: int
@@ -37,21 +48,61 @@ class Repeats:
 
 
 def repeats_of(
-    run: Run, study: Study, goal: Goal, trial: int, *, last: int | None = None
+    run: Run, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
 ) -> Repeats | None:
-    """How the point of a trial did at `goal`, up to step `last` of its budget. None if there are no
-    repeats, or one was ended (at another goal) before it could tell."""
-    draws = [*_draws(run.repeats, study, goal, trial, last)]
-    if study.is_one_point:
-        draws += _draws(run, study, goal, trial, last)
-    if not draws or None in draws:
+    """How the best point did at `goal`, up to step `last` of its budget, of those of some `trials`
+    in order of rank. None if there are no repeats, or one was ended (at another goal) before it
+    could tell."""
+    of_trials = {}
+    for trial in trials:
+        draws = dict(_draws(run.repeats, study, goal, trial, last))
+        if study.is_one_point:
+            draws |= dict(_draws(run, study, goal, trial, last))
+        if draws and all(draw is not None for draw in draws.values()):
+            of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
+    if not of_trials:
         return None
-    ordered = sorted(draw for draw in draws if draw is not None)
+    trial = next(iter(of_trials))
+    draws_of = of_trials[trial]
+    if study.repeat_best > 1:
+        half = study.repeats // 2
+        trial = _chosen({one: _up_to(draws, half) for one, draws in of_trials.items()}) or trial
+        draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
+    params = _params(run, study, trial)
+    return _told(trial, params, [*draws_of.values()]) if draws_of else None
+
+
+def _up_to(draws: Mapping[int, Draw], last: int) -> list[Draw]:
+    """Those of the first repeats."""
+    return [draw for number, draw in draws.items() if number <= last]
+
+
+def _chosen(of_trials: Mapping[int, Sequence[Draw]]) -> int | None:
+    """The trial whose repeats have the lowest median; of equal ones the first."""
+    medians = {
+        trial: sorted(step for step, _ in draws)[len(draws) // 2]
+        for trial, draws in of_trials.items()
+        if draws
+    }
+    return min(medians, key=lambda trial: medians[trial], default=None)
+
+
+def _params(run: Run, study: Study, trial: int) -> Mapping[str, Value]:
+    rows = run.trials(study.key)
+    place = rows["trial"].to_pylist().index(trial)
+    found: Mapping[str, Value] = json.loads(rows["params"][place].as_py())
+    return found
+
+
+def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Repeats:
+    ordered = sorted(draws)
     steps = [step for step, _ in ordered]
     low, high, confidence = median_interval(len(steps))
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     median = (middle[0][0] + middle[1][0]) / 2
     return Repeats(
+        trial=trial,
+        params=params,
         count=len(steps),
         reached=sum(map(math.isfinite, steps)),
         median=median if math.isfinite(median) else None,
@@ -65,9 +116,9 @@ def repeats_of(
 
 def _draws(
     run: Run, study: Study, goal: Goal, trial: int, last: int | None
-) -> Iterator[tuple[float, int] | None]:
-    """(steps to goal, resolution) of each training of a point that did not fail: infinite for one
-    that never reached it, None for one that was ended before it could."""
+) -> Iterator[tuple[int, Draw | None]]:
+    """The number of each repeat of a point that did not fail, 0 for the trial itself, and what it
+    drew: None for one that was ended before it could tell."""
     rows = [
         row
         for row in run.trials(study.key).to_pylist()
@@ -81,7 +132,8 @@ def _draws(
         mine = of == trial
         if "repeat" in row:
             mine &= numbers(measurements["repeat"]) == row["repeat"]
-        yield _draw(study, goal, row, step[mine], past(goal, value[mine]), last)
+        draw = _draw(study, goal, row, step[mine], past(goal, value[mine]), last)
+        yield row.get("repeat", 0), draw
 
 
 def _draw(
@@ -91,7 +143,7 @@ def _draw(
     step: NDArray[np.int64],
     passed: NDArray[np.bool_],
     last: int | None,
-) -> tuple[float, int] | None:
+) -> Draw | None:
     first = int(step[passed].min()) if passed.any() else None
     if first is not None and (last is None or first <= last):
         return float(first), first - int(step[step < first].max(initial=0))

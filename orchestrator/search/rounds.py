@@ -19,7 +19,7 @@ from orchestrator.records import (
     near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
-from orchestrator.search.race import Bounds, Place, closed, ending, no_bounds
+from orchestrator.search.race import Bounds, Place, Ranking, closed, ending, no_bounds
 from orchestrator.search.result import Result, bounds_after, shortfall
 from orchestrator.search.waiting import Waiting
 
@@ -123,8 +123,10 @@ class StudySearch:
             # It is to tell how its point does at the goals that were won with it, and no others.
             if self.study.is_one_point:
                 return no_bounds(self.study)
-            won = [bool(ranking) and ranking[0][1] == trial.index for ranking in self.bounds]
-            return tuple(() if mine else closed(self.study) for mine in won)
+            return tuple(
+                () if trial.index in self._repeated(ranking) else closed(self.study)
+                for ranking in self.bounds
+            )
         return self.bounds if self.study.stop_dominated else no_bounds(self.study)
 
     def best(self, *, reached: bool) -> Mapping[str, Value] | None:
@@ -294,7 +296,7 @@ class StudySearch:
         )
 
     def _repeats(self) -> list[Trial]:
-        winners = sorted({ranking[0][1] for ranking in self.bounds if ranking})
+        winners = sorted({index for ranking in self.bounds for index in self._repeated(ranking)})
         if self.study.is_one_point:  # nothing was won, and how it ended is one draw of several
             winners = [0]
         return [
@@ -302,6 +304,10 @@ class StudySearch:
             for index in winners
             for repeat in range(1, self.study.repeats + 1)
         ]
+
+    def _repeated(self, ranking: Ranking) -> list[int]:
+        """Which trials are repeated for their steps to one goal."""
+        return [index for _, index in ranking[: self.study.repeat_best]]
 
     def _value(self, result: Result, first: Sequence[Place | None]) -> float | None:
         """What a sampler is told of a trial, lower being better: the logarithm of the steps where

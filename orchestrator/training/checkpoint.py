@@ -158,7 +158,8 @@ def _document(content: bytes) -> Mapping[str, Any]:
 
 
 NOT_OF_A_COURSE = (
-    "space", "trials", "search", "repeats", "inherit", "stop_dominated", "keep", "recipe",
+    "space", "trials", "search", "repeats", "repeat_best", "inherit", "stop_dominated", "keep",
+    "recipe",
 )  # fmt: skip
 """Fields of a study that the course of a single trial does not depend on."""
 
