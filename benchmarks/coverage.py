@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from command_line import parser_with_smoke, print_result
@@ -47,8 +47,8 @@ GOOD = np.geomspace(0.25, 0.05, len(SIZES))
 SEED_NOISE = 0.05
 """Standard deviation of the logarithm of steps over seeds."""
 
-REPEATS, BUDGET = 5, 6.0
-"""Repeats of each winner; trials end at so many times the fewest steps."""
+BUDGET = 6.0
+"""Trials end at so many times the fewest steps."""
 
 KNOWN = {20: 5, 100: 25}
 """N -> how many of the best trials are known."""
@@ -78,11 +78,13 @@ class Cell:
     apart: float
     """The distance between two measurements, as a part of the steps."""
     design: str = "halton"
+    repeats: int = 5
+    """Of each winner; 0: the curve is one of minima."""
 
     def __str__(self) -> str:
         return (
             f"{self.law}, {self.matter} of {self.searched}, N {self.trials}, "
-            f"{self.apart:.1%}, {self.design}"
+            f"{self.apart:.1%}, {self.design}{', minima' * (not self.repeats)}"
         )
 
 
@@ -99,6 +101,9 @@ CELLS = [
         ("quadratic", 4, 4, 0.001, "halton"),
         ("Gaussian", 4, 4, 0.05, "sobol"),
     )
+]
+CELLS += [
+    replace(cell, repeats=0) for cell in CELLS if cell.law == "quadratic" and cell.matter == 3
 ]
 
 
@@ -117,17 +122,17 @@ def main() -> int:
         f"at equal N, then at equal quality"
     )
     print(
-        f"{'':44}"
+        f"{'':50}"
         + "".join(f"{name:>14}" for name in names)
         + f"{'given':>8}{'bias of B_crit':>16}{'rms, log2':>14}"
     )
     for cell, of_cell in found:
-        print(f"{cell!s:44}" + of_cell.line(names))
+        print(f"{cell!s:50}" + of_cell.line(names))
     together = {
         name: float(np.mean([share for _, one in found for share in one.covered[name]]))
         for name in names
     }
-    print(f"{'together':44}" + "".join(f"{together[name]:14.3f}" for name in names))
+    print(f"{'together':50}" + "".join(f"{together[name]:14.3f}" for name in names))
     held = [one.share(name) >= least for _, one in found for name in names if one.covered[name]]
     whole = float(np.mean([*together.values()]))
     figures = {
@@ -171,17 +176,15 @@ def tried(cell: Cell, repetitions: int, exact: int) -> Tried:
         for n in (100, cell.trials)
     )
     found = fit_hyperbola(SIZES.astype(float), of_trials, np.ones(len(SIZES)))
-    planted = transitions(STEPS_MIN, CRITICAL)
-    at_trials = transitions(found.steps_min, found.critical)
-    covered: dict[str, list[bool]] = {
-        name: [] for name in ("best of 100", *(f"N: {k}" for k in at_trials), *planted)
-    }
+    names = ("best of 100", *(f"N: {name}" for name in FIELDS), *FIELDS)
+    covered: dict[str, list[bool]] = {name: [] for name in names}
     values: list[tuple[float, float]] = []
     for seed in range(repetitions):
         scaling = analysed(cell, seed)
         if scaling.critical_batch_size is None:
             continue
-        for name, truth in at_trials.items():
+        sizes = [one.batch_size for one in scaling.best_of]
+        for name, truth in transitions(found.steps_min, found.critical, sizes).items():
             hold(covered[f"N: {name}"], getattr(scaling, FIELDS[name]), truth)
         for one in scaling.best_of:
             place = int(np.flatnonzero(one.batch_size == SIZES)[0])
@@ -190,7 +193,8 @@ def tried(cell: Cell, repetitions: int, exact: int) -> Tried:
         equal = scaling.equal_quality
         if equal is not None:
             values.append((scaling.critical_batch_size.value, equal.critical_batch_size.value))
-            for name, truth in planted.items():
+            told = [size for size in sizes if size not in equal.left_out]
+            for name, truth in transitions(STEPS_MIN, CRITICAL, told).items():
                 hold(covered[name], getattr(equal, FIELDS[name]), truth)
     logs = np.log2(np.array(values) / CRITICAL)
     before, after = 2 ** np.median(logs, axis=0) - 1
@@ -211,9 +215,9 @@ FIELDS = {
 }
 
 
-def transitions(steps_min: float, critical: float) -> dict[str, float]:
-    """The truth of each field for one curve; transitions lie within the range tested."""
-    first, last = float(SIZES[0]), float(SIZES[-1])
+def transitions(steps_min: float, critical: float, sizes: list[int]) -> dict[str, float]:
+    """The truth of each field for one curve. Transitions lie within the batch sizes that tell."""
+    first, last = float(sizes[0]), float(sizes[-1])
     return {
         "B_crit": critical,
         "S_min": steps_min,
@@ -279,9 +283,6 @@ def row(
     order = np.argsort(steps, kind="stable")[: KNOWN[cell.trials]]
     order = order[np.isfinite(steps[order])]
     best, apart = measured(steps[order], cell.apart)
-    again = np.sort(typical[order[0]] * np.exp(SEED_NOISE * chance.normal(size=REPEATS)))
-    repeats, between = measured(again, cell.apart)
-    low, high, confidence = median_interval(REPEATS)
     leaders = tuple(
         Leader(trial=trial, steps=needed, resolution=resolution)
         for trial, needed, resolution in zip(
@@ -293,12 +294,26 @@ def row(
         goal="val/error < 0.1", reached=True, censored=False, steps=leaders[0].steps,
         resolution=leaders[0].resolution, trials={}, trials_used=cell.trials, leaders=leaders,
         searched=cell.searched, warnings=(),
-        repeats=Repeats(
-            count=REPEATS, reached=REPEATS, median=float(repeats[REPEATS // 2]),
-            low=int(repeats[low]), high=int(repeats[high]), confidence=confidence,
-            resolution=int(between[REPEATS // 2]), steps=tuple(repeats.tolist()),
-        ),
+        repeats=repeated(cell, typical[order[0]], chance) if cell.repeats else None,
     )  # fmt: skip
+
+
+def repeated(cell: Cell, typical: float, chance: np.random.Generator) -> Repeats:
+    """Repeats of a point that typically needs so many steps."""
+    count = cell.repeats
+    again = np.sort(typical * np.exp(SEED_NOISE * chance.normal(size=count)))
+    steps, between = measured(again, cell.apart)
+    low, high, confidence = median_interval(count)
+    return Repeats(
+        count=count,
+        reached=count,
+        median=float(steps[count // 2]),
+        low=int(steps[low]),
+        high=int(steps[high]),
+        confidence=confidence,
+        resolution=int(between[count // 2]),
+        steps=tuple(steps.tolist()),
+    )
 
 
 if __name__ == "__main__":

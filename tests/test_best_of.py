@@ -23,6 +23,7 @@ from orchestrator.analysis.tails import Tails, tails_of
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import Repeats
+from orchestrator.search import DESIGNS
 
 SIZES = 2 ** np.arange(8)
 CURVE = 5000 * (1 + 16 / SIZES)
@@ -173,10 +174,49 @@ def test_what_cannot_be_known_is_said(options: dict[str, Any], reason: str) -> N
     assert dict(found.best_of[0].medians)[20] == found.best_of[0].steps
 
 
+def searched_study(seed: int) -> list[FrontierRow]:
+    """Bowls in two metaparameters that become narrower and move as the batch grows, searched with
+    the same 20 points at every batch size."""
+    points, chance, found = DESIGNS["halton"](seed, 2, 20), np.random.default_rng(seed), []
+    places = np.linspace(0, 1, len(SIZES))
+    for size, curve, place in zip(SIZES.tolist(), CURVE, places, strict=True):
+        off = (points - [0.35 + 0.25 * place, 0.5]) / (0.28 - 0.15 * place)
+        steps = curve * (1 + 0.5 * (off**2).sum(axis=1)) * np.exp(0.03 * chance.normal(size=20))
+        best = np.argsort(steps)[:5]
+        leaders = tuple(
+            Leader(trial=int(trial), steps=int(steps[trial]), resolution=max(int(curve / 100), 1))
+            for trial in best
+        )
+        row = replace(ROW, batch_size=size, steps=leaders[0].steps, resolution=int(curve / 100))
+        found.append(replace(row, trials_used=20, leaders=leaders, searched=2))
+    return found
+
+
+@pytest.mark.slow
+def test_intervals_at_equal_quality_hold_what_was_planted() -> None:
+    """B_crit at equal N is too low each time."""
+    held, ratios = [], []
+    for seed in range(150):
+        (found,) = scalings(searched_study(seed))
+        critical, equal = found.critical_batch_size, found.equal_quality
+        if critical is None or equal is None:
+            continue
+        of_equal = equal.critical_batch_size
+        assert of_equal.low is not None
+        assert of_equal.high is not None
+        held.append(of_equal.low <= 16 <= of_equal.high)
+        ratios.append((critical.value / 16, of_equal.value / 16))
+    assert len(held) > 130
+    assert np.mean(held) >= 0.9 - 3 * math.sqrt(0.09 / len(held))
+    before, after = np.median(ratios, axis=0)
+    assert before < 0.9
+    assert before < after < 1.15
+
+
 def test_contributions_add_up_to_the_scatter_that_is_there() -> None:
     """Known errors take their part of the scatter; what is left is called scatter."""
     chance, count, parts = np.random.default_rng(0), len(SIZES), []
-    for _ in range(300):
+    for _ in range(100):
         steps = CURVE * 2 ** (0.1 * chance.normal(size=count))
         errors = Errors(seeds=np.full(count, 0.06**2), luck=0.08**2 * np.eye(count))
         fit = fit_hyperbola(SIZES * 1.0, steps, 0 * steps, known=errors.known)

@@ -114,8 +114,10 @@ class Errors:
         """The covariance of the points as they are, resolution aside."""
         if self.seeds is None:
             return self.luck
-        of_seeds = np.diag(self.seeds)
-        return of_seeds if self.luck is None else self.luck + of_seeds
+        known: NDArray[np.float64] = np.diag(self.seeds)
+        if self.luck is not None:
+            known = known + self.luck
+        return known
 
     def contributions(
         self, steps: NDArray[np.float64], resolutions: NDArray[np.float64], scatter: float
@@ -148,7 +150,7 @@ def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
     if len(told) < ENOUGH_SIZES:
         reason = (
             f"the best {FEWEST_KNOWN} trials are known of {len(told)} batch sizes, and it takes "
-            f"{ENOUGH_SIZES}: `stop: {{dominated: true, keep: 5}}` keeps the best 5"
+            f"{ENOUGH_SIZES}: `stop: {{keep: 5}}` keeps the best 5"
         )
         return _without_tails(tried, reason), Errors(seeds=seeds, reason=reason)
     searched = {points[place].row.searched for place in told}
@@ -207,7 +209,7 @@ def _for_all(
 ) -> NDArray[np.float64]:
     """The covariance of all points, where some have none: as much variance as the largest, and
     independent."""
-    whole = np.eye(count) * np.diag(covariance).max()
+    whole: NDArray[np.float64] = np.eye(count) * np.diag(covariance).max()
     whole[np.ix_(told, told)] = covariance
     return whole
 

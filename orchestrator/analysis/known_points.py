@@ -41,11 +41,6 @@ class KnownPoint:
     beyond: int = 0
     """Trials that a wider range takes, where the winner lies near the end of its range; else 0."""
 
-    @property
-    def known(self) -> float:
-        """The variance that is known beforehand, however the points lie about their law."""
-        return self.rounding + self.seeds + self.finite
-
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCurve:
