@@ -21,7 +21,7 @@ from orchestrator.records import (
 )
 from orchestrator.report.figures import steps_to_goal
 from orchestrator.report.tables import table_of_ratios
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, Run, frontier_of, to_csv
 from orchestrator.results.repeats import Repeats
 
 
@@ -105,6 +105,39 @@ def test_where_it_diverges_it_counts_as_never_and_is_not_launched_again(
     assert not row.reached
     assert (row.repeats.count, row.repeats.reached, row.repeats.median) == (3, 0, None)  # type: ignore[union-attr]
     assert "launches" not in " ".join(row.warnings)
+
+
+def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(tmp_path: Path) -> None:
+    """Trial 0 won by luck. Trial 1 has the better median in the first half of the repeats, trial 0
+    in the second, which is too late to choose it."""
+    own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
+    space = {"learning_rate": Range(low=0.1, high=1)}
+    study = replace(
+        own.study, trials=2, repeats=6, repeat_best=2, keep=2, space=space, budget_steps=200
+    )
+    run = Run(tmp_path)
+    run.create({"name": "x"}, [study], {})
+    steps = {0: [10, 90, 80, 70, 20, 20, 20], 1: [40, 50, 60, 60, 100, 110, 120]}
+    for index, of_repeats in steps.items():
+        for repeat, last in enumerate(of_repeats):
+            trial = replace(own, study=study, index=index, repeat=repeat)
+            run.write(
+                FinishedTrial(
+                    trial=replace(trial, params={"learning_rate": 0.1 + index}),
+                    outcome=Outcome(status="reached", steps=last, seconds=1.0),
+                    measurements=tuple(
+                        Measurement(step=step, seconds=1.0, metrics={"val/error": at})
+                        for step, at in [(0, 1.0), (last - 10, 1.0), (last, 0.1)][last == 10 :]
+                    ),
+                )
+            )
+    (row,) = frontier_of(run)
+    assert (row.steps, row.trial, row.finished) == (10, 0, True)
+    assert row.repeats is not None
+    assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (1, 3, 110)
+    assert row.remarks()[0] == "the median is of trial 1: learning_rate 1.1"
+    assert points_of([row])[0].steps == 110
+    assert "repeats_trial" in to_csv([row])
 
 
 @pytest.mark.parametrize("status", ["reached", "exhausted", "failed"])

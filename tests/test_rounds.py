@@ -235,6 +235,19 @@ def test_winners_are_repeated_for_the_goals_that_they_won(racing: bool) -> None:
     assert search.bounds == (((10, 1),), ((70, 2),))
 
 
+def test_several_of_the_best_are_repeated_for_the_goal_that_they_lead() -> None:
+    study = make_study(goals=(FIRST, SECOND), repeats=2, repeat_best=2, keep=2)
+    director = begin(study)
+    firsts = {p.trial.index: p.trial for p in all_waiting(director)}
+    for index, steps in {0: (10, 90), 1: (20, 60), 2: (30, 70), 3: (5, 95)}.items():
+        passes = dict(zip((FIRST, SECOND), steps, strict=True))
+        director.record(finish(firsts[index], ("reached", steps[1]), passes=passes))
+    repeats = {(p.trial.index, p.trial.repeat): p.bounds for p in all_waiting(director)}
+    assert sorted(repeats) == [(index, repeat) for index in range(4) for repeat in (1, 2)]
+    led = {index: [not bounds for bounds in repeats[index, 1]] for index in range(4)}
+    assert led == {0: [True, False], 1: [False, True], 2: [False, True], 3: [True, False]}
+
+
 def test_a_repeat_of_what_won_one_goal_ends_when_it_passes_that_one() -> None:
     study = make_study(goals=(FIRST, SECOND))
     bounds = ((), closed(study))

@@ -126,6 +126,7 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
             of_medians=has_medians(curve),
             left_out=_left_out(curve, points),
             errors=errors,
+            train_size=curve[0].train_size,
         )
         found.append(replace(scaling, best_of=best_of))
     return found
@@ -155,11 +156,12 @@ def scaling_of(
     of_medians: bool = False,
     left_out: tuple[str, ...] = (),
     errors: Errors | None = None,
+    train_size: int | None = None,
 ) -> Scaling:
     """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
     tried; with `censored`, trials of others were ended too early to tell. `points` are those that
     tell, from the smallest batch size up; what is `left_out` is said. `errors` are of the same
-    points."""
+    points. No batch is larger than the `train_size`."""
     errors = errors or Errors()
     points = sorted(points)
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
@@ -169,7 +171,7 @@ def scaling_of(
     if len(points) >= ENOUGH_SIZES:
         variance = 0.0 if errors.known is None else float(np.diag(errors.known).mean())
         measured = measured_of(sizes, steps, resolutions, known_variance=variance)
-    law = None if measured is None else choose_law(measured)
+    law = None if measured is None else choose_law(measured, largest=train_size)
     fit = None if law is None else fit_hyperbola(sizes, steps, resolutions, skew, errors.known)
     found = _Found()
     if measured is None or law is None or fit is None:

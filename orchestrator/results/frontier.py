@@ -103,8 +103,10 @@ class FrontierRow:
     searched: int | None = None
     """How many metaparameters a design of points varied; None where a sampler, a list of points or
     a range that was widened on the way chose the points, so that they are no even sample."""
+    train_size: int | None = None
+    """Examples of the training set: no batch is larger. None where that isn't known."""
     repeats: Repeats | None = None
-    """How the winner's point did with other seeds."""
+    """How the best point did with other seeds."""
     warnings: tuple[str, ...]
 
     @property
@@ -281,6 +283,7 @@ def _row(
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
         searched=_searched(study),
+        train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
