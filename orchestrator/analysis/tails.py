@@ -171,7 +171,7 @@ def tails_of(curve: Sequence[Tried], searched: int | None) -> Tails | str:
     )
     together = _together(used)
     # Batch sizes that share their best trials are as good as one.
-    independent = len(used) / together.sum()
+    independent = len(used) / max(together.sum(), 1)
     if _distance(used, sizes, exponents) * np.sqrt(independent) > WORST_FIT:
         return "the best trials do not lie as in F(y) = ((y - a) / (b - a))^(c / 2)"
     return Tails(exponents=exponents, sizes=sizes, together=together)
@@ -214,7 +214,9 @@ def _together(curve: Sequence[Tried]) -> Numbers:
         row[list(one.trials)] = 1
     among -= among.mean(axis=1, keepdims=True)
     among /= np.maximum(np.linalg.norm(among, axis=1, keepdims=True), 1e-300)
-    return among @ among.T
+    together: Numbers = among @ among.T
+    np.fill_diagonal(together, 1)
+    return together
 
 
 def _distance(curve: Sequence[Tried], sizes: Sequence[_Size], exponents: Numbers) -> float:
