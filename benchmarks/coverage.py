@@ -138,7 +138,7 @@ def main() -> int:
     figures = {
         "coverage": {name: round(share, 3) for name, share in together.items()},
         "coverage_together": round(whole, 3),
-        "kinds_below_bound": held.count(False),
+        "shares_below_bound": held.count(False),
         "coverage_by_scatter": round(float(np.mean([one.by_scatter for _, one in found])), 3),
         "given": round(float(np.mean([one.given for _, one in found])), 3),
         "bias_equal_trials": round(float(np.median([one.bias[0] for _, one in found])), 3),

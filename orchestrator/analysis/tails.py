@@ -212,10 +212,11 @@ def _together(curve: Sequence[Tried]) -> Numbers:
     among = np.zeros((len(curve), count))
     for row, one in zip(among, curve, strict=True):
         row[list(one.trials)] = 1
-    among -= among.mean(axis=1, keepdims=True)
-    among /= np.maximum(np.linalg.norm(among, axis=1, keepdims=True), 1e-300)
-    together: Numbers = among @ among.T
-    np.fill_diagonal(together, 1)
+    centred = among - among.mean(axis=1, keepdims=True)
+    # Where all trials there are are among the best, they are the same at every batch size.
+    centred = np.where(centred.any(axis=1, keepdims=True), centred, among)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    together: Numbers = centred @ centred.T
     return together
 
 
