@@ -113,6 +113,11 @@ def test_a_tail_that_does_not_fit_is_refused() -> None:
     assert "not chosen by a design" in str(tails_of(planted(np.random.default_rng(0), 3), None))
 
 
+def test_three_trials_that_are_all_there_are_do_not_break_it() -> None:
+    curve = [tried([1000, 1100, 1300], 3, int(size)) for size in SIZES]
+    assert tails(curve, 2).ratio(0, None).value < 1
+
+
 def rows(searched: int | None = 2, known: int = 5, repeats: bool = True) -> list[FrontierRow]:
     """Good points become rarer as the batch grows."""
     chance, found = np.random.default_rng(3), []

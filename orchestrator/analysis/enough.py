@@ -145,7 +145,11 @@ def contributions_of(
 def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
     """What is known of the trials behind the points of one curve."""
     tried = [Tried.of_row(point.row) for point in points]
-    told = tuple(place for place, one in enumerate(tried) if len(one.steps) >= FEWEST_KNOWN)
+    told = tuple(
+        place
+        for place, one in enumerate(tried)
+        if len(one.steps) >= FEWEST_KNOWN and one.steps[0] > 0
+    )
     seeds = seed_variances(points)
     if len(told) < ENOUGH_SIZES:
         reason = (

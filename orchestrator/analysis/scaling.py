@@ -91,14 +91,14 @@ class Scaling:
     """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
     left_out: tuple[str, ...]
     """What of the curve says nothing yet, or nothing at all."""
-    contributions: Contributions | None
+    contributions: Contributions | None = None
     """What the intervals are made from; None where nothing was fitted."""
-    equal_quality: EqualQuality | None
+    equal_quality: EqualQuality | None = None
     """The same answer for batch sizes that are all tuned equally well. With equally many trials,
     large batches are tuned worse where good points become rarer."""
-    quality_unknown: str
+    quality_unknown: str = ""
     """Why there is no such answer, in words."""
-    best_of: tuple[BestOf, ...]
+    best_of: tuple[BestOf, ...] = ()
     """What more trials would find at each batch size."""
     verdict: str
 
@@ -204,7 +204,6 @@ def scaling_of(
         if law is None or law.hyperbola_refused
         else at_equal_quality(sizes, steps, resolutions, errors),
         quality_unknown=errors.reason,
-        best_of=(),
         verdict=_verdict(sizes, steps, law, found, tested, censored, of_medians, left_out),
     )
 

@@ -171,7 +171,7 @@ def tails_of(curve: Sequence[Tried], searched: int | None) -> Tails | str:
     )
     together = _together(used)
     # Batch sizes that share their best trials are as good as one.
-    independent = len(used) / together.sum()
+    independent = len(used) / max(together.sum(), 1)
     if _distance(used, sizes, exponents) * np.sqrt(independent) > WORST_FIT:
         return "the best trials do not lie as in F(y) = ((y - a) / (b - a))^(c / 2)"
     return Tails(exponents=exponents, sizes=sizes, together=together)
@@ -212,9 +212,12 @@ def _together(curve: Sequence[Tried]) -> Numbers:
     among = np.zeros((len(curve), count))
     for row, one in zip(among, curve, strict=True):
         row[list(one.trials)] = 1
-    among -= among.mean(axis=1, keepdims=True)
-    among /= np.maximum(np.linalg.norm(among, axis=1, keepdims=True), 1e-300)
-    return among @ among.T
+    centred = among - among.mean(axis=1, keepdims=True)
+    # Where all trials there are are among the best, they are the same at every batch size.
+    centred = np.where(centred.any(axis=1, keepdims=True), centred, among)
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    together: Numbers = centred @ centred.T
+    return together
 
 
 def _distance(curve: Sequence[Tried], sizes: Sequence[_Size], exponents: Numbers) -> float:
