@@ -87,7 +87,7 @@ def scaling(critical: Estimate | None) -> Scaling:
         workload="w", recipe="r", goal="val/error < 0.1", perfect_scaling_until=None,
         perfect_scaling_from=None, max_useful_batch_size=None, steps_min=None,
         critical_batch_size=critical, critical_by_examples=None, fit_residual_log2=None,
-        largest=None, of_medians=True, left_out=(), verdict="",
+        law=None, largest=None, of_medians=True, left_out=(), verdict="",
     )  # fmt: skip
 
 
