@@ -45,9 +45,10 @@ def deciding_sizes(found: Sequence[Scaling]) -> list[int]:
     return list(dict.fromkeys(size for size in sizes if size is not None))
 
 
-def seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
+def own_seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
     """The variance of log2 of the median of each of these repeats; 0 where there are none. It is a
-    mean of how the repeats of this batch size scatter and how those of all do."""
+    mean of how the repeats of this batch size scatter and how those of all do: an interval is about
+    all of them together, but advice has to tell where more repeats help most."""
     logs = [np.log2(np.maximum(again.steps, 1)) if again else np.zeros(0) for again in repeats]
     squares = [float(((some - some.mean()) ** 2).sum()) if len(some) else 0.0 for some in logs]
     freedom = [max(len(some) - 1, 0) for some in logs]
@@ -80,7 +81,7 @@ def _known(
     studies: Mapping[StudyKey, Study],
     luck: NDArray[np.float64] | None,
 ) -> list[KnownPoint]:
-    seeds = seed_variances([point.row.repeats if point.is_median else None for point in points])
+    seeds = own_seed_variances([point.row.repeats if point.is_median else None for point in points])
     finite = [0.0] * len(points) if luck is None else np.diag(luck).tolist()
     return [
         KnownPoint(

@@ -38,7 +38,8 @@ def remarks(
             f"{'; '.join(minima)}. {_with('repeats=5', place, imported)}"
         )
     if reasons := [*dict.fromkeys(one.quality_unknown for one in found if one.quality_unknown)]:
-        yield f"What more trials would bring isn't known: {'; '.join(reasons)}."
+        keeping = f" {_with('stop.keep=5', place, imported)}" * any("keep" in r for r in reasons)
+        yield f"What more trials would bring isn't known: {'; '.join(reasons)}.{keeping}"
 
 
 def _of_the_run(rows: Sequence[FrontierRow], place: str, *, imported: bool) -> Iterator[str]:
