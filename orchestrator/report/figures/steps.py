@@ -43,6 +43,7 @@ def steps_to_goal(
         figure.add_scatter(
             x=sizes[shown].tolist(),
             y=steps[shown].tolist(),
+            name=f"{safe(name)}, law",
             mode="lines",
             line={"color": mark(number)["line"]["color"], "width": 1.5, "dash": "dot"},
             showlegend=False,
