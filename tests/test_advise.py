@@ -19,7 +19,7 @@ from orchestrator.analysis.additions import Addition, Price, amount_of, price_at
 from orchestrator.analysis.candidates import Ground, candidates, middles
 from orchestrator.analysis.enough import variance_of_median
 from orchestrator.analysis.hyperbola import fit_hyperbola
-from orchestrator.analysis.known_curves import beyond_end, seed_variances
+from orchestrator.analysis.known_curves import beyond_end, own_seed_variances
 from orchestrator.analysis.known_points import (
     KnownCurve,
     KnownPoint,
@@ -184,9 +184,9 @@ def test_variances_of_medians_come_from_the_spread_of_repeats() -> None:
         for row in rows
     ]  # fmt: skip
     true = float(np.var([math.log2(row[4]) for row in rows]))
-    assert np.mean(seed_variances(repeats)) == pytest.approx(true, rel=0.15)
+    assert np.mean(own_seed_variances(repeats)) == pytest.approx(true, rel=0.15)
     assert variance_of_median(9) * 0.2**2 == pytest.approx(true, rel=0.15)
-    assert seed_variances([None, None]) == [0.0, 0.0]
+    assert own_seed_variances([None, None]) == [0.0, 0.0]
 
 
 # --- which step is best
