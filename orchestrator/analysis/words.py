@@ -77,7 +77,7 @@ def _exponent_in_words(exponent: Estimate) -> str:
         for end in (exponent.value, exponent.low, exponent.high)
     )
     if exponent.low == 0:
-        upper = "anything" if exponent.high > 20 else f"{high} or less"
+        upper = "any exponent" if exponent.high > 20 else f"{high} or less"
         return f"{value} ({LAW_CONFIDENCE:.0%} interval: {upper})"
     if exponent.high > 20:
         return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} or more)"
