@@ -68,12 +68,12 @@ def answers(panels: Sequence[Panel]) -> str:
         parts = [f"<ul>{''.join(items)}</ul>"]
     numbers = table_of_scalings(panels)
     remark = (
-        f"In brackets 90 % intervals. They include the scatter about the fitted curve, how far "
-        f"measurements lie apart and, where they are known, seeds and few trials. Scaling is "
-        f"called perfect while steps times batch size is within {PERFECT_TOLERANCE:.0%} of its minimum, a "
-        f"batch size useful until steps are within {USEFUL_TOLERANCE:.0%} of the fewest. B_crit "
-        f"is that of steps = S_min (1 + B_crit / B), left out where the points refuse that law; "
-        f"the last column says by how many doublings they lie off the curve that was used."
+        "In brackets 90 % intervals. They include the scatter about the fitted curve, how far "
+        "measurements lie apart and, where they are known, seeds and few trials. Scaling is called "
+        f"perfect while steps times batch size is within {PERFECT_TOLERANCE:.0%} of its minimum, "
+        f"a batch size useful until steps are within {USEFUL_TOLERANCE:.0%} of the fewest. B_crit "
+        "is that of steps = S_min (1 + B_crit / B), left out where the points refuse that law; "
+        "the last column says by how many doublings they lie off the curve that was used."
     )
     if numbers:
         numbers += f'<p class="lead">{remark}</p>'
