@@ -9,6 +9,8 @@ seconds     a sweep's wall time once Ray runs and the studies are known; two CPU
             Tune and this process
 command     wall time of `orchestrate sweep`, from start to exit: (a) only
 
+All of it is about the search: without repeats, and the winner of each study alone is kept.
+
 The sweep with its own budgets is run once more with trials one at a time (`resources.stack: 1`):
 trials that are trained together race each other at once, but begin before others have ended. And
 once more so that the five best trials of each study are known exactly (`stop.keep: 5`), and not
@@ -138,7 +140,10 @@ def search_all(file: Path, folder: Path) -> dict[str, Search]:
         "full": load_sweep(file, [WITHOUT]),
         "alone": load_sweep(file, [ALONE]),
     }
-    exact = [replace(study, stop_dominated=True) for study in plan(sweeps["exact"]).studies]
+    exact = [
+        replace(study, stop_dominated=True, keep=1, repeats=0, repeat_best=1)
+        for study in plan(sweeps["exact"]).studies
+    ]
     with connect(None, folder / "log.txt") as cluster:
 
         def both(name: str, exact: Sequence[Study]) -> dict[str, Search]:
