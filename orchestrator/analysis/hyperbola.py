@@ -74,7 +74,7 @@ def fit_hyperbola(
         squares = ((offsets - levels[:, None]) ** 2).sum(axis=1)
         best = int(squares.argmin())
         slopes = rises / (1 + rises)
-        scatter = _scatter(squares[best], slopes[best], errors)
+        scatter = scatter_beyond(squares[best], slopes[best], errors)
         total = errors + scatter * np.eye(count)
         bound = fdtri(1, count - 2, CONFIDENCE)
         likely = np.flatnonzero(squares <= squares[best] + bound * variance_along(slopes, total))
@@ -111,7 +111,9 @@ def rounding_variance(
     return variance
 
 
-def _scatter(squares: float, slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> float:
+def scatter_beyond(
+    squares: float, slopes: NDArray[np.float64], errors: NDArray[np.float64]
+) -> float:
     """The variance beyond `errors` that makes squared distances from the best curve as large as
     they are."""
     count = len(slopes)

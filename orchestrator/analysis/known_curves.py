@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.analysis.enough import enough_trials, variance_of_median
+from orchestrator.analysis.hyperbola import rounding_variance
 from orchestrator.analysis.known_points import KnownCurve, KnownPoint, curve_of
 from orchestrator.analysis.points import Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import ENOUGH_SIZES, Range, Space, Study, StudyKey, near_bounds
 from orchestrator.results import FrontierRow
 from orchestrator.results.repeats import Repeats
-from orchestrator.search import DESIGNS
 
 OWN_WEIGHT = 4
 """The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
@@ -64,7 +64,7 @@ def own_seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
 def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
     """How many trials `extend` adds where the winner lies near an end of its range; 0 if it lies
     elsewhere, or if the study was widened already."""
-    if study.search.algorithm not in DESIGNS or study.search.extend:
+    if not study.search.is_even_sample:
         return 0
     space: Space = study.space
     volume = 1.0
@@ -81,13 +81,15 @@ def _known(
     studies: Mapping[StudyKey, Study],
     luck: NDArray[np.float64] | None,
 ) -> list[KnownPoint]:
+    steps = np.array([point.steps for point in points])
+    rounding = rounding_variance(steps, np.array([point.resolution for point in points]))
     seeds = own_seed_variances([point.row.repeats if point.is_median else None for point in points])
     finite = [0.0] * len(points) if luck is None else np.diag(luck).tolist()
     return [
         KnownPoint(
             batch_size=point.batch_size,
             log2_steps=math.log2(point.steps),
-            rounding=math.log2(point.steps / max(point.steps - point.resolution, 1)) ** 2 / 12,
+            rounding=of_resolution,
             seeds=of_seeds,
             finite=of_trials,
             trials=study.trials,
@@ -95,7 +97,9 @@ def _known(
             repeated=study.repeat_best,
             beyond=beyond_end(study, point.row.params or {}),
         )
-        for point, of_seeds, of_trials in zip(points, seeds, finite, strict=True)
+        for point, of_resolution, of_seeds, of_trials in zip(
+            points, rounding.tolist(), seeds, finite, strict=True
+        )
         for study in [studies[point.row.key]]
     ]
 

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtri
 
-from orchestrator.analysis.hyperbola import BEYOND_LOG2, CONFIDENCE, variance_along
+from orchestrator.analysis.hyperbola import (
+    BEYOND_LOG2,
+    CONFIDENCE,
+    scatter_beyond,
+    variance_along,
+)
 
 POINTS = 501
 """Values of B_crit that are tried for the width of its interval."""
@@ -121,15 +126,12 @@ def curve_of(
     logs = np.array([point.log2_steps for point in ordered])
     critical, level, squares = fitted(sizes, logs)
     slopes = _slopes(np.array([critical]), sizes)[0]
-    design = np.stack([np.ones(len(ordered)), slopes], axis=1)
-    left = np.eye(len(ordered)) - design @ np.linalg.pinv(design)
-    known = float(np.trace(left @ _covariance(ordered, alike)))
     return KnownCurve(
         workload=workload,
         recipe=recipe,
         goal=goal,
         points=ordered,
-        unexplained=max(squares - known, 0.0) / (len(ordered) - 2),
+        unexplained=scatter_beyond(squares, slopes, _covariance(ordered, alike)),
         alike=alike,
         critical=critical,
         level=level,

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.special import fdtri
 
 from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.hyperbola import rounding_variance
 from orchestrator.analysis.law_fits import (
     LARGEST_SOFTNESS,
     Bend,
@@ -124,11 +125,11 @@ def measured_of(
 ) -> Measured:
     """The logarithms of one curve. A goal was passed anywhere within the `resolution` of its steps;
     `known_variance`, of log2 of the steps, is what is known of the error beside that."""
-    within = np.log2(steps / np.maximum(steps - resolutions, 1))
+    rounding = float(rounding_variance(steps, resolutions).mean())
     return Measured(
         log_sizes=np.log2(sizes),
         logs=np.log2(steps),
-        known_variance=max(float((within**2).mean() / 12) + known_variance, LEAST_SCATTER_LOG2**2),
+        known_variance=max(rounding + known_variance, LEAST_SCATTER_LOG2**2),
     )
 
 

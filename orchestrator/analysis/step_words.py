@@ -26,8 +26,7 @@ def addition_in_words(addition: Addition) -> str:
         )
     numbers = sorted({number for _, number in addition.totals})
     many = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
-    what = "trials" if addition.kind == "trials" else "repeats of the winner"
-    return f"{many} {what} for {of} at batch {several} {sizes}"
+    return f"{many} {addition.kind} for {of} at batch {several} {sizes}"
 
 
 def effect_in_words(effect: Effect) -> str:

@@ -33,6 +33,7 @@ from orchestrator.records.ranges import (
 )
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
+    DESIGN_NAMES,
     ENOUGH_SIZES,
     WIDEST_SPACING,
     Divergence,
@@ -55,6 +56,7 @@ from orchestrator.records.trials import (
 
 __all__ = [
     "CONTROLS",
+    "DESIGN_NAMES",
     "ENOUGH_SIZES",
     "LARGEST",
     "NEAR_BOUND",

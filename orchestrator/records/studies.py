@@ -71,6 +71,10 @@ class Divergence:
     evaluations: int = 10
 
 
+DESIGN_NAMES = ("halton", "sobol", "random")
+"""Search algorithms whose points depend neither on each other nor on results."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
     """How the points of a study are chosen."""
@@ -85,6 +89,12 @@ class SearchPlan:
     extend: bool = False
     """Widen a range near whose end the best trial lies."""
     points: tuple[Mapping[str, Value], ...] = ()
+
+    @property
+    def is_even_sample(self) -> bool:
+        """Whether the points are an even sample of the search space: no result had a say in them,
+        and no range is widened on the way."""
+        return self.algorithm in DESIGN_NAMES and not self.extend
 
 
 ENOUGH_SIZES = 4

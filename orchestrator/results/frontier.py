@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -46,9 +46,6 @@ from orchestrator.results.tables import numbers
 
 MOST_LEADERS = 100
 """Leaders of one study and goal that are listed."""
-
-DESIGNS = ("halton", "sobol", "random")
-"""Search algorithms whose points depend neither on each other nor on results."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,12 +253,7 @@ def _row(
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     own = goal in study.goals and question.first is None and last is None
-    # Trials that have not passed the goal, at the step where they might still have.
-    open_at = sorted(
-        place
-        for place in counted.next_steps()
-        if place[1] not in crossed and (last is None or place[0] <= last)
-    )
+    open_at = _open_at(counted, crossed, last)
     certain = [one for one in firsts[:MOST_LEADERS] if not open_at or one < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
@@ -302,8 +294,18 @@ def _row(
     )
 
 
+def _open_at(counted: Counted, crossed: Collection[int], last: int | None) -> list[tuple[int, int]]:
+    """(step, index) at which trials that were ended early and have not `crossed` the goal might
+    still have passed it, up to step `last`."""
+    return sorted(
+        (step, index)
+        for step, index in counted.next_steps()
+        if index not in crossed and (last is None or step <= last)
+    )
+
+
 def _searched(study: Study) -> int | None:
-    if study.search.algorithm not in DESIGNS or study.search.extend:
+    if not study.search.is_even_sample:
         return None
     return sum(isinstance(entry, Range | Choice) for entry in study.space.values())
 

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, derive_seed, unknown
+from orchestrator.records import (
+    DESIGN_NAMES,
+    BadInput,
+    Choice,
+    Range,
+    Space,
+    Study,
+    Value,
+    derive_seed,
+    unknown,
+)
 from orchestrator.search.space import assemble, distinct, searched
 
 if TYPE_CHECKING:
@@ -72,7 +82,7 @@ def independent(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).random((points, dimensions))
 
 
-DESIGNS: dict[str, Table] = {"halton": halton, "sobol": sobol, "random": independent}
+DESIGNS: dict[str, Table] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
 
 ADAPTIVE = ("tpe", "gp", "cmaes")
 """Those of Optuna's; others are written as an import path."""
