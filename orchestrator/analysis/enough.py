@@ -39,7 +39,7 @@ class BestOf:
     """(n, median fewest steps of n trials over `steps`) for more than N, with 90 % intervals."""
     limit: Estimate | None = None
     """The same of ever more trials. It has no interval: the lucky seeds among many trials go below
-    any limit of the points, and intervals held it in 81 % of cases only, in 54 % of some kinds."""
+    any limit of the points, so that intervals covered it too seldom."""
     reason: str = ""
     """Why nothing is said of more trials."""
 

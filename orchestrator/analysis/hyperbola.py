@@ -5,8 +5,8 @@ both intervals: all values for which the squared distances stay below what 90 % 
 errors would stay below (the profile, with the F distribution). What is known of the errors (how
 coarsely steps were measured, seeds, how few trials were made) is a covariance matrix; where points
 scatter about the curve by more than that, the rest is added to the variance of each. Every point
-has the same weight whatever its error. Weights by the inverse of the covariance covered the planted
-truth in half of the cases only: where two batch sizes share their best trials, they trust the
+has the same weight whatever its error. Weights by the inverse of the covariance made intervals
+far too narrow: where two batch sizes share their best trials, they trust the
 difference between the two far more than it deserves.
 """
 
