@@ -16,6 +16,7 @@ from scipy.special import fdtri
 from orchestrator.analysis.hyperbola import (
     BEYOND_LOG2,
     CONFIDENCE,
+    fit_hyperbola,
     scatter_beyond,
     variance_along,
 )
@@ -152,12 +153,9 @@ def lowered(curve: KnownCurve) -> KnownCurve:
 
 def fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, float, float]:
     """log2(B_crit), log2(S_min) and the sum of squares of the hyperbola with the least of them."""
-    grid = np.linspace(sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2, 4 * POINTS)
-    off = logs - _shape(grid, sizes)
-    levels = off.mean(axis=1)
-    squares = ((off - levels[:, None]) ** 2).sum(axis=1)
-    best = int(squares.argmin())
-    return float(grid[best]), float(levels[best]), float(squares[best])
+    count = len(sizes)
+    fit = fit_hyperbola(2.0**sizes, 2.0**logs, resolutions=np.zeros(count))
+    return math.log2(fit.critical), math.log2(fit.steps_min), count * fit.residual_log2**2
 
 
 def between(amounts: Mapping[int, float], batch_size: int) -> float:
