@@ -150,7 +150,7 @@ class _Apart(ray_internals.ConsolePopen):
 @contextmanager
 def _watched(died: Callable[[str], None]) -> Iterator[None]:
     """Within, a thread looks at Ray's processes. Where one of them is gone, Ray itself waits for
-    ever, or ends this process without a word."""
+    ever, or ends this process without a word. Afterwards, Ray is shut down."""
     watch, over = _Watch(), threading.Event()
 
     def act(reason: str) -> None:
@@ -174,6 +174,23 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
         raise
     finally:
         over.set()  # The thread may only see it a second later, which nobody waits for.
+        _shut_down(watch)
+
+
+def _shut_down(watch: _Watch) -> None:
+    """Ends Ray, which would wait for ever for a process of its own that is stopped."""
+    down = threading.Event()
+
+    def wake() -> None:
+        while not down.is_set():
+            watch.wake()
+            down.wait(LOOK_SECONDS)
+
+    threading.Thread(target=wake, daemon=True).start()
+    try:
+        ray.shutdown()
+    finally:
+        down.set()
 
 
 class _Watch:
@@ -224,6 +241,13 @@ class _Watch:
             with suppress(psutil.Error):
                 process.kill()
         return None
+
+    def wake(self) -> None:
+        """Lets processes that are stopped go on."""
+        for process in [*self._names, *self._children]:
+            if _status(process) == psutil.STATUS_STOPPED:
+                with suppress(psutil.Error):
+                    process.resume()
 
     def _notice(self, process: psutil.Process) -> None:
         with suppress(OSError, AttributeError):  # Linux has that
