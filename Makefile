@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two at a time: much of it is waiting for processes to come up.
 PYTEST := $(BIN)/python -m pytest -n 2
 
-.PHONY: setup help sweep test test-fast test-slow test-cluster lint format bench
+.PHONY: setup help sweep test test-fast test-slow test-cluster lint docs reference format bench
 
 setup: .venv/installed  ## create .venv with the versions of constraints.txt (the default target)
 
@@ -35,6 +35,12 @@ lint: setup  ## check style and types; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup  ## build the documentation as a site, into site/; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+reference: setup  ## write the tables of sweep files, branch files, commands and the schemas anew
+	$(BIN)/python docs/reference.py
 
 format: setup  ## format the code, and fix what can be fixed without a person
 	$(BIN)/ruff check --fix .

@@ -22,7 +22,7 @@ def test_a_start_trains_as_written(kind: str, tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert "my_first.py:MyFirst" in made.stderr
     assert {file.name for file in tmp_path.iterdir()} == {
-        "my_first.py", "my_first.yaml", "test_my_first.py",
+        "my_first.py", "my_first.yaml", "test_my_first.py", "sweep.schema.json",
     }  # fmt: skip
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_first.py"],

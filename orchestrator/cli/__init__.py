@@ -22,6 +22,7 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
+    schema,
     trial,
 )
 from orchestrator.cli.ending import heed_termination
@@ -86,6 +87,7 @@ for command in (
     branch.branch,
     registries.workloads,
     registries.spaces,
+    schema.schema,
     archives.export,
 ):
     app.command()(command)

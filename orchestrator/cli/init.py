@@ -30,6 +30,8 @@ def init(
 ) -> int:
     """Write a workload, a sweep file and a test of one's own, which train as written."""
     from orchestrator.cli.terminal import say
+    from orchestrator.planning.schema import SCHEMA_FILES
+    from orchestrator.planning.sweep_file import SWEEPS
 
     given, name = name, name.replace("-", "_")
     if not name.isidentifier():
@@ -53,8 +55,10 @@ def init(
         for word, meaning in words.items():
             text = text.replace(word, meaning)
         file.write_text(text)
+    schema = SCHEMA_FILES["sweep"]  # the first line of the sweep file names it
+    Path(schema).write_bytes((SWEEPS / schema).read_bytes())
     say(
-        f"Written: {', '.join(map(str, files))}. Next:\n"
+        f"Written: {', '.join([*map(str, files), schema])}. Next:\n"
         f"  orchestrate trial {name}.py:{made} --optimizer {words['OPTIMIZER']} --batch-size 32 "
         f"--set learning_rate={words['RATE']}\n"
         f"  orchestrate sweep {name}.yaml"

@@ -38,16 +38,22 @@ from orchestrator.results.tables import numbers
 class Trunk(Part):
     """A training with one value for each metaparameter, or the winner of a run."""
 
-    run: Text | None = None
-    """Its folder."""
-    workload: FolderName | None = None
-    recipe: FolderName | None = None
-    """Of the run."""
-    optimizer: Text | None = None
-    space: dict[Text, Any] = Field(default={})
-    schedule: dict[Text, Any] = Field(default={})
-    batch_size: int = Field(ge=1, le=MANY)
-    budget: Budget | None = None
+    run: Text | None = Field(default=None, examples=["runs/quickstart"])
+    """The folder of a run, whose winner is the trunk; in place of `optimizer` and its settings."""
+    workload: FolderName | None = Field(default=None, examples=["digits/mlp"])
+    """The workload, as in a sweep file. With `run`, it is needed only if the run has several."""
+    recipe: FolderName | None = Field(default=None, examples=["sgd"])
+    """With `run`, which of its recipes. It is needed only if the run has several."""
+    optimizer: Text | None = Field(default=None, examples=["sgd"])
+    """The optimizer, as `optimizer` of a recipe in a sweep file."""
+    space: dict[Text, Any] = Field(default={}, examples=[{"only": {"learning_rate": 0.2}}])
+    """One value for each metaparameter, as `space` of a recipe."""
+    schedule: dict[Text, Any] = Field(default={}, examples=[{"decay": "cosine"}])
+    """Warmup and decay of the learning rate, as `schedule` of a recipe. Default: none."""
+    batch_size: int = Field(ge=1, le=MANY, examples=[8])
+    """The batch size of the trunk, which branches enlarge."""
+    budget: Budget | None = Field(default=None, examples=[{"examples": 10000}])
+    """How long the trunk trains, as in a sweep file. Default: the workload's own."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Trunk:
@@ -62,22 +68,42 @@ class Trunk(Part):
 
 
 class BranchFile(Part):
-    name: Text
-    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+    """What `orchestrate branch` trains: a trunk, and branches from points of it."""
+
+    name: Text = Field(examples=["mine"])
+    """The name of the run, which is written to `runs/NAME`."""
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, examples=[1])
+    """The seed of everything that is random."""
     trunk: Trunk
-    points: Points = Spread(count=3)
+    """The training whose batch size is in question."""
+    points: Points = Field(default=Spread(count=3), examples=[[20, 80], {"count": 4}])
+    """Where branches begin: a list of the trunk's steps, each moved to the next evaluation, or
+    `{count: 4}` for that many points at equal distances. Default: `{count: 3}`."""
     factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
-        default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
+        default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS, examples=[[1, 2, 4, 8]]
     )
+    """The batch sizes of branches, as multiples of the trunk's. 1 must be among them."""
     learning_rate: Rates = Rates()
-    seeds: int = Field(default=8, ge=3, le=1000)
+    """The learning rates that branches try."""
+    seeds: int = Field(default=8, ge=3, le=1000, examples=[4])
+    """How many orders of the examples each branch is trained with. Half of them choose the learning
+    rate, the others judge."""
     length: Length = Length()
-    loss: Text = "val/loss"
-    confirm: bool = False
+    """How long branches are."""
+    loss: Text = Field(default="val/loss", examples=["train/loss"])
+    """The metric that is compared; less is better. `train/loss`, with
+    `evaluate: {train_examples: 1000}`, is smoother than `val/loss`."""
+    confirm: bool = Field(default=False, examples=[True])
+    """Whether to train to the end of the trunk's budget with both schedules and with the constant
+    batch size, as `--confirm` does."""
     evaluate: Evaluate = Evaluate()
+    """As in a sweep file."""
     checkpoint: Checkpoints = Checkpoints()
+    """As in a sweep file."""
     faults: Faults = Faults()
+    """As in a sweep file."""
     resources: Resources = Resources()
+    """As in a sweep file."""
 
     @model_validator(mode="after")
     def _with_a_reference(self) -> BranchFile:

@@ -17,12 +17,15 @@ class Rates(Part):
     """Multiples of the trunk's learning rate among which a larger batch finds its best."""
 
     rules: list[Literal["constant", "sqrt", "linear"]] = Field(
-        default=["sqrt", "linear"], min_length=1, max_length=3
+        default=["sqrt", "linear"], min_length=1, max_length=3, examples=[["sqrt"]]
     )
+    """How the learning rate follows the batch size at factor k: `constant` keeps the trunk's,
+    `sqrt` multiplies it by the square root of k, `linear` by k."""
     multiples: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default=[0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS
+        default=[0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS, examples=[[0.7, 1, 1.4]]
     )
-    """Of what each rule says; at the trunk's own batch size they are all there is."""
+    """Multiples of the learning rate that each rule gives. At the trunk's own batch size all rules
+    give the same, so only the multiples differ there."""
 
     def at(self, factor: int) -> list[float]:
         """From the lowest up, each once."""
@@ -33,22 +36,25 @@ class Rates(Part):
 
 
 class Length(Part):
-    """Of branches, in examples: doubled until they say the same twice."""
+    """The length of branches. It is doubled until branches give the same answer twice."""
 
-    examples: int | None = Field(default=None, ge=1, le=MANY**2)
-    """The first; None: sixteen batches of the largest size."""
-    at_most: int | None = Field(default=None, ge=1, le=MANY**2)
-    """None: eight times the first."""
-    evaluations: int = Field(default=8, ge=4, le=1000)
-    """Of the shortest; longer ones have as many more."""
+    examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[2048])
+    """Examples of the shortest branches. Default: 16 batches of the largest size."""
+    at_most: int | None = Field(default=None, ge=1, le=MANY**2, examples=[16384])
+    """Examples of the longest branches. Default: eight times the shortest."""
+    evaluations: int = Field(default=8, ge=4, le=1000, examples=[16])
+    """How often the shortest branches are evaluated; longer ones are evaluated proportionally more
+    often. More evaluations tell more, and cost more."""
 
 
 class Spread(Part):
-    """So many points along the trunk, in equal distances."""
+    """A number of points along the trunk, at equal distances."""
 
-    count: int = Field(ge=1, le=MOST_ITEMS)
-    spacing: Literal["log", "loss"] = "log"
-    """Equal in the logarithm of examples, or in the loss, where a run tells that."""
+    count: int = Field(ge=1, le=MOST_ITEMS, examples=[4])
+    """How many points."""
+    spacing: Literal["log", "loss"] = Field(default="log", examples=["loss"])
+    """`log`: equal distances in the logarithm of examples. `loss`: equal distances in the loss,
+    which needs a trunk from a run."""
 
 
 Points = Annotated[
@@ -69,17 +75,20 @@ class Branches(Part):
     """What becomes of a trunk, which is the only recipe of its sweep."""
 
     points: Points
+    """Where along the trunk branches begin."""
     factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
     )
-    """Batch sizes over the trunk's."""
+    """The batch sizes of branches, as multiples of the trunk's."""
     learning_rate: Rates = Rates()
+    """The learning rates that branches try."""
     seeds: int = Field(default=8, ge=3, le=MOST_POINTS)
-    """Orders of examples from a point on."""
+    """How many orders of the examples each branch is trained with."""
     length: Length = Length()
+    """How long branches are."""
     loss: Text = "val/loss"
     """The metric that branches are compared by; less is better."""
     confirm: bool = False
-    """Whether to train with the schedules that follow, and with the constant batch, to the end."""
+    """Whether to train to the end with the schedules that follow, and with the constant batch."""
     trunk_seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
-    """None: as of any trial of this sweep."""
+    """The trunk's seed. Default: that of any trial of this sweep."""

@@ -15,15 +15,20 @@ from orchestrator.search import MOST_POINTS
 class More(Part):
     """Studies of a sweep that have more trials or repeats than the others."""
 
-    workloads: list[FolderName] = Field(default=[], max_length=MOST_ITEMS)
-    """Empty: all workloads of the sweep."""
-    recipes: list[FolderName] = Field(default=[], max_length=MOST_ITEMS)
-    """Empty: all recipes of the sweep."""
-    batch_sizes: list[Size] = Field(min_length=1, max_length=MOST_ITEMS)
-    trials: int | None = Field(default=None, ge=1, le=MOST_POINTS)
-    """Points that do not diverge. None: as many as the search of the recipe or sweep has."""
-    repeats: int | None = Field(default=None, ge=0, le=MOST_POINTS)
-    """None: as many as the sweep has."""
+    workloads: list[FolderName] = Field(
+        default=[], max_length=MOST_ITEMS, examples=[["digits/mlp"]]
+    )
+    """The workloads of these studies, by name. Default: all of the sweep."""
+    recipes: list[FolderName] = Field(default=[], max_length=MOST_ITEMS, examples=[["sgd"]])
+    """The recipes of these studies, by name. Default: all of the sweep."""
+    batch_sizes: list[Size] = Field(min_length=1, max_length=MOST_ITEMS, examples=[[256, "full"]])
+    """The batch sizes of these studies. The sweep must have each of them."""
+    trials: int | None = Field(default=None, ge=1, le=MOST_POINTS, examples=[40])
+    """Points that do not diverge, in place of `search.trials`; not fewer than that. Default: as the
+    search of the recipe or sweep has it."""
+    repeats: int | None = Field(default=None, ge=0, le=MOST_POINTS, examples=[15])
+    """Repeats, in place of the sweep's `repeats`; not fewer than that. Default: as the sweep has
+    it."""
 
     @model_validator(mode="after")
     def _something(self) -> More:

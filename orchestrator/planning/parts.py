@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from orchestrator.records import CONTROLS
 from orchestrator.search import LONGEST_TEXT
@@ -15,13 +15,14 @@ MANY = 1_000_000_000
 product of two is still a 64-bit integer."""
 
 MOST_STEPS = MANY
-"""Of a trial's budget."""
+"""The most steps of a trial's budget."""
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
-"""Rule -> with which power of the batch size the learning rate grows."""
+"""Rule -> the power of the batch size with which the learning rate grows."""
 
 MOST_ITEMS = 200
-"""Of workloads, recipes, goals and batch sizes each. The largest published study has 35 of one."""
+"""The most workloads, recipes, goals or batch sizes of a file. The largest published study has 35
+of one."""
 
 LONGEST_NAME = 230
 """Bytes: folders are called `workload=NAME`, file systems allow 255, and a few are left for
@@ -29,7 +30,12 @@ temporary names."""
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    """A mapping in such a file. The docstrings under its fields are the descriptions of its keys:
+    `orchestrate schema` and docs/sweep-file.md are made of them."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=False, use_attribute_docstrings=True
+    )
 
 
 def _folder(name: str) -> str:
@@ -55,5 +61,11 @@ def _size(size: int | str) -> int | str:
     return size
 
 
-Size = Annotated[int | str, AfterValidator(_size)]
+Size = Annotated[
+    int | str,
+    AfterValidator(_size),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MANY}, {"const": "full"}]}
+    ),
+]
 """A batch size; `full` stands for the whole training set."""

@@ -50,11 +50,14 @@ def _run(name: str) -> str:
 
 
 class BatchLadder(Part):
-    """Batch sizes from `low` upwards by a factor; the last one is `high` itself."""
+    """Batch sizes from `from` upwards by a factor; the last one is `to` itself."""
 
-    low: int = Field(alias="from", ge=1, le=MANY)
-    high: Size = Field(alias="to")
-    factor: float = Field(gt=1, allow_inf_nan=False)
+    low: int = Field(alias="from", ge=1, le=MANY, examples=[1])
+    """The smallest batch size."""
+    high: Size = Field(alias="to", examples=["full"])
+    """The largest batch size, which is always in the list; `full` is the whole training set."""
+    factor: float = Field(gt=1, allow_inf_nan=False, examples=[4])
+    """Each batch size is the one before times this factor."""
 
 
 def _shape_of_sizes(given: Any) -> str | None:
@@ -80,19 +83,33 @@ def _algorithm(name: str) -> str:
 
 
 class Search(Part):
-    algorithm: Annotated[Text, AfterValidator(_algorithm)] = "halton"
-    """halton, sobol, random, grid, points; tpe, gp, cmaes, or the import path of a sampler."""
-    trials: int = Field(default=20, ge=1, le=MOST_POINTS)
-    """Points that do not diverge; a grid has at most so many, unless its axes are given."""
-    max_launches: int | None = Field(default=None, ge=1, le=10 * MOST_POINTS)
-    """Divergent ones included; None: three times `trials`."""
-    generation: int = Field(default=8, ge=1, le=MOST_POINTS)
-    """How many trials tpe, gp and cmaes choose before they are told how these ended."""
-    extend: bool = False
-    """Widen a range near whose end the best trial lies, twice at most."""
-    grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(default={})
-    """Values on each axis of a grid; what is not named stays in the middle of its range."""
-    points: list[dict[Text, Any]] = Field(default=[], max_length=MOST_POINTS)
+    """How the points of each study are chosen."""
+
+    algorithm: Annotated[Text, AfterValidator(_algorithm)] = Field(
+        default="halton", examples=["sobol"]
+    )
+    """`halton`, `sobol`, `random`, `grid`, `points`, `tpe`, `gp`, `cmaes`, or the import path of an
+    Optuna sampler, such as `my_sampler.py:Sampler`."""
+    trials: int = Field(default=20, ge=1, le=MOST_POINTS, examples=[50])
+    """How many points each study tries. Points that diverge are replaced and do not count. A grid
+    has at most this many points, unless `grid` names its axes."""
+    max_launches: int | None = Field(default=None, ge=1, le=10 * MOST_POINTS, examples=[200])
+    """The most points that a study starts, divergent ones included. Default: three times
+    `trials`."""
+    generation: int = Field(default=8, ge=1, le=MOST_POINTS, examples=[16])
+    """How many points `tpe`, `gp` and `cmaes` choose at a time, before they are told how these
+    ended."""
+    extend: bool = Field(default=False, examples=[True])
+    """Widen a range when the best trial lies near its end, at most twice."""
+    grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(
+        default={}, examples=[{"learning_rate": 8, "momentum": 5}]
+    )
+    """With `algorithm: grid`, the number of values on each axis. A metaparameter without an entry
+    stays in the middle of its range. Default: as many on every axis as `trials` allows."""
+    points: list[dict[Text, Any]] = Field(
+        default=[], max_length=MOST_POINTS, examples=[[{"learning_rate": 0.1, "momentum": 0.9}]]
+    )
+    """With `algorithm: points`, the points to try, each as names and values of metaparameters."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Search:
@@ -109,15 +126,19 @@ class Search(Part):
 
 
 class Budget(Part):
-    """The larger of what is given."""
+    """How long a trial may train: the largest of the given amounts."""
 
-    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
-    epochs: float | None = Field(default=None, gt=0, le=MANY)
-    examples: int | None = Field(default=None, ge=1, le=MANY**2)
-    at_least_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
-    inherit: float | None = Field(default=None, ge=1, le=MANY)
-    """At first no more than so many times the steps of the next smaller batch size; if no trial
-    reaches the goal with that, the rest."""
+    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS, examples=[2000])
+    """Optimizer steps, the same number at every batch size."""
+    epochs: float | None = Field(default=None, gt=0, le=MANY, examples=[6])
+    """Passes over the training set."""
+    examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[60000])
+    """Training examples, in place of `epochs`."""
+    at_least_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS, examples=[1000])
+    """Steps that every batch size gets, even where `epochs` or `examples` come to fewer."""
+    inherit: float | None = Field(default=None, ge=1, le=MANY, examples=[1.5])
+    """First train each trial for at most this many times the steps to the goal of the next smaller
+    batch size. If no trial reaches the goal within that, all go on to the whole budget."""
 
     @model_validator(mode="after")
     def _something(self) -> Budget:
@@ -145,35 +166,50 @@ class Budget(Part):
 
 
 class BatchStage(Part):
-    """From so many examples or steps on, another batch size."""
+    """A batch size that a trial takes from a number of examples or steps on."""
 
-    batch_size: int = Field(ge=1, le=MANY)
-    examples: int | None = Field(default=None, ge=0, le=MANY**2)
-    steps: int | None = Field(default=None, ge=0, le=MOST_STEPS)
+    batch_size: int = Field(ge=1, le=MANY, examples=[16])
+    """The batch size of this stage; not smaller than that of the stage before."""
+    examples: int | None = Field(default=None, ge=0, le=MANY**2, examples=[20000])
+    """The stage begins once this many examples were trained. The first stage begins at 0."""
+    steps: int | None = Field(default=None, ge=0, le=MOST_STEPS, examples=[500])
+    """The stage begins after this many steps, in place of `examples`."""
     learning_rate: Annotated[
         Literal["constant", "sqrt", "linear"] | Annotated[float, Field(gt=0, allow_inf_nan=False)],
         Field(union_mode="left_to_right"),
-    ] = "constant"
-    """How it changes with the batch size, from that of the stage before; or how many times that of
-    the recipe it is."""
+    ] = Field(default="constant", examples=["sqrt"])
+    """What happens to the learning rate when the stage begins. `constant` leaves it as it is.
+    `linear` multiplies it by the growth of the batch size, `sqrt` by its square root. A
+    number makes it this many times the learning rate of the recipe."""
 
 
 class Recipe(Part):
     """A named way to train. A bare optimizer name is the recipe of that name."""
 
-    name: FolderName
-    optimizer: Text
-    space: dict[Text, Any] = Field(default={})
-    """Replaces entries of the optimizer's search space, or with `only: {...}` all of it; a plain
-    value fixes a metaparameter."""
-    schedule: dict[Text, Any] = Field(default={})
-    """How the learning rate changes: warmup and decay, which may be searched as well."""
-    batch_schedule: list[BatchStage] = Field(default=[], max_length=MOST_ITEMS)
-    """How the batch size grows along a training, in place of the sweep's batch sizes."""
-    search: Search | None = None
-    """In place of the sweep's."""
-    budget: Budget | None = None
-    """In place of the sweep's."""
+    name: FolderName = Field(examples=["tame"])
+    """What tables, figures and folders call the recipe."""
+    optimizer: Text = Field(examples=["nesterov"])
+    """A built-in optimizer, one of torch.optim or pytorch_optimizer, or `my_file.py:MyOptimizer`.
+    Default: the name of the recipe."""
+    space: dict[Text, Any] = Field(default={}, examples=[{"momentum": 0.9}])
+    """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
+    of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
+    schedule: dict[Text, Any] = Field(
+        default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
+    )
+    """How the learning rate changes along a trial: warmup and decay, fixed or searched. Default: it
+    does not change."""
+    batch_schedule: list[BatchStage] = Field(
+        default=[],
+        max_length=MOST_ITEMS,
+        examples=[[{"batch_size": 8}, {"examples": 20000, "batch_size": 16}]],
+    )
+    """How the batch size grows along each trial. Default: it does not grow, and the recipe is
+    trained at each of the sweep's `batch_sizes`."""
+    search: Search | None = Field(default=None, examples=[{"trials": 8}])
+    """A search of this recipe alone, in place of the sweep's. Default: the sweep's."""
+    budget: Budget | None = Field(default=None, examples=[{"epochs": 20}])
+    """A budget of this recipe alone, in place of the sweep's. Default: the sweep's."""
 
     @model_validator(mode="before")
     @classmethod
@@ -186,21 +222,28 @@ class Recipe(Part):
 
 
 class Diverged(Part):
-    """A loss so many times its first value, in so many evaluations in a row."""
+    """When a trial counts as diverged. A loss that is not finite ends a trial in any case."""
 
-    above: float = Field(default=Divergence.above, gt=1, allow_inf_nan=True)
-    evaluations: int = Field(default=Divergence.evaluations, ge=1, le=MANY)
+    above: float = Field(default=Divergence.above, gt=1, allow_inf_nan=True, examples=[100])
+    """A trial has diverged if its loss is more than this many times its first value in
+    `evaluations` evaluations in a row."""
+    evaluations: int = Field(default=Divergence.evaluations, ge=1, le=MANY, examples=[3])
+    """In how many evaluations in a row the loss must be above that."""
 
 
 class Stop(Part):
-    at_goal: bool = True
-    """End a trial once it has passed every goal; else it goes on to its budget."""
-    dominated: bool | None = None
-    """End a trial once it can no longer be among the best `keep`. None: as `at_goal`."""
-    keep: int = Field(default=1, ge=1, le=MOST_POINTS)
-    """How many of the best trials of each study are known exactly."""
+    """When a trial ends before its budget is spent."""
+
+    at_goal: bool = Field(default=True, examples=[False])
+    """End a trial once it has passed every goal. With `false`, every trial trains to its budget."""
+    dominated: bool | None = Field(default=None, examples=[False])
+    """End a trial once it can no longer be among the best `keep` trials of its study. Default: as
+    `at_goal`."""
+    keep: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
+    """How many of the best trials of each study are known exactly: steps, order and ties. With 1,
+    only the winner is."""
     diverged: Diverged = Diverged()
-    """Numbers that aren't finite end a trial in any case."""
+    """When a trial counts as diverged."""
 
     @model_validator(mode="after")
     def _agree(self) -> Stop:
@@ -212,31 +255,41 @@ class Stop(Part):
 
 
 class Evaluate(Part):
-    """Replaces a workload's own grid of evaluations, and asks for more than its metrics."""
+    """When trials are evaluated, and what is measured besides the workload's own metrics."""
 
-    spacing: float | None = Field(default=None, ge=0, le=WIDEST_SPACING)
-    min_examples: int | None = Field(default=None, ge=1, le=MANY**2)
-    train_examples: int = Field(default=0, ge=0, le=MANY)
-    """`train/*` on so many examples of the training set."""
-    gradient_norm: bool = False
-    """`batch/gradient_norm`: of the last batch."""
-    distance: bool = False
-    """`weights/distance`: how far the weights are from where they began."""
-    noise_scale: bool | Literal["repeats"] = False
-    """`noise/*`: the gradient's squared length and variance; of repeats only, if it says so."""
+    spacing: float | None = Field(default=None, ge=0, le=WIDEST_SPACING, examples=[0.05])
+    """Evaluate each time the number of steps has grown by this share. Default: the workload's
+    own."""
+    min_examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[1000])
+    """Train at least this many examples between two evaluations. Default: the workload's own, or
+    else twice the number of examples that an evaluation looks at."""
+    train_examples: int = Field(default=0, ge=0, le=MANY, examples=[500])
+    """Measure the metrics on this many examples of the training set, too, as `train/*`."""
+    gradient_norm: bool = Field(default=False, examples=[True])
+    """Measure the norm of the last batch's gradient, as `batch/gradient_norm`."""
+    distance: bool = Field(default=False, examples=[True])
+    """Measure how far the weights are from where they began, as `weights/distance`."""
+    noise_scale: bool | Literal["repeats"] = Field(default=False, examples=["repeats"])
+    """Measure the gradient noise scale, as `noise/*`, in every trial, or only in `repeats`."""
 
 
 class EvaluateRepeats(Part):
-    noise_scale: bool = False
+    """What is measured in repeats alone."""
+
+    noise_scale: bool = Field(default=False, examples=[True])
+    """Measure the gradient noise scale in repeats. It says the same as
+    `evaluate: {noise_scale: repeats}`."""
 
 
 class Repeats(Part):
     """Repeats in long, with what is measured in them alone."""
 
-    count: int = Field(ge=0, le=MOST_POINTS)
-    of: int = Field(default=1, ge=1, le=MOST_POINTS)
-    """How many of the best trials are repeated."""
+    count: int = Field(ge=0, le=MOST_POINTS, examples=[10])
+    """How often each of the best trials is trained again, with other seeds."""
+    of: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
+    """How many of the best trials are repeated; the same as `repeat_best`."""
     evaluate: EvaluateRepeats = EvaluateRepeats()
+    """What is measured in repeats alone."""
 
 
 def _of_repeats(repeats: Repeats, evaluate: Any) -> dict[str, Any]:
@@ -257,16 +310,21 @@ LEAST_GPU = 0.0001
 class Resources(Part):
     """How many ranks, hence devices, train one trial."""
 
-    examples_per_device: int | None = Field(default=None, ge=1, le=MANY)
-    """A rank is added for each so many examples of the batch; None: always one rank."""
-    max_devices: int = Field(default=1, ge=1, le=100_000)
-    gpus_per_device: float | None = Field(default=None, ge=0, le=1)
-    """Below 1, several trials of one rank share a GPU. None: 1 where there are GPUs, else 0."""
-    cpus_per_rank: int = Field(default=1, ge=1, le=100_000)
+    examples_per_device: int | None = Field(default=None, ge=1, le=MANY, examples=[128])
+    """Use one more rank for every so many examples of the batch. Default: one rank, whatever the
+    batch size."""
+    max_devices: int = Field(default=1, ge=1, le=100_000, examples=[8])
+    """The most ranks of one trial."""
+    gpus_per_device: float | None = Field(default=None, ge=0, le=1, examples=[0.25])
+    """GPUs of each rank. Below 1, several trials of one rank share a GPU. Default: 1 where there
+    are GPUs, else 0."""
+    cpus_per_rank: int = Field(default=1, ge=1, le=100_000, examples=[4])
     """Cores of each rank, and threads that torch computes with there."""
-    stack: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    """How many trials of a study one rank trains as one model; auto: as many as that makes
-    quicker."""
+    stack: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = Field(
+        default="auto", examples=[32]
+    )
+    """How many trials of a study one rank trains together as one model. `auto` takes as many as
+    makes training quickest; 1 trains each trial alone."""
 
     @model_validator(mode="after")
     def _shared(self) -> Resources:
@@ -285,17 +343,23 @@ class Resources(Part):
 
 
 class Faults(Part):
-    max_failures: int = Field(default=2, ge=0, le=MANY)
-    """How often a trial is tried again before it counts as failed. Lost machines don't count."""
-    hang_seconds: float | None = Field(default=600, gt=0, le=MANY)
-    """A trial that takes no step for so long is ended and tried again; null: never."""
-    storage_seconds: float = Field(default=600, gt=0, allow_inf_nan=False)
-    """How long finished trials are kept in memory while the run can't be written."""
+    """What happens when a trial fails, hangs, or cannot be written."""
+
+    max_failures: int = Field(default=2, ge=0, le=MANY, examples=[5])
+    """How often a trial is tried again before it counts as failed. A lost machine does not
+    count."""
+    hang_seconds: float | None = Field(default=600, gt=0, le=MANY, examples=[1800])
+    """A trial that takes no step for this many seconds is ended and tried again; `null`: never."""
+    storage_seconds: float = Field(default=600, gt=0, allow_inf_nan=False, examples=[3600])
+    """For how many seconds finished trials are kept in memory while the run's folder can't be
+    written. Then the sweep ends."""
 
 
 class Checkpoints(Part):
-    every_seconds: float = Field(default=60, gt=0, le=MANY)
-    """Of training: what a trial that is killed loses at most."""
+    """How often a trial saves its state."""
+
+    every_seconds: float = Field(default=60, gt=0, le=MANY, examples=[600])
+    """Seconds of training between two checkpoints: the most that a killed trial loses."""
 
 
 def _goal_text(text: str) -> str:
@@ -307,42 +371,77 @@ def _baseline_text(text: str) -> str:
 
 
 class Report(Part):
-    """What its page is asked besides; may be said later, too."""
+    """What the report shows in addition. `orchestrate report` has the same as options."""
 
-    baseline: Annotated[Text, AfterValidator(_baseline_text)] | None = None
-    """RECIPE@BATCH_SIZE: from which batch size on the others are large, or huge."""
-    price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY)
-    compare_at: int | None = Field(default=None, ge=1, le=MANY)
-    """The batch size that comparisons of workloads are relative to; None: the smallest."""
+    baseline: Annotated[Text, AfterValidator(_baseline_text)] | None = Field(
+        default=None, examples=["momentum@256"]
+    )
+    """RECIPE@BATCH_SIZE: the study beside which other batch sizes count as large or huge."""
+    price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY, examples=[2.5])
+    """Price of one device-hour, in any currency; the report then shows costs in money."""
+    compare_at: int | None = Field(default=None, ge=1, le=MANY, examples=[64])
+    """The batch size at which the curves of several workloads are set to 1. Default: the smallest
+    that all have."""
 
 
 class Sweep(Part):
     """All studies described by one file."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$"), AfterValidator(_run)]
-    seed: int = Field(default=0, ge=0, le=2**63 - 1)
-    workloads: list[FolderName] = Field(min_length=1, max_length=MOST_ITEMS)
-    goals: list[Annotated[Text, AfterValidator(_goal_text)]] = Field([], max_length=MOST_ITEMS)
-    """Empty: each workload's own."""
-    recipes: list[Recipe] = Field(min_length=1, max_length=MOST_ITEMS)
-    batch_sizes: BatchSizes
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$"), AfterValidator(_run)] = Field(
+        examples=["my_sweep"]
+    )
+    """The name of the run, which is written to `runs/NAME`."""
+    seed: int = Field(default=0, ge=0, le=2**63 - 1, examples=[1])
+    """The seed of search points, initial weights, batches and everything else that is random."""
+    workloads: list[FolderName] = Field(
+        min_length=1, max_length=MOST_ITEMS, examples=[["digits/mlp", "mine.py:Blobs"]]
+    )
+    """Names from `orchestrate workloads`, or `my_file.py:MyClass`. Fields of the class can be set
+    after a question mark: `digits/mlp?width=64`."""
+    goals: list[Annotated[Text, AfterValidator(_goal_text)]] = Field(
+        [], max_length=MOST_ITEMS, examples=[["val/error < 0.05"]]
+    )
+    """What a trial must reach; the fewest steps to each goal are found. Default: each workload's
+    own."""
+    recipes: list[Recipe] = Field(
+        min_length=1,
+        max_length=MOST_ITEMS,
+        examples=[["sgd", {"name": "tame", "optimizer": "nesterov", "space": {"momentum": 0.9}}]],
+    )
+    """The ways to train: names of optimizers, or recipes with keys of their own. `optimizers` is
+    another word for it."""
+    batch_sizes: BatchSizes = Field(examples=[{"from": 1, "to": "full", "factor": 4}])
+    """A list such as `[16, 64, full]`, or a ladder with `from`, `to` and `factor`. `full` is the
+    whole training set. It takes at least four batch sizes to tell where a curve bends."""
     search: Search = Search()
-    budget: Budget | None = None
-    """None: each workload's own."""
-    repeats: int = Field(default=0, ge=0, le=MOST_POINTS)
-    """How often each study's best trial is run again, with other seeds."""
-    repeat_best: int = Field(default=1, ge=1, le=MOST_POINTS)
-    """How many of its best trials are; `repeats: {count: 10, of: 3}` says the same."""
-    more: list[More] = Field(default=[], max_length=MOST_ITEMS)
-    """More trials and repeats than that at some batch sizes."""
+    """How the points of each study are chosen."""
+    budget: Budget | None = Field(default=None, examples=[{"epochs": 6, "at_least_steps": 1000}])
+    """How long a trial may train. Default: each workload's own."""
+    repeats: int = Field(default=0, ge=0, le=MOST_POINTS, examples=[5])
+    """How often the best trial of each study is trained again, with other seeds. A mapping says
+    more: `{count: 10, of: 5}` trains each of the best five ten times."""
+    repeat_best: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
+    """How many of the best trials are repeated; the same as `of` in `repeats`."""
+    more: list[More] = Field(
+        default=[],
+        max_length=MOST_ITEMS,
+        examples=[[{"recipes": ["sgd"], "batch_sizes": [256], "trials": 40}]],
+    )
+    """More trials or repeats at some batch sizes than the sweep has everywhere."""
     stop: Stop = Stop()
+    """When a trial ends before its budget is spent."""
     evaluate: Evaluate = Evaluate()
+    """When trials are evaluated, and what is measured."""
     checkpoint: Checkpoints = Checkpoints()
+    """How often a trial saves its state."""
     faults: Faults = Faults()
+    """What happens when a trial fails, hangs, or cannot be written."""
     resources: Resources = Resources()
+    """How many ranks, hence devices, train one trial. `auto` is the default of every key."""
     report: Report = Report()
+    """What the report shows in addition."""
     branch: Branches | None = None
-    """`orchestrate branch` has one."""
+    """The branches of one training. `orchestrate branch` writes it from a branch file."""
 
     @model_validator(mode="after")
     def _known_baseline(self) -> Sweep:

@@ -1,0 +1,62 @@
+"""What `mkdocs build` does besides: pages that are made of other files, and links to such files."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+
+OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|yaml))\)")
+"""A link from a page to a file of the repository, which the site gets a copy of."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the notebook as a page, and the files that pages link to."""
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
+    files.append(File.generated(config, "notebook.md", content=notebook_page(notebook)))
+    linked = {
+        name
+        for page in (ROOT / "docs").glob("*.md")
+        for name in OUTSIDE.findall(page.read_text(encoding="utf-8"))
+    }
+    for name in sorted(linked):
+        files.append(File.generated(config, f"files/{name}", abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Points links to files outside of docs/ to their copies."""
+    return OUTSIDE.sub(r"](files/\1)", markdown).replace("](notebook.ipynb)", "](notebook.md)")
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """A notebook with its output, as Markdown."""
+    parts = []
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        else:
+            parts.append(f"```python\n{source}\n```")
+            parts += [_output(output) for output in cell["outputs"]]
+    return "\n\n".join(parts)
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {"text/plain": output.get("text", "")})
+    if "image/png" in data:
+        image = "".join(data["image/png"]).replace("\n", "")
+        return (
+            f'<img alt="The figure that the cell above shows" src="data:image/png;base64,{image}">'
+        )
+    if "text/html" in data:
+        return "<div markdown='0'>\n" + "".join(data["text/html"]) + "\n</div>"
+    return f"<pre>{html.escape(''.join(data['text/plain']))}</pre>"

@@ -1,0 +1,82 @@
+"""JSON schemas of sweep and branch files, by which an editor completes and checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from orchestrator.planning.branch_file import BranchFile
+from orchestrator.planning.sweep import Repeats, Sweep
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+SCHEMA_FILES = {"sweep": "sweep.schema.json", "branch": "branch.schema.json"}
+"""Kind of file -> what the file with its schema is called."""
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """The JSON schema of the files of a kind: `sweep` or `branch`."""
+    if kind == "branch":
+        return _titled("A branch file of orchestrate", _with_plain_text(_schema(BranchFile)))
+    schema = _with_plain_text(_schema(Sweep))
+    _accept_short_forms(schema)
+    return _titled("A sweep file of orchestrate", schema)
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Keys in the order in which the models and their examples have them."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        return value
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema(by_alias=True, schema_generator=_AsWritten)
+
+
+def _titled(title: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"$schema": DIALECT, **schema, "title": title}
+
+
+def _accept_short_forms(schema: dict[str, Any]) -> None:
+    """Adds what people may write in place of the full form, and takes away what is not theirs to
+    write. The validators of `Sweep` and `Recipe` that run before the others accept the same."""
+    keys, parts = schema["properties"], schema["$defs"]
+    del keys["branch"]
+    for name in ("Branches", "Rates", "Length", "Spread"):
+        del parts[name]
+    keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
+    parts["Recipe"]["required"] = ["name"]
+    keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}
+    schema["required"].remove("recipes")
+    schema["oneOf"] = [{"required": ["recipes"]}, {"required": ["optimizers"]}]
+    parts |= (long := _with_plain_text(_schema(Repeats))).pop("$defs")
+    parts["Repeats"] = long
+    _also(keys["repeats"], {"$ref": "#/$defs/Repeats"})
+    _also(keys["resources"], {"const": "auto"})
+
+
+def _also(key: dict[str, Any], form: dict[str, Any]) -> None:
+    """Accepts a second form of a key's value."""
+    about = {"description", "examples", "default"}
+    first = {name: key.pop(name) for name in [*key] if name not in about}
+    key["anyOf"] = [first, form]
+
+
+def _with_plain_text(part: Any) -> Any:
+    """Without the titles that pydantic makes of names, and without the line ends of docstrings."""
+    if isinstance(part, list):
+        return [_with_plain_text(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        name: " ".join(value.split()) if name == "description" and isinstance(value, str)
+        # Below `properties`, a title is a key of the file.
+        else {key: _with_plain_text(each) for key, each in value.items()} if name == "properties"
+        else _with_plain_text(value)
+        for name, value in part.items()
+        if name != "title"
+    }  # fmt: skip
