@@ -1,6 +1,7 @@
 """Imports go down (docs/architecture.md has the floors); heavy libraries stay behind one folder."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,15 @@ def from_packages(path: Path) -> set[str]:
 
 def test_every_part_has_a_floor() -> None:
     assert {part_of(path) for path in FILES} == set(FLOORS)
+
+
+def test_every_file_is_in_the_tree() -> None:
+    page = (ROOT.parent / "docs" / "architecture.md").read_text()
+    tree = page.partition("## The tree")[2].partition("workloads/")[0]
+    files = [path for path in FILES if "workloads" not in path.parts and path.name[0] != "_"]
+    # figures/ is a line of its own.
+    listed = [path.name for path in files if path.parent.name != "figures"]
+    assert sorted(re.findall(r"\w+\.py\b", tree)) == sorted(listed)
 
 
 @pytest.mark.dear

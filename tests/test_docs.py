@@ -1,22 +1,32 @@
 """What the documentation says, done word for word."""
 
+import ast
+import importlib
+import json
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
+import jsonschema
 import pytest
 import torch
+import typer.main
 from conftest import ROOT, files_of_repository, orchestrate, train_all
 from pydantic import BaseModel
 
-from orchestrator.planning.branch_file import BranchFile
+from orchestrator.cli import app
+from orchestrator.files.yaml_files import parse_yaml, read_yaml
+from orchestrator.planning.branch_file import FOLDER, BranchFile
+from orchestrator.planning.schema import schema_of
 from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep import Sweep
-from orchestrator.planning.sweep_file import SWEEPS, load_sweep
+from orchestrator.planning.sweep import Recipe, Sweep
+from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
 from orchestrator.results import Run, best_of
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data import CATALOGUE
@@ -51,13 +61,18 @@ def _headings(path: Path) -> list[str]:
     return ["", *(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)]
 
 
+ENDS = (".md", ".ipynb")
+"""Of a page: the site makes one of a notebook, too."""
+
+
 def test_every_document_that_is_named_is_in_the_repository() -> None:
     missing = []
     for path in files_of_repository():
         if path.suffix in {".py", ".md", ".yaml", ".yml", ".toml"} and (ROOT / path).is_file():
             for name in re.findall(r"[\w./-]*\w\.md\b", (ROOT / path).read_text()):
                 places = (ROOT, DOCS, (ROOT / path).parent)
-                if not any((place / name).exists() for place in places):
+                files = [(place / name).with_suffix(end) for place in places for end in ENDS]
+                if not any(file.exists() for file in files):
                     missing.append(f"{path}: {name}")
     assert not missing
 
@@ -89,34 +104,175 @@ def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
 
 
-def every_key(part: type[BaseModel], within: str = "") -> dict[str, Any]:
-    """Key of a sweep file -> its default."""
-    found: dict[str, Any] = {}
-    for name, field in part.model_fields.items():
-        kinds = get_args(field.annotation) or [field.annotation]
-        nested = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        key = f"{within}{name}"
-        if nested and within != "recipes.":
-            found |= every_key(nested[0], f"{key}.")
-        else:
-            found[key] = field.default
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+LANGUAGES = {"console", "diff", "python", "sh", "text", "yaml"}
+"""`text` and `console` show what is printed."""
+
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(*languages: str) -> list[tuple[str, str]]:
+    """The blocks in these languages: where each is, and what it holds."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for block in BLOCK.finditer(text):
+            if block[1] in languages:
+                line = text.count("\n", 0, block.start()) + 1
+                found.append((f"{page.relative_to(ROOT)}:{line}", block[2]))
     return found
 
 
-def test_every_key_of_a_sweep_file_has_its_row() -> None:
-    page = (DOCS / "sweep-file.md").read_text()
-    rows = re.findall(r"^\| (`.+?) \| .+ \|(.*?)\|$", page, re.M)
-    said: dict[str, str] = {}
-    for keys, defaults in rows:
-        names = re.findall(r"`([\w.]+)`", keys)
-        said |= dict(zip(names, defaults.strip().split(", ") * len(names), strict=False))
-    # What `orchestrate branch` makes of a branch file is no person's to write.
-    known = {key: default for key, default in every_key(Sweep).items() if "branch" not in key}
-    assert sorted(said) == sorted([*known, "recipes", "more"])
-    for key, default in known.items():
-        if isinstance(default, int | float | str):
-            number = not isinstance(default, bool | str)
-            assert said[key].strip("`") == (f"{default:g}" if number else str(default).lower())
+def test_every_block_says_its_language() -> None:
+    unknown = [
+        f"{page.name}: ```{language}"
+        for page in PAGES
+        for language, _ in BLOCK.findall(page.read_text())
+        if language not in LANGUAGES
+    ]
+    assert not unknown
+
+
+@pytest.mark.parametrize(("place", "code"), blocks("python"))
+def test_python_of_the_pages_compiles(place: str, code: str) -> None:
+    ast.parse(code, place)  # which takes a `return` without its function
+
+
+REST = {"name": "page", "workloads": ["digits/mlp"], "recipes": ["sgd"], "batch_sizes": [8]}
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), [block for block in blocks("yaml") if "CONTRIBUTING" not in block[0]]
+)
+def test_files_of_the_pages_are_as_a_sweep_or_branch_file_may_be(place: str, text: str) -> None:
+    """A part of a file is put into one that has the rest."""
+    document = parse_yaml(textwrap.dedent(text), place)
+    if "trunk" in document:
+        document = {"name": "page", **document}
+        validated_as(BranchFile, document, place)
+        return
+    if "space" in document:
+        document = {"recipes": [{"name": "sgd", **document}]}
+    if {"more", "baseline"} & {*document}:
+        document = {"batch_sizes": [256, "full"], **document}
+    validated(REST | document, place)
+    jsonschema.validate(REST | document, schema_of("sweep"))
+
+
+COMMANDS = [
+    (place, line.removeprefix("$ "))
+    for place, block in blocks("sh", "console")
+    for line in re.sub(r"\\\n\s*", " ", block).splitlines()
+    if re.match(r"(\$ )?orchestrate ", line)
+]
+IN_TEXT = [
+    (page.name, command)
+    for page in PAGES
+    for command in re.findall(r"`(orchestrate [^`]+)`", BLOCK.sub("", page.read_text()))
+]
+
+
+@pytest.mark.parametrize(("place", "line"), sorted({*COMMANDS, *IN_TEXT}))
+def test_commands_of_the_pages_exist(place: str, line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    _, *words = shlex.split(line, comments=True)
+    known = {option for each in command.params for option in each.opts}
+    while words and words[0] in known:
+        words.pop(0)
+    if words and words[0] != "COMMAND" and not words[0].startswith("-"):
+        assert words[0] in command.commands
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    known |= {"--help"} | {
+        option for each in command.params for option in [*each.opts, *each.secondary_opts]
+    }
+    given = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
+    assert given <= known
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(DOCS)
+    return importlib.import_module("reference")
+
+
+def test_tables_and_schemas_are_as_the_code_has_them(reference: ModuleType) -> None:
+    """If not: `make reference`."""
+    for page in DOCS.glob("*.md"):
+        assert page.read_text() == reference.filled(page.read_text()), page.name
+    for path, kind in reference.SCHEMAS.items():
+        assert path.read_text() == reference.schema_text(kind), path.name
+        assert orchestrate("schema", kind).stdout == path.read_text()
+
+
+def every_key(part: type[BaseModel], within: str = "") -> set[str]:
+    """The keys of a file, as pydantic knows them."""
+    found: set[str] = set()
+    for name, field in part.model_fields.items():
+        key = f"{within}{field.alias or name}"
+        kinds = [*_models_in(field.annotation)]
+        nested = [
+            kind for kind in kinds if (part, name) not in {(Recipe, "search"), (Recipe, "budget")}
+        ]
+        found |= {key} if not nested else set()
+        for kind in nested:
+            found |= every_key(kind, f"{key}.")
+    return found
+
+
+def _models_in(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for inner in get_args(kind):
+        yield from _models_in(inner)
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"), [("sweep-file.md", Sweep), ("branch-file.md", BranchFile)]
+)
+def test_every_key_of_a_file_has_its_row(page: str, kind: type[BaseModel]) -> None:
+    said = set(re.findall(r"^\| `([\w.]+)` \|", (DOCS / page).read_text(), re.M))
+    known = {key for key in every_key(kind) if not key.startswith("branch.")}
+    if kind is BranchFile:
+        known = {
+            key for key in known if key.split(".")[0] not in Sweep.model_fields or "." not in key
+        }
+    assert known - said == set()
+
+
+@pytest.mark.parametrize("path", [*SWEEPS.glob("*.yaml"), *FOLDER.glob("*.yaml")], ids=str)
+def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None:
+    (name,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", path.read_text(), re.M)
+    schema = json.loads((path.parent / name).read_text())
+    document = read_yaml(path)
+    jsonschema.validate(document, schema)
+    for mistyped in (
+        {**document, "seeed": 0},
+        {**document, "faults": {"max_failure": 1}},
+        {**document, "resources": {"stack": "some"}},
+        {key: value for key, value in document.items() if key != "name"},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(mistyped, schema)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"recipes": [{"name": "sgd"}]},
+        {"repeats": {"count": 10, "of": 5, "evaluate": {"noise_scale": True}}},
+        {"resources": "auto"},
+        {"batch_sizes": {"from": 1, "to": "full", "factor": 4}},
+        {"faults": {"hang_seconds": None}},
+    ],
+    ids=str,
+)
+def test_the_schema_takes_the_short_forms_of_a_sweep(form: dict[str, Any]) -> None:
+    document = REST | form
+    validated(document, "here")
+    jsonschema.validate(document, schema_of("sweep"))
+    recipes = document.pop("recipes")
+    jsonschema.validate({**document, "optimizers": recipes}, schema_of("sweep"))
 
 
 def written_on(page: str) -> tuple[dict[str, str], list[str]]:
@@ -218,10 +374,10 @@ def test_a_plain_loop_measures_its_noise_scale(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["huggingface", "lightning"])
+@pytest.mark.parametrize("library", ["Hugging Face", "Lightning"])
 def test_other_trainers_do_with_few_lines(library: str, tmp_path: Path) -> None:
-    pytest.importorskip({"huggingface": "transformers"}.get(library, library))
-    (code,) = re.findall(rf"```python {library}\n(.*?)```", NOISE, re.DOTALL)
+    pytest.importorskip({"Hugging Face": "transformers"}.get(library, "lightning"))
+    (code,) = re.findall(rf'```python title="{library}"\n(.*?)```', NOISE, re.DOTALL)
     lines = code.splitlines()
     before = [line for line in lines if not line.endswith("# added")]
     assert len(lines) - len(before) <= 10
@@ -248,11 +404,3 @@ def test_from_a_training_to_a_schedule(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "After 160 examples: " in result.stdout
     assert re.search(r"^0:8( \d+:\d+)*$", result.stdout, re.MULTILINE)
-
-
-def test_every_key_of_a_branch_file_has_its_row() -> None:
-    page = (DOCS / "branches.md").read_text()
-    said = {name for row in re.findall(r"^\| (`.+?) \|", page, re.M) for name in row.split("`")}
-    for key in every_key(BranchFile):
-        parts = key.split(".")
-        assert {".".join(parts[: end + 1]) for end in range(len(parts))} & said, key
