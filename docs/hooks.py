@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from pathlib import Path
@@ -16,6 +15,8 @@ ROOT = Path(__file__).parent.parent
 
 OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|yaml))\)")
 """A link from a page to a file of the repository, which the site gets a copy of."""
+
+TABLE = re.compile(r"<table[^>]*>(.*?)</table>", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -58,5 +59,8 @@ def _output(output: dict[str, Any]) -> str:
             f'<img alt="The figure that the cell above shows" src="data:image/png;base64,{image}">'
         )
     if "text/html" in data:
-        return "<div markdown='0'>\n" + "".join(data["text/html"]) + "\n</div>"
-    return f"<pre>{html.escape(''.join(data['text/plain']))}</pre>"
+        # Without the notebook's styles, a table has those of the site.
+        return "\n".join(
+            f"<table>{rows}</table>" for rows in TABLE.findall("".join(data["text/html"]))
+        )
+    return f"```text\n{''.join(data['text/plain'])}\n```"

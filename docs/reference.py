@@ -195,9 +195,11 @@ def _parameter(each: Any, context: Any) -> str:
         text, extra = "", text[1:]
     if each.param_type_name == "argument":
         names = names.partition(" <")[0]
-    value = re.sub(r"<(\S+)( range)?>", _placeholder, names).replace("|", "\\|")
+    value = re.sub(r"<(\S+)( range)?>", _placeholder, names)
+    # A `|` would end the cell, and within backticks some readers show what escapes it.
+    shown = f"<code>{value.replace('|', '&#124;')}</code>" if "|" in value else f"`{value}`"
     facts = extra.removesuffix("]").split("; ")
-    return f"| `{value}` | {_default(facts)} | {_plain(text)} |"
+    return f"| {shown} | {_default(facts)} | {_plain(text)} |"
 
 
 def _placeholder(kind: re.Match[str]) -> str:
