@@ -37,7 +37,7 @@ lint: setup  ## check style and types; changes nothing
 	$(BIN)/mypy
 
 docs: setup  ## build the documentation as a site, into site/; a dead link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: setup  ## write the tables of sweep files, branch files, commands and the schemas anew
 	$(BIN)/python docs/reference.py
