@@ -190,6 +190,14 @@ def test_commands_of_the_pages_exist(place: str, line: str) -> None:
     assert given <= known
 
 
+def test_targets_of_the_pages_are_in_the_makefile() -> None:
+    (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    shown = {
+        target for _, block in blocks("sh") for target in re.findall(r"^make ([\w-]+)", block, re.M)
+    }
+    assert shown <= {*targets.split()}
+
+
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(DOCS)
