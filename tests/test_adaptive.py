@@ -180,7 +180,7 @@ def test_samplers_of_ones_own_are_checked(own: Path) -> None:
     for place, message in {
         "no.such:Sampler": "The sampler 'no.such:Sampler' can't be imported",
         "no_such.py:Sampler": "no Python file",
-        ":Sampler": "A sampler of one's own is written MODULE:CLASS",
+        ":Sampler": "A sampler of your own must be named MODULE:CLASS",
         f"{own}:Evolve": "Did you mean 'Evolved'",
         f"{own}:seedless": "can't be made with `seed=`.*unexpected keyword argument 'seed'",
         f"{own}:no_sampler": "must make an optuna.samplers.BaseSampler, but made 'tpe'",

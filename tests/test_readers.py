@@ -123,7 +123,7 @@ def test_what_cannot_be_fetched_leaves_nothing(
     with pytest.raises(BadInput, match="No package of mnist"):
         fetch(data_set("mnist"), tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BadInput, match="There is no apt-get here"):
+    with pytest.raises(BadInput, match="needs the program apt-get"):
         fetch(data_set("fashion_mnist"), tmp_path)
     failing = tmp_path / "apt-get"
     failing.write_text("#!/bin/sh\necho E: no such package >&2; exit 100\n")
