@@ -182,10 +182,10 @@ def test_samplers_of_ones_own_are_checked(own: Path) -> None:
         "no_such.py:Sampler": "no Python file",
         ":Sampler": "A sampler of your own must be named MODULE:CLASS",
         f"{own}:Evolve": "Did you mean 'Evolved'",
-        f"{own}:seedless": "can't be made with `seed=`.*unexpected keyword argument 'seed'",
-        f"{own}:no_sampler": "must make an optuna.samplers.BaseSampler, but made 'tpe'",
+        f"{own}:seedless": "argument `seed`.*unexpected keyword argument 'seed'",
+        f"{own}:no_sampler": "must return an optuna.samplers.BaseSampler, but returned 'tpe'",
         "optuna.samplers:GridSampler": "search_space",
-        f"{own}:optuna": "can't be made",
+        f"{own}:optuna": "must be callable",
     }.items():
         with pytest.raises(BadInput, match=message):
             check_sampler(place)

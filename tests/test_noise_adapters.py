@@ -89,7 +89,7 @@ def test_hugging_face(by_hand: dict[str, float], tmp_path: Path) -> None:
         finite(by_hand), rel=1e-4
     )
     assert callback.noise.report().startswith("noise scale")
-    with pytest.raises(BadInput, match="gradient_accumulation_steps to 2 or more"):
+    with pytest.raises(BadInput, match="gradient_accumulation_steps must be at least 2"):
         NoiseScaleCallback(InOrder(model=Model(), args=arguments(1), train_dataset=rows))
 
 

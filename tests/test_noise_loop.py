@@ -133,9 +133,9 @@ def test_misplaced_calls_are_told() -> None:
     noise = NoiseScale(Quadratic(), batch_size=BATCH, micro_batch=MICRO)
     with pytest.raises(BadInput, match="without `after_backward`"):
         noise.before_step()
-    with pytest.raises(BadInput, match="after `backward`, before `zero_grad`"):
+    with pytest.raises(BadInput, match="after `backward` and before `zero_grad`"):
         noise.after_backward()
-    with pytest.raises(BadInput, match="no parameter has one"):
+    with pytest.raises(BadInput, match="no parameter has requires_grad=True"):
         NoiseScale([], batch_size=8, micro_batch=4)
 
 

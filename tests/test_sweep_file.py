@@ -150,7 +150,7 @@ SweepFile = Callable[..., Path]
         ({"search": {"algorithm": "points", "points": [{"learning_rate": "x"}]}}, "a number is"),
         (
             {"recipes": [{"name": "sgd", "space": {"dropout": {"options": [0.1] * 101}}}]},
-            "`options` must hold at most 100, but holds 101",
+            "`options` must hold at most 100 values, but holds 101",
         ),
         (
             {"recipes": [{"name": "sgd", "space": {"dropout": {"options": [[0.1]]}}}]},
