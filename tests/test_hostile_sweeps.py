@@ -1,5 +1,5 @@
-"""Whatever stands in a sweep file, `orchestrate plan` answers 0 or 2: soon, in little memory and
-without a traceback."""
+"""Whatever a sweep file contains, `orchestrate plan` ends with code 0 or 2, soon, in little memory
+and without a traceback."""
 
 import copy
 import json
@@ -82,7 +82,7 @@ VALUES = st.one_of(SINGLE, around(SINGLE), around(st.one_of(SINGLE, around(SINGL
 
 
 def places_in(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to each value."""
+    """Returns the keys that lead to each value."""
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in inner:
         yield (*above, key)
@@ -91,7 +91,7 @@ def places_in(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
 
 
 def changed(changes: dict[tuple[Any, ...], Any]) -> str:
-    """The valid sweep with other values at some places, the innermost first."""
+    """Returns the valid sweep with other values at some places, the innermost first."""
     document = copy.deepcopy(VALID)
     for (*path, last), value in sorted(changes.items(), key=lambda change: -len(change[0])):
         place = document
@@ -109,7 +109,7 @@ PIECES = [
 
 
 def answered(file: Path, text: str) -> int:
-    """The exit code of the command, in this process."""
+    """Runs the command in this process and returns its exit code."""
     file.write_text(text, errors="surrogatepass")
     arguments = ["orchestrate", "plan", str(file)]
     with (
@@ -147,7 +147,7 @@ def test_text_that_may_be_no_yaml(file: Path, pieces: list[str]) -> None:
 
 
 def repeated(levels: int) -> str:
-    """Lists that hold each other by aliases, nine times nine times nine ..."""
+    """Returns lists that contain each other by aliases, nine times at each level."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     for level in range(1, levels):
         lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")

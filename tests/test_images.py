@@ -1,4 +1,5 @@
-"""Photographs in folders and shards, broken ones too, and the workloads that train on them."""
+"""Photographs in folders and shards, including broken ones, and the workloads that train on
+them."""
 
 import io
 import tarfile

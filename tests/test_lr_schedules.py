@@ -52,7 +52,7 @@ def test_decays_are_those_of_torch(params: Any, scheduler: Any, options: Any) ->
 
 
 def test_the_linear_decay_of_shallue_et_al() -> None:
-    """eta(t) = eta0 - (1 - alpha) eta0 t / T, then constant."""
+    """The schedule is eta(t) = eta0 - (1 - alpha) eta0 t / T, then constant."""
     found = factors(decay="linear", end_factor=0.2, decay_steps=20)
     expected = [1 - 0.8 * min(t, 20) / 20 for t in range(HORIZON + 5)]
     assert found == pytest.approx(expected)

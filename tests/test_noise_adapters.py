@@ -1,4 +1,5 @@
-"""The noise scale in other people's trainers: the numbers of the plain loop, in their logs."""
+"""The noise scale in the trainers of other libraries: their logs have the numbers of the plain
+loop."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def network() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def by_hand() -> dict[str, float]:
-    """One pass in order, gradients clipped to next to nothing."""
+    """Runs the plain loop: one pass in order, with gradients clipped to nearly nothing."""
     model, (inputs, labels) = network(), data()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     noise = NoiseScale(model, batch_size=MICRO * COUNT, micro_batch=MICRO)

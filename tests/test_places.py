@@ -46,7 +46,7 @@ def test_files_come_and_go(folder: Place) -> None:
 
 
 def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> None:
-    """By the store's own client."""
+    """The other program is the store's own client."""
     client = boto3.client("s3")
     name = bucket.removeprefix("s3://")
     (Place.at(bucket) / "runs" / "a.txt").write_text("ours")

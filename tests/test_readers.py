@@ -1,4 +1,4 @@
-"""Readers, on small files in exactly the formats they are for, and on broken ones."""
+"""Readers of data sets, on small files in exactly their formats, and on broken files."""
 
 import gzip
 import hashlib
@@ -137,7 +137,7 @@ def test_what_cannot_be_fetched_leaves_nothing(
 def test_packages_are_fetched_into_folders_of_any_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also one that is relative to where the command was given."""
+    """This includes a folder that is relative to the current one."""
     commands = {
         "apt-get": "touch a.deb",
         "dpkg-deb": 'test -f "$2" && mkdir "$3" && echo It is a truth > "$3/austen.txt"',

@@ -1,4 +1,5 @@
-"""Bad input is refused before anything starts, naming the key, the value and what would do."""
+"""Bad input is refused before anything starts. The message names the key, the value and what is
+accepted."""
 
 import math
 import re
