@@ -225,7 +225,7 @@ def test_a_workload_of_each_kind_by_command(
         ("goal = 'val/error < 1'\n    def metrics(self, model, batch): return {}", "at least one"),
         ("goal = 'val/e < 1'\n    def metrics(self, model, batch): return {'e': 1.0}", "is float"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b): return m(b[0]).mean()", r"is \(\)"),
-        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "another name"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "must not have a metaparameter .momentum."),
         ("goal = 'val/error < 1'\n    def loss(self, m, b, *, focus): pass", "as the default of"),
         ("pass", "must have a goal"),
         ("goal = 0.1", "must have a goal"),
@@ -343,7 +343,7 @@ def test_any_training_set_may_be_cut_down(tmp_path: Path) -> None:
         assert taken[-1] - taken[0] > 40
         with pytest.raises(BadInput, match=r"from 0 \(all\) to"):
             splits_of(load_workload(f"{name}?train_examples=9999"), None)
-    with pytest.raises(BadInput, match="without end"):
+    with pytest.raises(BadInput, match="must be 0 for an endless"):
         splits_of(load_workload("noisy_quadratic?train_examples=9"), None)
 
 

@@ -1,4 +1,4 @@
-"""Where things are kept: on this machine or in a bucket, in the same few words."""
+"""Files and folders on this machine or in a bucket, with the same methods for both."""
 
 from __future__ import annotations
 

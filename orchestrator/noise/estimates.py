@@ -140,23 +140,23 @@ def of_chunks(sample: Sample, *, population: int | None = None) -> Estimate:
         square = (examples * products.mean() - per_chunk.mean()) / (examples - 1)
         variance = per_chunk.mean() - square
     slope, floor = (left * part for part in _errors(off, lengths, float(square)))
-    of_square = slope * max(square, 0.0) + left * floor
-    of_lengths = left * np.var(per_chunk, ddof=1) / count
+    square_variance = slope * max(square, 0.0) + left * floor
+    length_variance = left * np.var(per_chunk, ddof=1) / count
     # The rows of different chunks share pairs, which reduces their covariance by 1 / (count - 1).
     shared = (count - 2) / (count - 1) if count > 2 else 1.0
-    together = left * 2 / count * np.cov(per_chunk, rows / (count - 1))[0, 1] / shared
-    of_variance = of_lengths - 2 * scale * together + scale**2 * of_square
+    joint = left * 2 / count * np.cov(per_chunk, rows / (count - 1))[0, 1] / shared
+    variance_variance = length_variance - 2 * scale * joint + scale**2 * square_variance
     if sample.squares is None:
         # This is the variance for normally distributed gradients of chunks. It is more reliable
         # than the scatter of a few lengths, which may be too small by chance.
-        of_variance = max(of_variance, size**2 * floor * count)
+        variance_variance = max(variance_variance, size**2 * floor * count)
     return Estimate(
         gradient_square=float(square + (variance / population if population else 0.0)),
         variance=float(variance),
         slope=slope,
         floor=left * floor,
-        variance_error=math.sqrt(max(of_variance, 0.0)),
-        covariance=float(together - scale * of_square),
+        variance_error=math.sqrt(max(variance_variance, 0.0)),
+        covariance=float(joint - scale * square_variance),
         freedom=count - 1,
     )
 
@@ -177,9 +177,9 @@ def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
     none = float(rows.sum()) ** 2 - 4 * one - 2 * both
     level = none / (pairs * (count - 2) * (count - 3))
     along = max(one / (pairs * (count - 2)) - level, 0.0)
-    """G'SG"""
+    """Estimate of G'SG."""
     trace = max(both / pairs - level - 2 * along, 0.0)
-    """tr(S^2)"""
+    """Estimate of tr(S^2)."""
     # This is G'SG / |G|^2 in the direction of the mean gradient. If the slope matters, |G|^2 is
     # large, and then the noise of this direction is small.
     curvature = (along + trace / count) / float((lengths.sum() + rows.sum()) / count**2)

@@ -97,9 +97,11 @@ class Adaptive:
         drawn = (assemble(self._space, row) for row in rows)
         return next((other for other in drawn if other not in others), point)
 
-    def _point(self, told: Mapping[str, float | int]) -> dict[str, Value]:
+    def _point(self, sampled: Mapping[str, float | int]) -> dict[str, Value]:
         fractions = [
-            (told[name] + 0.5) / len(entry.options) if isinstance(entry, Choice) else told[name]
+            (sampled[name] + 0.5) / len(entry.options)
+            if isinstance(entry, Choice)
+            else sampled[name]
             for name, entry in self._searched.items()
         ]
         return assemble(self._space, fractions)

@@ -119,14 +119,14 @@ class Branching(Queue, Generic[Verdict_co]):
         else:
             for progress in self._points:
                 self._advance(progress)
-        self._unfinished = [each for each in self._chosen.values() if not each.done]
+        self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
         key = finished.trial.study.key
         self._chosen[key].record(finished)
         if key in self._of_study:
             self._advance(self._of_study[key])
-            self._unfinished = [each for each in self._chosen.values() if not each.done]
+            self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
         else:
             self.begin()
         return None

@@ -55,7 +55,7 @@ class StudySearch:
         """The trials of the round in reverse order, without the settled trials at its beginning. A
         settled trial stays settled while the round lasts, so each trial is checked only until it
         has settled."""
-        self._waiting = Waiting(study.space, self._short)
+        self._waiting = Waiting(study.space, self._gap)
         self._needed: set[TrialKey] = set()
         """Trials whose results decide which points come next."""
         self._course: Iterator[list[Trial]] | None = None
@@ -100,8 +100,8 @@ class StudySearch:
         self._results[key] = result
         before = self.bounds
         self.bounds = bounds_after(self.bounds, self.study, result)
-        if math.isfinite(short := self._short(key)):
-            self._closest = min(self._closest or (short, key), (short, key))
+        if math.isfinite(gap := self._gap(key)):
+            self._closest = min(self._closest or (gap, key), (gap, key))
         self._note_end(key)
         if self._course is not None:
             self._advance()
@@ -335,10 +335,10 @@ class StudySearch:
                 continue
             end = math.inf if best is None else best[0]
             curve = [value for step, value in result.shown[goal] if step < end]
-            short = shortfall(goal, curve[-1]) if curve else math.inf
+            gap = shortfall(goal, curve[-1]) if curve else math.inf
             if result.status == "diverged" and result.steps < end:
-                short = math.inf
-            behind = 1.0 if math.isinf(short) else short / (1 + short)
+                gap = math.inf
+            behind = 1.0 if math.isinf(gap) else gap / (1 + gap)
             values.append(math.log2(self.study.budget_steps + 1) + behind)
         return sum(values) / len(values)
 
@@ -355,7 +355,7 @@ class StudySearch:
                 wider[name] = entry.widened(side) or entry
         return wider if wider != space else None
 
-    def _short(self, key: TrialKey) -> float:
+    def _gap(self, key: TrialKey) -> float:
         """Returns the distance from the last goal at which a trial ended, relative to the goal's
         bound."""
         result, goal = self._results.get(key), self.study.goals[-1]

@@ -15,10 +15,10 @@ class Waiting:
     closest to the goal so far start first. Among trials that have not been trained yet, those near
     a point that is known to be good start first."""
 
-    def __init__(self, space: Space, short: Callable[[TrialKey], float]) -> None:
-        """`short` returns the distance from the goal at which a trial ended, relative to the
+    def __init__(self, space: Space, gap: Callable[[TrialKey], float]) -> None:
+        """`gap` returns the distance from the goal at which a trial ended, relative to the
         goal's bound."""
-        self._space, self._short = space, short
+        self._space, self._gap = space, gap
         self._trials: OrderedDict[TrialKey, Trial] = OrderedDict()
         self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
         """The point near which the first trials lie; None: no point; False: trials are not
@@ -39,7 +39,7 @@ class Waiting:
         come first, if it is given."""
         if near != self._in_order_for:
             order = sorted(
-                self._trials, key=lambda key: (self._short(key), self._distance(key, near), key)
+                self._trials, key=lambda key: (self._gap(key), self._distance(key, near), key)
             )
             for key in order:
                 self._trials.move_to_end(key)

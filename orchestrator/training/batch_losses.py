@@ -44,13 +44,15 @@ class BatchLosses:
             "folded": self._folded.cpu(),
         }
 
-    def load(self, own: Mapping[str, Any]) -> None:
+    def load(self, rank_state: Mapping[str, Any]) -> None:
         """Restores the state of this rank. Steps must have the same micro-batches as then."""
-        self._vectors = [losses.to(self._device) for losses in own["losses"]]
-        self._folded = own["folded"].to(self._device)
+        self._vectors = [losses.to(self._device) for losses in rank_state["losses"]]
+        self._folded = rank_state["folded"].to(self._device)
 
-    def load_sum(self, owns: Sequence[Mapping[str, Any]]) -> None:
+    def load_sum(self, rank_states: Sequence[Mapping[str, Any]]) -> None:
         """Restores the sum over the states of several ranks."""
-        sums = [losses.double().sum() for own in owns for losses in own["losses"]]
-        folded = [own["folded"] for own in owns]
+        sums = [
+            losses.double().sum() for rank_state in rank_states for losses in rank_state["losses"]
+        ]
+        folded = [rank_state["folded"] for rank_state in rank_states]
         self._folded = torch.stack([part.to(self._device) for part in sums + folded]).sum()

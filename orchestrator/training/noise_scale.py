@@ -106,8 +106,8 @@ class NoiseMeter:
         weights = _trained(loss.model)
         parts = [part for _, part in leaves(batch)]
 
-        def of_one(weights: Mapping[str, Tensor], one: Sequence[Tensor]) -> Tensor:
-            rows = iter(one)
+        def loss_of_example(weights: Mapping[str, Tensor], example: Sequence[Tensor]) -> Tensor:
+            rows = iter(example)
             batch_of_one = mapped(lambda _: next(rows).unsqueeze(0), batch)
             losses: Tensor = call(loss, weights, batch_of_one, settings)
             return losses[0]
@@ -117,7 +117,9 @@ class NoiseMeter:
                 with warnings.catch_warnings(), as_vmap_can():
                     # `vmap` warns if it falls back to a loop over examples.
                     warnings.simplefilter("error", UserWarning)
-                    return per_example(of_one, weights, parts, scales, self._at_once, self.pulse)
+                    return per_example(
+                        loss_of_example, weights, parts, scales, self._at_once, self.pulse
+                    )
             except BadInput:
                 raise
             except Exception as error:

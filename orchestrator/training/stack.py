@@ -212,7 +212,7 @@ class Stack:
         groups = tenant.groups
         if tenant.factor is not None and tenant.step:
             groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
-        own = {
+        rank_state = {
             "stream": Stream(derive_seed(tenant.trial.seed, "dropout", 0), self.device).state(),
             "losses": [self._losses[slot].clone().cpu()],
             "folded": torch.tensor(tenant.folded, dtype=torch.float64),
@@ -229,7 +229,7 @@ class Stack:
             "gradient_norm": tenant.gradient_norm,
             "micro_batch": None,
             "settled": True,
-            "ranks": [own],
+            "ranks": [rank_state],
         }
 
     def _fresh_model(self, trial: Trial, settings: Sorted) -> torch.nn.Module:
@@ -258,9 +258,9 @@ class Stack:
         tenant.step, tenant.seconds = state["step"], state["seconds"]
         tenant.evaluation_seconds = state["evaluation_seconds"]
         tenant.since, tenant.gradient_norm = state["since"], state["gradient_norm"]
-        owns = state["ranks"]
-        tenant.folded = sum(float(own["folded"]) for own in owns)
-        losses = [losses for own in owns for losses in own["losses"]]
+        rank_states = state["ranks"]
+        tenant.folded = sum(float(rank_state["folded"]) for rank_state in rank_states)
+        losses = [losses for rank_state in rank_states for losses in rank_state["losses"]]
         if len(losses) == 1 and losses[0].shape in {(), self._losses[slot].shape}:
             self._losses[slot] = losses[0].to(self._losses)
         else:
@@ -338,9 +338,9 @@ class Stack:
 def _statistics(state: Mapping[str, Any]) -> list[Tensor]:
     """Returns the running statistics of batch norms in the state of a trial. Between two
     evaluations, each rank holds a share of them, and they are the sum of the shares."""
-    owns = state["ranks"]
+    rank_states = state["ranks"]
     if state["settled"]:
-        found: list[Tensor] = owns[0]["statistics"]
+        found: list[Tensor] = rank_states[0]["statistics"]
         return found
-    parts = zip(*(own["statistics"] for own in owns), strict=True)
+    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
     return [torch.stack(shares).sum(dim=0) for shares in parts]

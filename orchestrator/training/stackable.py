@@ -46,15 +46,15 @@ def why_not(
         return reason
     if not products_are_alike(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
-    few = {name: _first(split) for name, split in splits.items()}
-    one = _plain(trial, workload, few["train"])
-    pair = [one, replace(one, index=one.index + 1, seed=one.seed + 1)]
-    alone = [_alone(of_pair, workload, few, device) for of_pair in pair]
+    small = {name: _first(split) for name, split in splits.items()}
+    plain = _plain(trial, workload, small["train"])
+    pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
+    alone = [_alone(trial, workload, small, device) for trial in pair]
     try:
         with warnings.catch_warnings():
             # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
-            stacked = _stacked(pair, workload, few, device)
+            stacked = _stacked(pair, workload, small, device)
     except BadInput:
         raise
     except Exception as error:
@@ -134,8 +134,8 @@ def _stacked(
         stack.put(slot, trial)
     stack.advance(STEPS)
     slots = stack.occupied
-    told, measured = stack.batch_metrics(slots), evaluator.measure(stack, slots, test=False)
-    return [(told[slot] | measured[slot], stack.state(slot)["model"]) for slot in slots]
+    trained, measured = stack.batch_metrics(slots), evaluator.measure(stack, slots, test=False)
+    return [(trained[slot] | measured[slot], stack.state(slot)["model"]) for slot in slots]
 
 
 def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> str | None:

@@ -213,7 +213,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
         this."""
-        own = {
+        rank_state = {
             "stream": self._stream.state(),
             **self._losses.state(),
             "statistics": [part.cpu() for part in running_statistics(self._norms)],
@@ -229,7 +229,7 @@ class Trainer:
             "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
             "settled": self._settled,
-            "ranks": self._ranks.gather(own),
+            "ranks": self._ranks.gather(rank_state),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -247,24 +247,24 @@ class Trainer:
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
         self._share.deliver(min(sizes, default=None), from_step=self.step)
         self._losses.forget(self._share.pieces)
-        owns = state["ranks"]
+        rank_states = state["ranks"]
         self._settled = state["settled"]
-        if len(owns) == self._ranks.count:
-            statistics = owns[self._ranks.rank]["statistics"]
+        if len(rank_states) == self._ranks.count:
+            statistics = rank_states[self._ranks.rank]["statistics"]
         elif self._settled:
-            statistics = owns[0]["statistics"]
+            statistics = rank_states[0]["statistics"]
         else:
-            parts = zip(*(own["statistics"] for own in owns), strict=True)
+            parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
             statistics = [torch.stack(shares).sum(dim=0) for shares in parts]
             self._settled = True
         for statistic, value in zip(running_statistics(self._norms), statistics, strict=True):
             statistic.copy_(value)
-        if len(owns) == self._ranks.count and state["micro_batch"] == self.micro_batch:
-            own = owns[self._ranks.rank]
-            self._losses.load(own)
-            self._stream.load(own["stream"])
+        if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
+            rank_state = rank_states[self._ranks.rank]
+            self._losses.load(rank_state)
+            self._stream.load(rank_state["stream"])
         elif self._ranks.rank == 0:
-            self._losses.load_sum(owns)
+            self._losses.load_sum(rank_states)
 
     def _take_step(self, step: int, *, last: bool) -> None:
         if (stage := self._batches.stage(step)) is not self._stage:

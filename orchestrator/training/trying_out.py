@@ -25,14 +25,14 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exceptio
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
-    few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
+    two_examples: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)
-    trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
-    evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
+    trainer = Trainer(replace(trial, study=study), workload, two_examples["train"], ranks)
+    evaluator = Evaluator(workload=workload, splits=two_examples, extras=extras, ranks=ranks)
     try:
         with trainer.evaluating(), torch.no_grad():
-            batch = trainer.cast(few["train"].batch(torch.arange(size)))
+            batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():

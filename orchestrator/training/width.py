@@ -39,8 +39,8 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
     `stackable`."""
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
-    few = min(2, trial.study.batch_size)
-    study = trial.study.with_batches_of(few)
+    examples = min(2, trial.study.batch_size)
+    study = trial.study.with_batches_of(examples)
     trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
@@ -51,7 +51,7 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
             trainer.advance(1)
     finally:
         trainer.close()
-    flops = counter.get_total_flops() / few * trial.study.batch_size
+    flops = counter.get_total_flops() / examples * trial.study.batch_size
     if flops > BUSY_FLOPS[kind]:
         return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
     return min(width, WIDEST[kind]), ""
