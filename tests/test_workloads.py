@@ -225,7 +225,7 @@ def test_a_workload_of_each_kind_by_command(
         ("goal = 'val/error < 1'\n    def metrics(self, model, batch): return {}", "at least one"),
         ("goal = 'val/e < 1'\n    def metrics(self, model, batch): return {'e': 1.0}", "is float"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b): return m(b[0]).mean()", r"is \(\)"),
-        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "Rename the arg"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "Rename"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b, *, focus): pass", "as the default of"),
         ("pass", "must have a goal"),
         ("goal = 0.1", "must have a goal"),
