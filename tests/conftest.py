@@ -1,4 +1,5 @@
-"""Shared by the tests: trials of any kind, sweep files, and the command as users call it."""
+"""Fixtures and functions that all tests share: trials of any kind, sweep files, and the command as
+users call it."""
 
 import os
 import re
@@ -58,7 +59,8 @@ LONGEST = ("test_faults", "test_sweep_end_to_end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: where several run at a time, nobody waits for them at the end."""
+    """Runs the longest tests first. If several run at a time, no process then waits for a long test
+    at the end."""
     items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
@@ -101,7 +103,7 @@ def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:
 
 
 def run_trial(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
-    """Trains in this process."""
+    """Trains a trial in this process."""
     return exhaust(train(trial, Ranks(), **options))
 
 
@@ -116,8 +118,9 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
 
 
 def train_all(run: Run, planned: Plan, widths: Mapping[StudyKey, int] | None = None) -> int:
-    """A sweep without Ray, in this process, one trial after another; those of studies that are
-    stacked, which `widths` tells, each in a stack of its own. Returns how many trials it took."""
+    """Runs a sweep without Ray in this process, one trial after another. `widths` says which
+    studies are stacked; each of their trials is trained in a separate stack. Returns the number of
+    trials."""
     director = Director(planned.studies, planned.sweep.seed)
     for study in planned.studies:
         for finished in trials_within(run, study)[0]:
@@ -140,7 +143,7 @@ def train_all(run: Run, planned: Plan, widths: Mapping[StudyKey, int] | None = N
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:
-    """Everything a generator yields, and what it returns."""
+    """Returns everything that a generator yields, and its return value."""
     measurements = []
     while True:
         try:
@@ -150,15 +153,15 @@ def exhaust(training: Any) -> tuple[list[Measurement], Any]:
 
 
 def serve(ranks: Ranks) -> None:
-    """Rank 1 of a pair: trains whatever rank 0 does, until told to stop."""
+    """Runs rank 1 of a pair: it trains the same trials as rank 0 until it is told to stop."""
     while (job := ranks.from_first(None)) is not None:
         follow(ranks, *job)
 
 
 @pytest.fixture(scope="module")
 def train_on_pair() -> Iterator[Callable[..., tuple[list[Measurement], Outcome]]]:
-    """`run_trial` on two ranks, which stay up for many trials, but not for half an hour without
-    any: then the one that waits for the next gives up."""
+    """Returns `run_trial` on two ranks, which stay up for many trials. The waiting rank gives up
+    after half an hour without a trial."""
     with launch_ranks(2, serve) as (ranks, _):
 
         def run(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:
@@ -192,7 +195,8 @@ def sweep_file(tmp_path: Path) -> Callable[..., Path]:
 
 @contextmanager
 def bounded(*, seconds: float = 10, megabytes: float = 500) -> Iterator[None]:
-    """What is done within takes no more processor time, and makes this process grow by no more."""
+    """Checks that the code within the context takes no more processor time, and makes this process
+    grow by no more memory, than given."""
     cpu = torch.device("cpu")
     forget_peak(cpu)
     began, before = time.process_time(), peak(cpu) or 0
@@ -204,7 +208,7 @@ def bounded(*, seconds: float = 10, megabytes: float = 500) -> Iterator[None]:
 def orchestrate(
     *arguments: object, cwd: Path | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a user does, in a process of its own."""
+    """Runs the command as a user does, in a separate process."""
     if options:
         return subprocess.run(
             command(*arguments),
@@ -227,7 +231,8 @@ def files_of_repository() -> list[Path]:
 def wait_for(
     condition: Callable[[], Any], process: subprocess.Popen[Any], log: Path = Path(os.devnull)
 ) -> Any:
-    """What it comes to once it holds; while waiting, the process must not end."""
+    """Waits until the condition holds, and returns its value. Fails if the process ends before
+    that."""
     for _ in range(12_000):
         if answer := condition():
             return answer
@@ -251,7 +256,7 @@ threading.Event().wait()
 
 @pytest.fixture(scope="session")
 def store() -> Iterator[str]:
-    """The address of a server on this machine that speaks S3."""
+    """Returns the address of a server on this machine that speaks S3."""
     with subprocess.Popen(
         [sys.executable, "-c", STORE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -262,7 +267,7 @@ def store() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(store: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A bucket of one's own, found and opened by what is in the environment."""
+    """Makes a new bucket. Environment variables tell where it is and how to open it."""
     for name, value in {
         "AWS_ENDPOINT_URL": store,
         "AWS_ACCESS_KEY_ID": "key",

@@ -1,4 +1,4 @@
-"""A sweep as users start it, in a session of its own, and its processes."""
+"""Starts sweeps as users do, in a separate session, and watches their processes."""
 
 import os
 import select
@@ -68,14 +68,15 @@ TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """A running `orchestrate`. What Ray starts for it belongs to its session, and to no other."""
+    """A running `orchestrate`. The processes of Ray that it starts belong to its session, and no
+    others do."""
 
     process: subprocess.Popen[bytes]
     printed: Path
     said: Path
 
     def family(self) -> dict[int, str]:
-        """Process id -> title of all there are of its session, also after its end."""
+        """Returns process id -> title of all processes of its session, also after its end."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -88,22 +89,23 @@ class Driver:
         return found
 
     def ranks(self) -> list[int]:
-        """The processes that train."""
+        """Returns the processes that train."""
         family = sorted(self.family().items())
         return [pid for pid, title in family if title.startswith(TITLES)]
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
-        """What it then comes to."""
+        """Waits until the condition holds, and returns its value."""
         return wait_for(condition, self.process, self.said)
 
     def end(self) -> tuple[int, str]:
-        """Its exit code and what it said; nothing of it is left."""
+        """Waits for the end, checks that no process is left, and returns the exit code and the
+        output."""
         code = self.process.wait(timeout=PATIENCE)
         self.leaves_nothing()
         return code, self.said.read_text()
 
     def kill(self) -> None:
-        """Its workers end with it."""
+        """Kills the driver. Its workers end with it."""
         self.process.kill()
         self.process.wait()
         self.leaves_nothing(but=AGENTS)
@@ -141,8 +143,8 @@ def driving(
 
 @contextmanager
 def waiting(folder: Path, after: int = 0) -> Iterator[None]:
-    """Within, a sweep of `PATIENT` into `folder/run` trains no further than until so many trials
-    are recorded, however fast the machine."""
+    """Makes a sweep of `PATIENT` in `folder/run` stop training, within the context, once the given
+    number of trials is recorded, however fast the machine is."""
     (folder / "first").write_text(str(after))
     (folder / "first").rename(folder / "after")  # never seen empty
     try:
@@ -161,7 +163,7 @@ def standing_still(driver: Driver) -> Iterator[None]:
 
 
 def describe(folder: Path, code: str = "", **changes: Any) -> Path:
-    """Writes the sweep, with changes, and `code` of one's own beside it."""
+    """Writes the sweep, with changes, and a user's own `code` beside it."""
     (folder / "mine.py").write_text(code)
     (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
     return folder / "sweep.yaml"
@@ -172,7 +174,7 @@ def undisturbed(folder: Path, code: str = "", **changes: Any) -> Path:
 
 
 def trained_alone(sweep: Path) -> Path:
-    """The sweep as one process trains it by itself, one trial after another, without Ray."""
+    """Trains the sweep without Ray in a single process, one trial after another."""
     run = sweep.parent / "undisturbed"
     alone = [sys.executable, "-c", "import driving; driving.train_alone()", sweep, run]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
@@ -192,7 +194,7 @@ def train_alone() -> None:
 
 
 def files(run: Path) -> list[Path]:
-    """A file per finished trial; once the sweep is complete there are none."""
+    """Returns the files of single finished trials. A complete sweep has none."""
     return sorted(run.glob("trials/**/trial-*.parquet"))
 
 
@@ -207,7 +209,8 @@ def trials_of(path: Path) -> list[Mapping[str, Any]]:
 
 
 def frontier(run: Path) -> list[dict[str, Any]]:
-    """All that is the same every time: not durations."""
+    """Returns the columns of the frontier that are the same in every run, which durations are
+    not."""
     rows = rows_of(run / "frontier.parquet")
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 

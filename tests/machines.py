@@ -1,8 +1,7 @@
-"""Machines of one's own, for tests: network, processes and Ray's folder apart from all others'.
-
-Each is a set of Linux namespaces that end with their first process, so that `ray stop`, ports and
-`ray down` in one can't touch what others run. They see the same files, but each its own home.
-"""
+"""Separate machines for tests. Each has its own network, processes and folder of Ray: a set of
+Linux namespaces that end with their first process. So `ray stop`, ports and `ray down` on one
+machine can't affect processes of others. All machines see the same files, but each has its own home
+folder."""
 
 import os
 import signal
@@ -43,7 +42,7 @@ class Machine:
     """Its first process, as seen from outside."""
 
     def command(self, *command: object, **env: str) -> list[str]:
-        """What to run from outside, to run `command` there."""
+        """Returns the command that runs `command` on this machine from outside."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         home = self.home.parent / "home"
         kept = {"HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0", **env}
@@ -58,7 +57,7 @@ class Machine:
         )
 
     def do(self, *command: object, **env: str) -> str:
-        """What it prints; it must go well."""
+        """Runs a command, which must succeed, and returns its output."""
         result = self.run(*command, **env)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
@@ -81,7 +80,7 @@ class Machine:
 
 @contextmanager
 def machines(folder: Path, count: int) -> Iterator[list[Machine]]:
-    """So many, in one network: 10.0.0.1 and so on."""
+    """Makes the given number of machines in one network: 10.0.0.1 and so on."""
     with ExitStack() as stack:
         found = [stack.enter_context(_machine(folder, number)) for number in range(1, count + 1)]
         hub = found[0]

@@ -17,7 +17,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def images(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Noise with a bright square whose place tells the class."""
+    """Makes noise with a bright square whose position tells the class."""
     labels = (np.arange(count) % 10).astype(np.uint8)
     pictures = rng.integers(80, size=(count, 28, 28), dtype=np.uint8)
     for picture, label in zip(pictures, labels, strict=True):
@@ -47,14 +47,14 @@ def make_cifar10(folder: Path) -> None:
 
 
 def coloured(label: int, height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Noise in the colour of its class of 10: wherever one looks, it is to be seen."""
+    """Makes noise in a colour that tells the class of 10. Any part of an image shows it."""
     pixels = rng.integers(100, size=(height, width, 3))
     pixels += 150 * np.array([label & 1, label >> 1 & 1, label >> 2 & 1]) + label // 8 * 75
     return pixels.clip(0, 255).astype(np.uint8)
 
 
 def photograph(label: int, rng: np.random.Generator) -> Image.Image:
-    """Of a size of its own."""
+    """Makes an image of random size."""
     height, width = rng.integers((40, 48), (51, 65))
     return Image.fromarray(coloured(label, height, width, rng))
 
@@ -69,7 +69,7 @@ def make_imagenet(folder: Path) -> None:
 
 
 def make_open_images(folder: Path) -> None:
-    """The class of an image is there, and the one after it."""
+    """Gives each image its class and the next class."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 64), ("val", 16), ("test", 16)):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ def make_open_images(folder: Path) -> None:
 
 
 def make_tokens(folder: Path) -> None:
-    """Tokens of which each is the one before it, plus one."""
+    """Makes tokens that count up by one."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 64), ("val", 16), ("test", 16)):
         np.save(folder / f"{part}.npy", (np.arange(count * 64 + 1) % 200).astype(np.uint16))
 
 
 def make_austen(folder: Path) -> None:
-    """What 90 % is enough of for 64 windows."""
+    """Makes text of which 90 % is enough for 64 windows."""
     folder.mkdir(parents=True, exist_ok=True)
     line = "It is a truth universally acknowledged, that a single man (of 25?) wants a wife;\n"
     (folder / "austen.txt").write_text(line * 70)

@@ -1,4 +1,4 @@
-"""Small workloads of several kinds, to be named as tests/models.py:NAME."""
+"""Small workloads of several kinds. Sweeps name them as tests/models.py:NAME."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ def name(workload: type) -> str:
 
 
 def labelled(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels that can be learned: the quartile that a random projection falls into."""
+    """Makes labels that can be learned: the quartile of a random projection."""
     flat = inputs.flatten(1).to(torch.float32)
     direction = torch.randn(flat.shape[1], generator=torch.Generator().manual_seed(7))
     projected = flat @ direction
@@ -36,7 +36,7 @@ def labelled(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Small(Classification):
-    """150 images of 6x6 in 4 classes, 100 to train on."""
+    """150 images of 6x6 pixels in 4 classes; 100 of them are trained on."""
 
     goal = "val/error < 0.01"
     top = 2
@@ -61,7 +61,8 @@ class MLP(Small):
 
 
 class Smooth(Small):
-    """With functions of which a CPU computes the last elements of a tensor in another way."""
+    """A model with functions for which a CPU computes the last elements of a tensor in another
+    way."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(
@@ -76,7 +77,7 @@ class Smooth(Small):
 
 
 class GhostCNN(Small):
-    """A ghost is 8 examples."""
+    """A CNN with ghost batch norm of 8 examples per ghost."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(
@@ -92,7 +93,7 @@ class GhostCNN(Small):
 
 
 class Frozen(Small):
-    """A batch norm that is not trained, as in a pretrained model."""
+    """A model with a batch norm that is not trained, as in a pretrained model."""
 
     def model(self) -> nn.Module:
         norm = nn.BatchNorm1d(36).eval()
@@ -100,7 +101,7 @@ class Frozen(Small):
 
 
 class Augmented(MLP):
-    """Shifted and mirrored images."""
+    """The images, moved and mirrored at random."""
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         splits = dict(super().data(data_dir))
@@ -110,7 +111,7 @@ class Augmented(MLP):
 
 
 class FromFiles(Augmented):
-    """The same, fetched by worker processes."""
+    """The same images, fetched by worker processes."""
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         splits = dict(super().data(data_dir))
@@ -125,7 +126,7 @@ def shift_and_flip(batch: Batch, seeds: Tensor) -> Batch:
 
 
 class DictRows:
-    """A data set in the manner of Hugging Face's: rows are dicts, in which lists are arrays."""
+    """A data set like Hugging Face's: rows are dicts, and arrays are lists."""
 
     def __init__(self, split: Split) -> None:
         assert isinstance(split, Tensors)
@@ -152,7 +153,7 @@ class FromDataset(MLP):
 
 
 class Nested(MLP):
-    """Batches are dicts of tuples, with a part that the loss does not look at."""
+    """A workload whose batches are dicts of tuples, with a part that the loss does not use."""
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         return {name: self._nested(split) for name, split in super().data(data_dir).items()}
@@ -218,7 +219,7 @@ class Greedy(MLP):
 
 
 class Insatiable(MLP):
-    """Runs out of memory with whatever it is given."""
+    """Runs out of memory with any number of examples."""
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
         if len(batch[0]) > 0:

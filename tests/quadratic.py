@@ -1,4 +1,5 @@
-"""The noisy quadratic's expected risk by its closed recursion: the truth to compare with."""
+"""The expected risk of the noisy quadratic model by its closed recursion, which tests compare
+with."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +52,8 @@ def expected_risks(
     momentum: float,
     steps: int,
 ) -> NDArray[np.float64]:
-    """The expected risk before each of so many steps and after the last, from these weights on; of
-    several replicas (rows) the mean."""
+    """Returns the expected risk before each of the given number of steps and after the last,
+    starting from these weights. For several replicas (rows), it is their mean."""
     h = 1 / np.arange(1, x.shape[-1] + 1)
     a, b = learning_rate, momentum
     x, v, c = x * x, v * v, x * v

@@ -28,7 +28,8 @@ def train_stacked(
     data_dir: Any = None,
     order: Sequence[int] | None = None,
 ) -> list[list[Measurement]]:
-    """What is measured in each trial, without clocks. They take slots in that `order`."""
+    """Returns the measurements of each trial without its times. Trials take slots in that
+    `order`."""
     ours = [replace(trial) for trial in trials]
     found: dict[int, list[Measurement]] = {id(trial): [] for trial in ours}
     engine = Together(trials[0], width, Ranks(), data_dir=data_dir)
@@ -40,8 +41,8 @@ def train_stacked(
 
 
 def variants(trial: Trial, count: int, **changes: Sequence[Any]) -> list[Trial]:
-    """Trials of one study, each with a seed and a learning rate of its own; `changes` has values of
-    other metaparameters, one for each."""
+    """Returns trials of one study with different seeds and learning rates. `changes` has a value of
+    other metaparameters for each trial."""
     return [
         replace(
             trial,

@@ -1,4 +1,5 @@
-"""Optuna's samplers in generations: what they are told brings them where they are."""
+"""Optuna's samplers by generations: their proposals depend only on the results that they were
+told."""
 
 import itertools
 import json
@@ -51,7 +52,8 @@ def own(tmp_path: Path) -> Path:
 
 
 def bowl(point: Mapping[str, Value]) -> float:
-    """0 at a learning rate of 10**-2.8 and a momentum of 1 - 10**-1.5, off the middle of both."""
+    """Returns a loss that is 0 at a learning rate of 10**-2.8 and a momentum of 1 - 10**-1.5, off
+    the middle of both ranges."""
     across = math.log10(float(point["learning_rate"])) / 4 + 0.7
     up = math.log10(1 - float(point.get("momentum", 0.9))) / 2 + 0.75
     return across**2 + up**2 + 0.01 * float(point.get("layers", 0))
@@ -160,7 +162,7 @@ def test_a_space_of_fewer_points_than_a_generation(algorithm: str) -> None:
 @pytest.mark.dear
 @pytest.mark.parametrize(("algorithm", "generations"), [("tpe", 6), ("gp", 3), ("cmaes", 6)])
 def test_points_that_were_not_its_own_are_learned_from(algorithm: str, generations: int) -> None:
-    """As after a change of version: the past on disk is that of another seed."""
+    """This happens after a change of version. Here, the trials on disk come from another seed."""
     past = run(Adaptive(PLANE, algorithm, 10), generations)
     resumed = Adaptive(PLANE, algorithm, 1)
     assert replay(resumed, past) != [points for points, _ in past]
@@ -180,12 +182,12 @@ def test_samplers_of_ones_own_are_checked(own: Path) -> None:
     for place, message in {
         "no.such:Sampler": "The sampler 'no.such:Sampler' can't be imported",
         "no_such.py:Sampler": "no Python file",
-        ":Sampler": "A sampler of one's own is written MODULE:CLASS",
+        ":Sampler": "A sampler of your own must be named MODULE:CLASS",
         f"{own}:Evolve": "Did you mean 'Evolved'",
-        f"{own}:seedless": "can't be made with `seed=`.*unexpected keyword argument 'seed'",
-        f"{own}:no_sampler": "must make an optuna.samplers.BaseSampler, but made 'tpe'",
+        f"{own}:seedless": "argument `seed`.*unexpected keyword argument 'seed'",
+        f"{own}:no_sampler": "must return an optuna.samplers.BaseSampler, but returned 'tpe'",
         "optuna.samplers:GridSampler": "search_space",
-        f"{own}:optuna": "can't be made",
+        f"{own}:optuna": "must be callable",
     }.items():
         with pytest.raises(BadInput, match=message):
             check_sampler(place)

@@ -29,7 +29,7 @@ from orchestrator.workloads import load_workload
 
 
 def growing(*stages: tuple[int, int, float]) -> BatchSchedule:
-    """From (batch size, examples from which, factor)."""
+    """Makes a schedule from tuples (batch size, examples before the stage, factor)."""
     (first, _, _), *later = stages
     schedule = BatchSchedule.constant(first)
     for size, at, factor in later:
@@ -230,7 +230,7 @@ def test_an_optimizer_without_a_learning_rate_is_refused() -> None:
 
 
 class Fixed(torch.optim.SGD):
-    """Whose steps are all of one size."""
+    """A workload whose steps all have the same size."""
 
     def __init__(self, params: Any, size: float = 0.1) -> None:
         super().__init__(params, lr=size)

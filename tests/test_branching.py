@@ -1,4 +1,4 @@
-"""Branches: files that describe them, which are trained, and that kills change nothing."""
+"""Branches: their files, the trials that are trained, and that kills change nothing."""
 
 import json
 import random
@@ -62,7 +62,8 @@ def planned(folder: Path, **changes: Any) -> Plan:
 
 
 def test_a_branch_goes_on_as_its_trunk_did(tmp_path: Path) -> None:
-    """The trunk's own batch size, learning rate and order of examples, alone and in a stack."""
+    """A branch with the trunk's batch size, learning rate and order of examples repeats the trunk,
+    both alone and in a stack."""
     trunk = make_trial(
         models.name(models.MLP), optimizer="momentum", batch_size=8, budget_steps=60,
         params={"learning_rate": 0.01, "momentum": 0.9},
@@ -189,7 +190,7 @@ def test_confirming_may_be_asked_for_later() -> None:
 
 
 class ByRate:
-    """Prefers the second learning rate, and is satisfied by the second length."""
+    """A judge that prefers the second learning rate and is satisfied by the second length."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         return {study.batch_size: 1 for study in point.studies}
@@ -207,7 +208,7 @@ def queue_of(found: Plan) -> Branching[int]:
 
 
 def course(queue: Branching[int], rng: random.Random) -> Iterator[tuple[Trial, int]]:
-    """Trials as gangs would end them, several at a time and in any order."""
+    """Ends trials as gangs would, several at a time and in any order."""
     running: list[tuple[Trial, int]] = []
     while not queue.done:
         while pack := queue.next_pack(lambda study, waiting: rng.randint(1, waiting)):
@@ -314,7 +315,7 @@ def test_killed_three_times_it_comes_to_the_same_verdict(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_schedules_are_confirmed(tmp_path: Path) -> None:
-    """Killed while it does so, and resumed."""
+    """The command is killed during the confirmation, and resumed."""
     file, run = described(tmp_path, points=[20]), tmp_path / "run"
     with driving(tmp_path, "branch", file, "--no-ray", "--out", run, "--confirm") as driver:
         driver.wait_until(lambda: files(run / "confirm"))

@@ -1,4 +1,5 @@
-"""A trial that is killed and goes on from its checkpoint is, to the bit, one that never was."""
+"""A trial that is killed and resumed from its checkpoint gives the same bits as a trial that was
+never killed."""
 
 import json
 import signal
@@ -37,8 +38,8 @@ def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: A
 def interrupted(
     trial: Trial, path: Path, run: Callable[..., Any] = run_trial
 ) -> tuple[list[Measurement], Outcome]:
-    """Trained with a checkpoint after every step or so, killed between two evaluations, and
-    begun anew from there."""
+    """Trains with a checkpoint after about every step, kills the trial between two evaluations, and
+    resumes it."""
     checkpoint = Checkpoint(place=Place.at(path), every_seconds=1e-9)
     first = train(trial, Ranks(), checkpoint=checkpoint)
     next(first)
@@ -96,7 +97,7 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
 def test_checkpoints_leave_no_trace_in_the_curve(
     tmp_path: Path, train_on_pair: Callable[..., Any]
 ) -> None:
-    """Nor do they when ranks share the statistics of batch norms between evaluations."""
+    """This also holds if ranks share the statistics of batch norms between evaluations."""
     trial = long_trial(workload=models.GhostCNN)
     whole, _ = train_on_pair(trial)
     checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
@@ -117,7 +118,8 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.dear
 def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
-    """With dropout, of which each rank has its own; stopped at the end of a shorter trial."""
+    """The model has dropout, with a separate stream on each rank. The trial stops at the end of a
+    shorter trial."""
     trial = long_trial(dropout=0.3)
     whole, _ = train_on_pair(trial)
     again, _ = train_on_pair(

@@ -57,7 +57,7 @@ def test_a_trial_by_hand(ranks: int) -> None:
         (["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "0"], "--batch-size"),
         (
             ["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "8", "--set", "lr=1"],
-            "'lr' is called 'learning_rate' here.",
+            "Write 'learning_rate' in place of 'lr'.",
         ),
         (["frontier", "/nonexistent"], "is not a run"),
         (["swep"], "Did you mean 'sweep'"),

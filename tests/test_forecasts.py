@@ -1,4 +1,4 @@
-"""What noise scales foretell, by hand and by command, beside what a sweep measures."""
+"""Forecasts from noise scales, by hand and by command, compared with the results of a sweep."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def test_a_noise_scale_that_stays_is_the_forecast() -> None:
 
 
 def test_steps_weigh_by_their_progress() -> None:
-    """By the formula: sum(w trS / D) / sum(w |G|^2 / D), D = |G|^2 + trS / B."""
+    """The formula is sum(w trS / D) / sum(w |G|^2 / D) with D = |G|^2 + trS / B."""
     squares, variances, steps = [2.0, 1.0, 0.1], [10.0, 20.0, 30.0], [0, 10, 50]
     weights = np.array([5.0, 25.0, 20.0])
     g, s = np.array(squares), np.array(variances)

@@ -26,13 +26,13 @@ CHANNELS = 3
 
 @pytest.fixture(params=["looped", "folded"])
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ways of the CPU and of CUDA, both on the CPU."""
+    """Runs the algorithms of the CPU and of CUDA, both on the CPU."""
     folded_on = {"cpu"} if request.param == "folded" else set()
     monkeypatch.setattr(ghost_batch_norm, "FOLDED_ON", folded_on)
 
 
 def make(kind: type[nn.Module], **options: object) -> nn.Module:
-    """A norm in float64 with weights and running statistics of its own."""
+    """Makes a norm in float64 with random weights and running statistics."""
     norm = kind(CHANNELS, momentum=0.3, dtype=torch.float64, **options)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -53,7 +53,7 @@ def pieces(size: int, ghost_size: int) -> list[slice]:
 
 
 def run(norm: nn.Module, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Outputs of the inputs and gradients of the inputs, the weight and the bias."""
+    """Returns the outputs, and the gradients of the inputs, the weight and the bias."""
     leaves = [input.detach().requires_grad_() for input in inputs]
     norm.zero_grad()
     outputs = [norm(leaf) for leaf in leaves]
@@ -104,7 +104,8 @@ def test_channels_last_stays_so() -> None:
 def test_ranks_and_micro_batches_add_up_to_the_batch(
     size: int, ranks: int, ghosts_at_once: int
 ) -> None:
-    """Three steps; a rank has whole ghosts, of which it takes `ghosts_at_once` at a time."""
+    """Three steps are taken. A rank has whole ghosts, and computes `ghosts_at_once` of them at a
+    time."""
     whole = make(GhostBatchNorm1d, ghost_size=4)
     copies = [copy.deepcopy(whole) for _ in range(ranks)]
     for statistic in running_statistics(copies[1:]):
@@ -226,7 +227,7 @@ def test_norms_must_see_every_example_once() -> None:
 
 
 class NormAndActivation(nn.BatchNorm2d):
-    """As image libraries have them."""
+    """A norm that includes an activation, as in image libraries."""
 
     def forward(self, input: Tensor) -> Tensor:
         return torch.relu(super().forward(input)) + 1

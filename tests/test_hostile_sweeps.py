@@ -1,5 +1,5 @@
-"""Whatever stands in a sweep file, `orchestrate plan` answers 0 or 2: soon, in little memory and
-without a traceback."""
+"""Whatever a sweep file contains, `orchestrate plan` ends with code 0 or 2, soon, in little memory
+and without a traceback."""
 
 import copy
 import json
@@ -82,7 +82,7 @@ VALUES = st.one_of(SINGLE, around(SINGLE), around(st.one_of(SINGLE, around(SINGL
 
 
 def places_in(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The keys that lead to each value."""
+    """Returns the keys that lead to each value."""
     inner = document.items() if isinstance(document, dict) else enumerate(document)
     for key, value in inner:
         yield (*above, key)
@@ -91,7 +91,7 @@ def places_in(document: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any,
 
 
 def changed(changes: dict[tuple[Any, ...], Any]) -> str:
-    """The valid sweep with other values at some places, the innermost first."""
+    """Returns the valid sweep with other values at some places, the innermost first."""
     document = copy.deepcopy(VALID)
     for (*path, last), value in sorted(changes.items(), key=lambda change: -len(change[0])):
         place = document
@@ -109,7 +109,7 @@ PIECES = [
 
 
 def answered(file: Path, text: str) -> int:
-    """The exit code of the command, in this process."""
+    """Runs the command in this process and returns its exit code."""
     file.write_text(text, errors="surrogatepass")
     arguments = ["orchestrate", "plan", str(file)]
     with (
@@ -147,7 +147,7 @@ def test_text_that_may_be_no_yaml(file: Path, pieces: list[str]) -> None:
 
 
 def repeated(levels: int) -> str:
-    """Lists that hold each other by aliases, nine times nine times nine ..."""
+    """Returns lists that contain each other by aliases, nine times at each level."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     for level in range(1, levels):
         lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
@@ -157,22 +157,22 @@ def repeated(levels: int) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (repeated(8), "line 5: not valid YAML: more than 50,000 values and keys"),
-        ("a: &a {k: 1}\n" + "b: {<<: [" + "*a, " * 50_000 + "]}", "more than 50,000 values"),
-        ("a: &a [*a]", "stands inside of itself"),
-        ("[" * 5000, "more than 50 levels"),
-        ("- " * 5000, "more than 50 levels"),
+        (repeated(8), "line 5: not valid YAML: there must be at most 50,000 values and keys"),
+        ("a: &a {k: 1}\n" + "b: {<<: [" + "*a, " * 50_000 + "]}", "at most 50,000 values"),
+        ("a: &a [*a]", "must not be used inside of itself"),
+        ("[" * 5000, "at most 50 levels"),
+        ("- " * 5000, "at most 50 levels"),
         ("? [a, b]\n: 1", "a key must be text"),
         ("{a: 1}: 1", "a key must be text"),
-        ("seed: " + "9" * 5000, "a number of 5,000 characters"),
-        ("seed: 1" + ":1" * 5000, "a number of 10,001 characters"),
+        ("seed: " + "9" * 5000, "at most 100 characters, but one has 5,000"),
+        ("seed: 1" + ":1" * 5000, "at most 100 characters, but one has 10,001"),
         ("seed: 0b_", "'0b_' is no number"),
-        ("seed: !!float x", "tags are not read here"),
-        ("name: !!binary aGVsbG8=", "tags are not read here"),
+        ("seed: !!float x", "tags are not allowed"),
+        ("name: !!binary aGVsbG8=", "tags are not allowed"),
         ('name: "\\ud800"', "lone surrogate"),
         ("name: \0", "unacceptable character #x0000: special characters are not allowed.$"),
         ("a: *" + "x" * 10_000, "found undefined alias.{,250}$"),
-        ("#" * (LARGEST_FILE + 1), "more than 1,048,576 bytes"),
+        ("#" * (LARGEST_FILE + 1), "at most 1,048,576 bytes"),
         ("name: größe".encode("utf-16"), "it is not UTF-8"),
         ("seed: [" + "x, " * 10_000 + "]", "^.{,150}$"),
     ],
@@ -190,7 +190,7 @@ def test_what_would_exhaust_a_reader_is_refused(
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-        with pytest.raises(BadInput, match="is no regular file"):
+        with pytest.raises(BadInput, match="must be a regular file"):
             load_sweep(path)
     with pytest.raises(BadInput, match="There is no sweep file"):
         find_sweep_file("x" * 300 + ".yaml")

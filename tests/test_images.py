@@ -1,4 +1,5 @@
-"""Photographs in folders and shards, broken ones too, and the workloads that train on them."""
+"""Photographs in folders and shards, including broken ones, and the workloads that train on
+them."""
 
 import io
 import tarfile
@@ -146,7 +147,7 @@ def test_impossible_folders_are_refused(imagenet: Path, tmp_path: Path) -> None:
     names = class_folders(imagenet / "train")
     with pytest.raises(BadInput, match="at most 9 class folders, not 10"):
         read_classes(imagenet / "train", names, 9)
-    with pytest.raises(BadInput, match="n00000009 is no class of those trained on"):
+    with pytest.raises(BadInput, match="n00000009 must be the folder of a class in the train"):
         read_classes(imagenet / "val", names[:9], 1000)
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="holds no images"):

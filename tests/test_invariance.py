@@ -1,4 +1,5 @@
-"""Who trains a trial changes nothing but the rounding: held in float64, over 200 steps."""
+"""Ranks and micro-batches change nothing but the rounding of a trial, which is tested in float64
+over 200 steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -133,7 +134,7 @@ def test_out_of_memory_with_one_example_fails_the_trial_alone(
     run = run_trial if ranks == 1 else train_on_pair
     measurements, outcome = run(greedy_trial(models.Insatiable))
     assert outcome.status == "failed"
-    assert "out of memory with the smallest" in outcome.error
+    assert "out of memory, even with the smallest" in outcome.error
     assert len(measurements) == 1
     assert run(greedy_trial(models.MLP))[1].status == "exhausted"
 

@@ -1,4 +1,4 @@
-"""Token files, how they are made of text, and the workloads on them."""
+"""Token files, how they are made from text, and the workloads that use them."""
 
 import gzip
 import struct
@@ -93,7 +93,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """Text for all of LM1B's splits, in plain and in packed files."""
+    """Writes text for all of LM1B's splits, in plain and in packed files."""
     folder = tmp_path / "lm1b" / "text"
     for split in ("train", "val", "test"):
         (folder / split).mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_text_that_cannot_be_used_leaves_nothing_behind(
 
 
 def r_strings(lines: list[str], kind: int = 16) -> bytes:
-    """As R serialises them: version 3, big-endian."""
+    """Returns a vector of strings in R's serialisation format, version 3, big-endian."""
     stream = b"X\n" + struct.pack(">4i", 3, 0x40201, 0x30500, 5) + b"UTF-8"
     stream += struct.pack(">ii", kind, len(lines))
     for line in lines:

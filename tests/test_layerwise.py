@@ -17,7 +17,7 @@ GRADIENTS = RNG.normal(size=(STEPS, 4, 3))
 
 
 def trained(name: str, start: Any = START, **params: Any) -> Any:
-    """The weights after a few steps with the given gradients, in float64."""
+    """Returns the weights after a few steps with the given gradients, in float64."""
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.tensor(start))])
     optimizer = make_optimizer(name, model, {"learning_rate": RATE, **params})
     for gradient in GRADIENTS:

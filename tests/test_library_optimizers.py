@@ -27,7 +27,7 @@ DIRECTLY: list[tuple[str, type[Optimizer], Mapping[str, Any], Mapping[str, Any]]
 
 
 def mlp() -> nn.Sequential:
-    """Four matrices and four biases, the same in every call."""
+    """Returns a network of four matrices and four biases, the same in every call."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         widths = (5, 6, 6, 6, 3)
@@ -41,7 +41,7 @@ def cnn() -> nn.Sequential:
 
 
 def weights_after(optimizer: Optimizer, model: nn.Module, *shape: int, steps: int = 6) -> Tensor:
-    """Those to evaluate, after training on random examples of `shape`."""
+    """Returns the weights for evaluation after training on random examples of `shape`."""
     random = torch.Generator().manual_seed(1)
     for _ in range(steps):
         inputs = torch.randn(8, *shape, generator=random)
@@ -121,14 +121,14 @@ def test_defaults_are_the_library_s_in_our_words() -> None:
 
 @pytest.mark.parametrize("name", ["soap", "muon", "mars", "tiger"])
 def test_no_weight_decay_unless_asked_for(name: str) -> None:
-    """The default of every library class here but Muon is another."""
+    """All these classes except Muon have another default in their library."""
     groups = found(name).build(mlp(), {}).param_groups
     assert [group["weight_decay"] for group in groups] == [0.0] * (2 if name == "muon" else 1)
 
 
 @pytest.mark.parametrize("name", ["nadam", "soap", "schedule_free_adamw"])
 def test_weight_decay_leaves_biases_alone(name: str) -> None:
-    """With a gradient of zero nothing else moves them."""
+    """The gradient is zero, so nothing but weight decay could move the biases."""
     model = mlp()
     before = [tensor.detach().clone() for tensor in model.parameters()]
     optimizer = found(name).build(model, {"learning_rate": 0.1, "weight_decay": 0.5})
@@ -169,7 +169,8 @@ def test_unknown_names_and_bad_values() -> None:
 
 @pytest.mark.parametrize(("model", "shape"), [(mlp, (5,)), (cnn, (2, 5, 5))])
 def test_every_known_optimizer_trains(model: Any, shape: tuple[int, ...]) -> None:
-    """A new version of a library may bring one that can't: it belongs among the obstacles."""
+    """A new version of a library may bring an optimizer that can't train. Add it to the
+    obstacles."""
     assert len(known()) > 100
     for name in known():
         network = model()

@@ -52,7 +52,7 @@ def test_decays_are_those_of_torch(params: Any, scheduler: Any, options: Any) ->
 
 
 def test_the_linear_decay_of_shallue_et_al() -> None:
-    """eta(t) = eta0 - (1 - alpha) eta0 t / T, then constant."""
+    """The schedule is eta(t) = eta0 - (1 - alpha) eta0 t / T, then constant."""
     found = factors(decay="linear", end_factor=0.2, decay_steps=20)
     expected = [1 - 0.8 * min(t, 20) / 20 for t in range(HORIZON + 5)]
     assert found == pytest.approx(expected)
@@ -93,10 +93,10 @@ def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, floa
         ({"decay": "cosine", "power": 2}, "'power' has no effect with decay 'cosine'"),
         ({"decay_steps": 5}, "no effect with decay 'constant'"),
         ({"warmup_shape": "linear"}, "no effect"),
-        ({"warmup_steps": 5, "warmup_epochs": 1}, "only one of warmup_epochs, warmup_steps"),
+        ({"warmup_steps": 5, "warmup_epochs": 1}, "but got warmup_epochs and warmup_steps"),
         ({"warmup_fraction": 1.5}, "at most 1"),
-        ({"warmup_steps": -1}, "from 0 up"),
-        ({"decay": "linear", "end_factor": "low"}, "must be a number"),
+        ({"warmup_steps": -1}, "of at least 0"),
+        ({"decay": "linear", "end_factor": "low"}, "must be a finite number"),
     ],
 )
 def test_superfluous_and_impossible_settings_are_refused(params: Any, message: str) -> None:

@@ -1,4 +1,5 @@
-"""Clipping, noise, dropout, averaging, precision, label smoothing: each against what it means."""
+"""Clipping, noise, dropout, averaging, precision, label smoothing: each is compared with its
+definition."""
 
 import math
 from typing import Any
@@ -26,7 +27,7 @@ def trainer(workload: type = models.MLP, **params: Any) -> Trainer:
 
 
 def moved(trainer: Trainer) -> torch.Tensor:
-    """How one step changes the weights."""
+    """Returns the change of the weights in one step."""
     before = torch.cat([p.detach().flatten().clone() for p in trainer.parameters])
     trainer.advance(trainer.step + 1)
     return torch.cat([p.detach().flatten() for p in trainer.parameters]) - before
@@ -78,7 +79,7 @@ def test_dropout_is_set_and_has_a_stream_of_its_own() -> None:
     lstm = models._LSTM()
     Modifiers(dropout=0.2).prepare(lstm)
     assert lstm.lstm.dropout == 0.2
-    with pytest.raises(BadInput, match="Linear has none"):
+    with pytest.raises(BadInput, match="Linear has no dropout layer"):
         Modifiers(dropout=0.2).prepare(nn.Linear(1, 1))
 
 
@@ -156,7 +157,7 @@ def test_bfloat16_trains_nearly_alike_and_float64_really_is() -> None:
     [
         ({"gradient_clip": 0}, "above 0"),
         ({"dropout": 1.0}, "below 1"),
-        ({"noise_weights": -1}, "from 0 up"),
+        ({"noise_weights": -1}, "at least 0"),
         ({"ema_decay": "much"}, "'much'"),
         ({"precision": "float16"}, "Did you mean 'bfloat16'"),
     ],

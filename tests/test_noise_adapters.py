@@ -1,4 +1,5 @@
-"""The noise scale in other people's trainers: the numbers of the plain loop, in their logs."""
+"""The noise scale in the trainers of other libraries: their logs have the numbers of the plain
+loop."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def network() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def by_hand() -> dict[str, float]:
-    """One pass in order, gradients clipped to next to nothing."""
+    """Runs the plain loop: one pass in order, with gradients clipped to nearly nothing."""
     model, (inputs, labels) = network(), data()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     noise = NoiseScale(model, batch_size=MICRO * COUNT, micro_batch=MICRO)
@@ -89,7 +90,7 @@ def test_hugging_face(by_hand: dict[str, float], tmp_path: Path) -> None:
         finite(by_hand), rel=1e-4
     )
     assert callback.noise.report().startswith("noise scale")
-    with pytest.raises(BadInput, match="gradient_accumulation_steps to 2 or more"):
+    with pytest.raises(BadInput, match="gradient_accumulation_steps must be at least 2"):
         NoiseScaleCallback(InOrder(model=Model(), args=arguments(1), train_dataset=rows))
 
 

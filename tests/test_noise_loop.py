@@ -1,4 +1,5 @@
-"""The noise scale in anybody's loop, against closed forms, with accumulation and on ranks."""
+"""The noise scale in any training loop, against closed forms, with accumulation and on several
+ranks."""
 
 import math
 from typing import Any
@@ -21,7 +22,7 @@ VARIANCE = float(H.sum())
 
 
 class Quadratic(nn.Module):
-    """Noisy, with gradients h x + sqrt(h) noise."""
+    """A noisy quadratic, with gradients h x + sqrt(h) noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ TRUTH = VARIANCE / float(((H * 0.5) ** 2).sum())
 
 
 class Scaler:
-    """What a gradient scaler is asked."""
+    """The methods of a gradient scaler that are used."""
 
     def get_scale(self) -> float:
         return 1024.0
@@ -51,7 +52,7 @@ def accumulated(
     divisor: float = 4,
     scale: float = 1.0,
 ) -> NoiseScale:
-    """At weights that stay where they are."""
+    """Accumulates gradients at weights that do not move."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         for part in torch.randn(BATCH, D, generator=generator).split(MICRO):
@@ -133,14 +134,15 @@ def test_misplaced_calls_are_told() -> None:
     noise = NoiseScale(Quadratic(), batch_size=BATCH, micro_batch=MICRO)
     with pytest.raises(BadInput, match="without `after_backward`"):
         noise.before_step()
-    with pytest.raises(BadInput, match="after `backward`, before `zero_grad`"):
+    with pytest.raises(BadInput, match="after `backward` and before `zero_grad`"):
         noise.after_backward()
-    with pytest.raises(BadInput, match="no parameter has one"):
+    with pytest.raises(BadInput, match="no parameter has requires_grad=True"):
         NoiseScale([], batch_size=8, micro_batch=4)
 
 
 def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[Estimate | None, Tensor]:
-    """Each rank with half of every batch; the weights take a step, so gradients must be right."""
+    """Trains on two ranks, each with half of every batch. The weights take a step, so gradients
+    must be right."""
     model = DistributedDataParallel(Quadratic())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     noise = NoiseScale(model, batch_size=BATCH)
@@ -193,7 +195,7 @@ def test_ranks_tell_without_accumulation(which: int, of_pair: Any) -> None:
 
 
 def test_the_running_estimate_follows_the_training() -> None:
-    """What is long past counts for nothing."""
+    """Steps that are long past have no weight."""
     model = Quadratic()
     noise = accumulated(NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, decay=0.9), model, 0)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The noise scale in a trial: against closed forms, and without a trace in the training."""
+"""The noise scale in a trial: against closed forms, and without any effect on the training."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def noisy(trial: Trial) -> Trial:
 
 
 def quadratic(weights: Tensor, noise: Tensor) -> Tensor:
-    """The loss of one example, or the mean over several."""
+    """Returns the loss of one example, or the mean over several."""
     pull = noise * H.sqrt() * weights
     return (0.5 * H * weights**2).sum() + pull.sum(dim=-1).mean()
 
@@ -61,7 +61,7 @@ def sampled(weights: Tensor, seed: int, kind: str) -> Estimate:
 
 @cache
 def cell(level: float, kind: str) -> list[tuple[float, Estimate]]:
-    """(|G|^2, what was estimated) at each seed's own weights, which are so large."""
+    """Returns |G|^2 and the estimate at each seed's weights, which have the given size."""
     found = []
     for seed in range(SEEDS):
         generator = torch.Generator().manual_seed(10_000 + seed)
@@ -99,7 +99,7 @@ def test_intervals_cover_the_truth() -> None:
 
 @pytest.mark.parametrize("kind", ["examples", "chunks"])
 def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
-    """A noise scale of a hundred times the sample."""
+    """The noise scale is a hundred times the sample."""
     length = math.sqrt(TRUE_VARIANCE / (100 * EXAMPLES) / float((H**2).sum()))
     weights = torch.full((D,), length, dtype=torch.float64)
     found = [sampled(weights, seed, kind) for seed in range(SEEDS)]
@@ -112,7 +112,7 @@ def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
 
 
 def test_chunks_and_examples_by_hand() -> None:
-    """The formulas of McCandlish et al., appendix A."""
+    """The formulas are those of McCandlish et al., appendix A."""
     gradients = (
         torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1
     )
@@ -142,7 +142,7 @@ def test_chunks_and_examples_by_hand() -> None:
 
 
 def measured(trial: Trial, steps: int = 0) -> tuple[Trainer, dict[str, float]]:
-    """A trainer after so many steps, and the noise scale there."""
+    """Returns a trainer after the given number of steps, and the noise scale there."""
     workload, splits = prepare(trial.study.workload, None, CPU)
     trainer = Trainer(trial, workload, splits["train"], Ranks())
     if steps:
@@ -152,7 +152,8 @@ def measured(trial: Trial, steps: int = 0) -> tuple[Trainer, dict[str, float]]:
 
 
 def test_along_the_noisy_quadratic() -> None:
-    """In a trial: at each seed's own weights, as its training left them."""
+    """The noise scale is measured in a trial, at the weights that the training of each seed has
+    reached."""
     hits = []
     for seed in range(60):
         trial = make_trial(
@@ -167,7 +168,7 @@ def test_along_the_noisy_quadratic() -> None:
 
 
 def test_a_training_set_is_drawn_from_without_replacement() -> None:
-    """The truth is that of all 1,400 examples; 512 of them are known."""
+    """The truth is the noise scale of all 1,400 examples, of which 512 are in the sample."""
     trial = make_trial(params={"learning_rate": 0.3})
     trainer, _ = measured(trial, steps=50)
     workload, splits = prepare("digits/mlp", None, CPU)
@@ -267,7 +268,7 @@ def test_repeats_alone_may_measure_it() -> None:
 
 
 class Normed(Classification):
-    """Ghost norms of 32 examples, or of all."""
+    """A model with ghost norms of 32 examples, or of all."""
 
     goal = "val/error < 0.1"
     ghosts = 32
@@ -303,14 +304,12 @@ def test_norms_are_measured_ghost_by_ghost() -> None:
 def test_one_ghost_tells_nothing() -> None:
     trial, workload = make_trial(batch_size=64), NormedOver100()
     state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-    with pytest.raises(
-        BadInput, match=r"of which there must be two, but there are 128 .* smaller ghosts"
-    ):
+    with pytest.raises(BadInput, match=r"but there are only 128 .* smaller ghosts"):
         meter_of(workload).measure(trial, state)
 
 
 class Unmapped(Classification):
-    """Its forward looks at numbers, for which `vmap` has no way."""
+    """A model whose forward pass reads the values of tensors, which `vmap` does not support."""
 
     goal = "val/error < 0.1"
 

@@ -1,4 +1,4 @@
-"""The truth: what is trained agrees with the closed recursion of the noisy quadratic model."""
+"""Trainings of the noisy quadratic model agree with its closed recursion."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ def test_noise_has_the_stated_moments_and_is_a_function_of_seed_and_index() -> N
 
 
 def test_momentum_zero_recursion_is_sgd() -> None:
-    """The reference itself, against the textbook form s <- (1 - a h)^2 s + a^2 h / B."""
+    """This checks the reference itself against the textbook form s <- (1 - a h)^2 s + a^2 h / B."""
     s, steps = [1.0, 1.0], 0
     while 0.5 * (s[0] + s[1] / 2) >= 0.1:
         s = [(1 - 0.2 * h) ** 2 * s_i + 0.04 * h / 4 for h, s_i in zip((1, 0.5), s, strict=True)]

@@ -1,4 +1,4 @@
-"""Data sets, collations and models as people have them."""
+"""Data sets, collate functions and models as users have them."""
 
 import random
 from collections import UserDict, namedtuple
@@ -150,7 +150,7 @@ def test_an_empty_data_set_is_refused() -> None:
 
 
 class Jittered:
-    """Draws from the generators of torch, numpy and Python."""
+    """A data set that draws from the generators of torch, numpy and Python."""
 
     def __len__(self) -> int:
         return 10
@@ -188,7 +188,7 @@ def test_a_small_data_set_may_be_kept_on_the_device() -> None:
 
 
 class Wrapped(nn.Module):
-    """Is called as models of transformers are."""
+    """A model that is called like the models of transformers."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

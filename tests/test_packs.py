@@ -1,4 +1,5 @@
-"""Trials of a study that one process trains as one model: which, how many, what is kept of it."""
+"""Trials of a study that one process trains as one model: which trials, how many, and what is
+recorded."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -81,7 +82,7 @@ def first_of(study: Study, index: int) -> Any:
         ),
         (
             {"workloads": ["noisy_quadratic?d=2000000"], "goals": None},
-            Resources(), 1, "no cache holds several models of",
+            Resources(), 1, "do not fit into a cache",
         ),
     ],
 )  # fmt: skip
@@ -142,7 +143,8 @@ def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: 
 def test_searches_take_the_course_that_they_take_one_trial_after_another(
     stack: Any, sweep_file: SweepFile, tmp_path: Path
 ) -> None:
-    """One that learns and one that widens its range, with repeats, and grown afterwards."""
+    """One search learns from results, the other widens its range; both have repeats and grow
+    afterwards."""
     narrow = {"learning_rate": {"low": 0.003, "high": 0.03, "scale": "log"}}
     learning = {"algorithm": "tpe", "generation": 4}
     run = tmp_path / "run"

@@ -46,7 +46,7 @@ def test_files_come_and_go(folder: Place) -> None:
 
 
 def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> None:
-    """By the store's own client."""
+    """The other program is the store's own client."""
     client = boto3.client("s3")
     name = bucket.removeprefix("s3://")
     (Place.at(bucket) / "runs" / "a.txt").write_text("ours")
@@ -71,7 +71,7 @@ def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
     [
         ("ftp://there/run", "Unrecognized filesystem"),
         ("s3://", "names no folder"),
-        ("s3://key:secret@lab/run", "with a key in its address"),
+        ("s3://key:secret@lab/run", "must not contain a key"),
     ],
 )
 def test_other_places_are_refused(where: str, why: str) -> None:
@@ -116,7 +116,7 @@ def test_a_key_in_an_address_is_refused_and_never_shown(
     ],
 )
 def test_what_is_no_key_is_not_taken_for_one(where: str, at: str) -> None:
-    assert Place.at(where)._there[1] == at
+    assert Place.at(where)._on_file_system[1] == at
 
 
 @pytest.mark.slow

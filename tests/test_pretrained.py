@@ -1,4 +1,4 @@
-"""Training that goes on from weights which were trained before."""
+"""Training that starts from pretrained weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from orchestrator.workloads import load_workload
 
 
 class Pretrained(models.MLP):
-    """Goes on from weights in the data folder."""
+    """A workload that starts from weights in the data folder."""
 
     def model(self) -> nn.Module:
         model = super().model()
@@ -25,7 +25,8 @@ class Pretrained(models.MLP):
 
 
 class InEvaluationMode(Pretrained):
-    """As from_pretrained returns it; half of what goes through is dropped in training."""
+    """A model in evaluation mode, as from_pretrained returns it. Half of its activations are
+    dropped in training."""
 
     def model(self) -> nn.Module:
         model = super().model()
@@ -51,7 +52,7 @@ class FrozenBody(Pretrained):
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    """Those of 100 steps, in a folder of data."""
+    """Writes the weights after 100 steps to a folder of data."""
     model = models.MLP().model()
     images, labels = models.MLP().data(None)["train"].tensors
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

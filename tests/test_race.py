@@ -1,4 +1,5 @@
-"""Ending trials early changes nothing: random studies, in any order, with losses and pauses."""
+"""Ending trials early changes nothing. This is tested with random studies, in any order, with
+losses and pauses."""
 
 import math
 import random
@@ -40,7 +41,7 @@ Finished = dict[Name, FinishedTrial]
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """What every trial would show if it were left alone."""
+    """The measurements that every trial would have if it were never ended early."""
 
     studies: tuple[Study, ...]
     seed: int
@@ -82,7 +83,7 @@ class World:
 
 @dataclass(frozen=True)
 class Habits:
-    """How a cluster goes about its work."""
+    """The order and timing with which a cluster works."""
 
     seed: int = 0
     slots: int = 1
@@ -141,7 +142,7 @@ def train(
     there: int = 0,
     cut: Callable[[set[Goal], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
-    """As the training loop does; the first `there` measurements come from a checkpoint."""
+    """Trains like the training loop. The first `there` measurements come from a checkpoint."""
     study, unmet = trial.study, set(trial.study.goals)
     for number, measurement in enumerate(curve, start=1):
         metrics = measurement.metrics
@@ -160,7 +161,7 @@ def train(
 
 @dataclass
 class Gang:
-    """A trial in flight."""
+    """A trial in training."""
 
     trial: Trial
     bounds: Bounds
@@ -206,7 +207,8 @@ def open_director(studies: Iterable[Study], finished: Iterable[FinishedTrial]) -
 
 
 def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finished, Director]:
-    """A whole run: everything that is left in its folder, and the director at the end."""
+    """Plays a whole run. Returns everything that is left in its folder, and the director at the
+    end."""
     chance = random.Random(habits.seed)
     finished: Finished = {}
     running: dict[Name, Gang] = {}
@@ -243,7 +245,8 @@ def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finish
 
 
 def frontier(study: Study, finished: Finished) -> Bounds:
-    """Straight from the definition: who passed each goal first, the best `keep` of all."""
+    """Computes the frontier from its definition: the best `keep` of all trials that passed each
+    goal first."""
     first: list[dict[int, int]] = [{} for _ in study.goals]
     for (size, index, repeat), trial in finished.items():
         if size != study.batch_size or repeat:
@@ -259,7 +262,7 @@ def frontier(study: Study, finished: Finished) -> Bounds:
 
 
 def launches_by_the_rule(world: World, study: Study) -> int:
-    """How many points the rounds take, from curves that nobody cut: the rule written out."""
+    """Computes the number of points of all rounds from complete curves, by the rule written out."""
     passed: dict[Goal, int] = {}
     counted = end = 0
     while counted < study.trials and end < 3 * study.trials:

@@ -1,4 +1,4 @@
-"""The course of a search, where it can be worked out by hand."""
+"""The course of a search in cases that can be worked out by hand."""
 
 import itertools
 import math
@@ -85,7 +85,7 @@ def begin(*studies: Study, **options: Any) -> Director:
 def play(
     director: Director, fate: Callable[[Trial], Fate], limited: bool = False
 ) -> list[list[Proposal]]:
-    """Round after round until the end. A trial that goes beyond its limit is paused there."""
+    """Plays round after round until the end. A trial that goes beyond its limit is paused there."""
     played = []
     while proposals := all_waiting(director):
         played.append(proposals)
@@ -103,7 +103,7 @@ def indices(proposals: Iterable[Proposal]) -> list[int]:
 
 
 def by_index(**fates: Fate) -> Callable[[Trial], Fate]:
-    """`t3=...`: what becomes of trial 3; the others spend their budget."""
+    """Sets the fates of trials: `t3=...` is that of trial 3. All others spend their budget."""
     return lambda trial: fates.get(f"t{trial.index}", ("exhausted", 100))
 
 
@@ -125,7 +125,8 @@ def test_all_that_diverged_is_replaced_while_a_goal_is_out_of_reach() -> None:
 
 
 def test_a_round_is_judged_by_the_frontier_of_its_own_day() -> None:
-    """Trial 4 passes the goal before trial 1 diverged; that was settled a round earlier."""
+    """Trial 4 passes the goal before the step at which trial 1 diverged, but trial 1 was counted a
+    round earlier."""
     director = begin(make_study())
     fate = by_index(t0=("reached", 50), t1=("diverged", 40), t4=("reached", 10))
     assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4]]
@@ -168,7 +169,7 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
 def test_a_search_waits_for_what_it_lost_where_its_next_points_depend_on_that(
     search: SearchPlan,
 ) -> None:
-    """The trial that is lost is the best: without it, one that diverged later would be replaced."""
+    """The lost trial is the best. Without it, a trial that diverged later would be replaced."""
     study = make_study(search=search, trials=6)
     smaller = make_study(search=search, trials=6, batch_size=2, inherit=2.0)
 
@@ -260,7 +261,7 @@ def value_of(trial: Trial) -> float:
 
 
 def listed(study: Study, best: Callable[[float], float]) -> tuple[list[list[Trial]], StudySearch]:
-    """The rounds of a study whose steps to goal follow from the learning rate."""
+    """Returns the rounds of a study whose steps to goal follow from the learning rate."""
     director = begin(study)
     rounds = play(director, lambda trial: ("reached", round(best(value_of(trial)))))
     trials = [sorted((p.trial for p in r), key=lambda t: t.index) for r in rounds]
@@ -270,7 +271,8 @@ def listed(study: Study, best: Callable[[float], float]) -> tuple[list[list[Tria
 @pytest.mark.parametrize("algorithm", DESIGNS)
 @pytest.mark.parametrize("trials", [20, 40])
 def test_a_search_widens_where_the_best_lies_near_the_end(trials: int, algorithm: str) -> None:
-    """The higher the better: 4 decades, then a fifth for a quarter as many, then a sixth."""
+    """Higher learning rates are better. The range has 4 decades, then a fifth decade with a quarter
+    as many trials, then a sixth decade."""
     study = make_study(trials=trials, search=SearchPlan(algorithm=algorithm, extend=True))
     rounds, search = listed(study, lambda rate: 60 - 10 * math.log10(rate))
     assert [len(trials) for trials in rounds] == [trials, trials // 4, trials // 5]
@@ -307,7 +309,7 @@ def test_a_best_in_the_middle_widens_nothing() -> None:
 
 
 def test_what_was_found_beyond_does_not_change_where_a_resumed_search_widens() -> None:
-    """Both ends are best for one goal each; then a point beyond one of them wins both goals."""
+    """Each end is best for one goal. Then a point beyond one of them wins both goals."""
     study = make_study(trials=40, goals=(FIRST, SECOND), search=SearchPlan(extend=True))
 
     def outcome(trial: Trial) -> FinishedTrial:
@@ -407,7 +409,8 @@ def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
 
 
 def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
-    """Trial 1 was paused at 400, trial 0 passed the goal at 790 since: 1 still can win."""
+    """Trial 1 was paused at step 400. Trial 0 has passed the goal at step 790 since, so trial 1 can
+    still win."""
     study = make_study(stop_dominated=True, budget_steps=3200, trials=2)
     trials = {p.trial.index: p.trial for p in all_waiting(begin(study))}
     resumed = Director([study], 0)
@@ -533,8 +536,8 @@ def test_a_fraction_is_found_again_in_its_value(
 
 
 def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
-    """Trials of error 1 until they pass the goal, or never do; seen whole, or as racing ends them
-    in order of proposal."""
+    """Trials have error 1 until they pass the goal, or never pass it. They are seen complete, or as
+    the race ends them in order of proposal."""
     plan = SearchPlan(algorithm="tpe", generation=5)
 
     def curve(trial: Trial) -> list[float]:

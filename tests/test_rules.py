@@ -1,4 +1,4 @@
-"""Update rules of many slots against torch's optimizers, one for each slot."""
+"""Update rules of many slots against torch's optimizers, one per slot."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ Params = dict[str, Any]
 
 @st.composite
 def studies(draw: st.DrawFn) -> tuple[str, list[Params]]:
-    """An optimizer and the metaparameters of a few slots, which have their names in common."""
+    """Draws an optimizer and the metaparameters of a few slots, which have the same names."""
     optimizer = draw(st.sampled_from(sorted(OPTIMIZERS)))
     required, optional = accepted_by(optimizer)
     names = [*required, *draw(st.sets(st.sampled_from(optional)))]

@@ -1,4 +1,4 @@
-"""Segmentation: scenes, and metrics that are no means over examples."""
+"""Segmentation: scenes, and metrics that are not means over examples."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ CLASSES = 5
 
 
 class Copied(Scenes):
-    """Images that hold the logits: the model passes them on. Class 4 is nowhere in `val`."""
+    """Images that hold the logits, which the model passes on. Class 4 is not in `val`."""
 
     def data(self, data_dir: Path | None) -> dict[str, Tensors]:
         generator = torch.Generator().manual_seed(0)

@@ -28,7 +28,7 @@ from orchestrator.workloads import (
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has that")
 def test_the_system_ends_workers_with_their_parent() -> None:
-    """By themselves they may wait for the rest of a message, if it was killed while sending one."""
+    """Without that, workers may wait for the rest of a message whose sender was killed."""
 
     def fetch(index: Tensor) -> Batch:
         number = ctypes.c_int()
@@ -83,7 +83,7 @@ def test_loaded_trains_like_resident_and_leaves_no_process() -> None:
 
 
 class FetchedForTraining(models.Augmented):
-    """The same again, made by whoever fetches it."""
+    """The same examples again, made by the function that fetches them."""
 
     def data(self, data_dir: Path | None) -> dict[str, Split]:
         splits = dict(super().data(data_dir))

@@ -1,4 +1,5 @@
-"""A trial in a stack against the same trial alone, and against itself in other company."""
+"""A trial in a stack against the same trial alone, and against itself with other trials in the
+stack."""
 
 import math
 from dataclasses import replace
@@ -60,7 +61,7 @@ def in_double(trial: Trial) -> Trial:
 
 
 def check_against_alone(trial: Trial, data_dir: Path | None = None, **changes: Any) -> None:
-    """Three trials, of which the third gets the slot of the one that ends first."""
+    """Trains three trials. The third gets the slot of the trial that ends first."""
     trials = variants(in_double(trial), 3, **changes)
     found = train_stacked(trials, 2, data_dir=data_dir)
     for one, stacked in zip(trials, found, strict=True):
@@ -131,7 +132,8 @@ def test_networks_of_the_registry_train_as_alone(name: str, small_data: Path) ->
 @pytest.mark.dear
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_bits_depend_on_the_trial_alone(network: str) -> None:
-    """Not on its slot, on others that diverge, on the width, or on who was there before."""
+    """The bits do not depend on the slot, on trials that diverge, on the width, or on trials that
+    were in the slot before."""
     trials = variants(trial_of(network, budget_steps=12), 5)
     wild = replace(trials[1], params={**trials[1].params, "learning_rate": 1e30})
     first, *_, last = train_stacked(trials, 5)
@@ -148,7 +150,7 @@ LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 
 @st.composite
 def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
-    """Trials of one study with any of its metaparameters, a width, and an order."""
+    """Draws trials of one study with any of its metaparameters, a width, and an order."""
     network = draw(st.sampled_from(["mlp", "augmented", "nested", "quadratic", "ghosts"]))
     optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(OPTIMIZERS)
     optimizer = draw(st.sampled_from(optimizers))
@@ -212,7 +214,7 @@ def test_some_slots_measure_as_all_do() -> None:
     ("params", "message"),
     [
         ({"label_smoothing": 0.9, "smoothing_over": "others"}, "largest share"),
-        ({"weight_decay": -1.0}, "from 0 up"),
+        ({"weight_decay": -1.0}, "at least 0"),
         ({"gradient_clip": 0.0}, "above 0"),
         ({"layerwise_ratio": "update", "layerwise_trust": 0.0}, "above 0"),
         ({"warmup_fraction": 2.0}, "at most 1"),
@@ -230,8 +232,8 @@ def test_impossible_settings_are_refused_as_alone(params: dict[str, Any], messag
 @pytest.mark.dear
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_trial_moves_between_engines(optimizer: str) -> None:
-    """From a trainer to a stack, from stack to stack, and back: float64, to rounding; and to the
-    bit from one stack to another."""
+    """A trial moves from a trainer to a stack, from stack to stack, and back. In float64 the
+    results agree up to rounding, and from one stack to another bit by bit."""
     params = {**EVERYTHING, **OWN[optimizer], "precision": "float64"}
     if optimizer == "sgd":
         # Without weight decay the optimizers of torch have one group of parameters.
@@ -260,7 +262,7 @@ def test_a_trial_moves_between_engines(optimizer: str) -> None:
 
 
 def assert_states(one: Any, other: Any, rel: float) -> None:
-    """Nested documents with the same numbers, but for clocks."""
+    """Checks that nested documents have the same numbers, except for times."""
     assert type(one) is type(other)
     if isinstance(one, dict):
         assert one.keys() == other.keys()

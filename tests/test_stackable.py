@@ -1,4 +1,4 @@
-"""What can be stacked, and what is said of the rest."""
+"""Which models can be stacked, and the reasons that are given for all others."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ class WithDropout(models.Small):
 
 
 class Counting(models.Small):
-    """A model that is another one each time it is called."""
+    """A model that changes each time it is called."""
 
     def model(self) -> nn.Module:
         return _Counting()
@@ -48,7 +48,7 @@ class _Counting(nn.Module):
 
 
 class Choosing(models.MLP):
-    """A loss that depends on a number by way of Python."""
+    """A loss that depends on a number through Python code."""
 
     def loss(self, model: nn.Module, batch: Batch, *, limit: float = 0.0) -> Tensor:  # type: ignore[override]
         losses = super().loss(model, batch)
@@ -63,7 +63,7 @@ class Unused(models.Small):
 
 
 class WithOneAnother(models.MLP):
-    """Examples that see each other before the model does."""
+    """A model that mixes the examples of a batch."""
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         splits = dict(super().data(data_dir))
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "fetched": (of(models.FromFiles), "Loaded fetches batches for one trial"),
     "a model's dropout": (of(WithDropout), "randomness"),
     "lstm": (of(models.LSTM), "lstm"),
-    "state": (of(Counting), "does not give the same bits"),
+    "state": (of(Counting), "give other bits"),
     "python": (of(Choosing, limit=0.3), "data-dependent control flow"),
     "unused": (of(Unused), "unused"),
     "batches": (of(WithOneAnother), "batch/loss"),
@@ -135,7 +135,7 @@ def test_what_can_not(trial: Trial, words: str) -> None:
 
 
 def test_what_all_slots_have_in_common_is_no_tensor() -> None:
-    """A number that the study fixes reaches the loss as the number that it is."""
+    """A number that the study fixes reaches the loss as a plain number."""
     trial = of(Choosing, limit=0.3)
     fixed = replace(trial, study=replace(trial.study, space={"limit": 0.3}))
     assert reason(fixed) is None

@@ -1,4 +1,5 @@
-"""Bad input is refused before anything starts, naming the key, the value and what would do."""
+"""Bad input is refused before anything starts. The message names the key, the value and what is
+accepted."""
 
 import math
 import re
@@ -150,7 +151,7 @@ SweepFile = Callable[..., Path]
         ({"search": {"algorithm": "points", "points": [{"learning_rate": "x"}]}}, "a number is"),
         (
             {"recipes": [{"name": "sgd", "space": {"dropout": {"options": [0.1] * 101}}}]},
-            "`options` must hold at most 100, but holds 101",
+            "`options` must hold at most 100 values, but holds 101",
         ),
         (
             {"recipes": [{"name": "sgd", "space": {"dropout": {"options": [[0.1]]}}}]},

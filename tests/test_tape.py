@@ -1,4 +1,5 @@
-"""What is recorded gives the same bits again, for other numbers, too; what can't be is refused."""
+"""A tape gives the same bits as its function, for other numbers, too. A function that can't be
+repeated is refused."""
 
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def layer(inputs: list[Tensor]) -> list[Tensor]:
-    """Losses and the gradients of weights, with functions of every kind."""
+    """Returns losses and the gradients of weights, computed with functions of every kind."""
     examples, given = inputs
     weights = given.detach().requires_grad_()
     hidden = functional.gelu(torch.bmm(examples, weights)).sigmoid() * torch.ones(3).cumsum(0)[2]
@@ -37,7 +38,7 @@ def test_a_tape_gives_what_the_function_gives() -> None:
 
 @pytest.mark.parametrize("some", [[0, 1], [2, 0], [1, 2]])
 def test_bits_do_not_depend_on_the_place(some: list[int]) -> None:
-    """Of 3 x 35 elements, some are left over at the end."""
+    """There are 3 x 35 elements, so whole vectors leave some elements over at the end."""
     everything = [numbers(3, 5, 7), numbers(3, 7, 7)]
     part = [whole[some] for whole in everything]
     few = record(layer, part)(part)
@@ -69,12 +70,12 @@ STATE = torch.zeros(3)
 
 REFUSED: dict[str, tuple[Function, str]] = {
     "random": (lambda inputs: [inputs[0] + torch.rand(3)], "draws random numbers"),
-    "a look": (lambda inputs: [inputs[0] * float(inputs[0].sum())], "looks at the value"),
+    "a look": (lambda inputs: [inputs[0] * float(inputs[0].sum())], "reads the value"),
     "a memory": (lambda inputs: [STATE.add_(inputs[0])], "may change a constant"),
-    "a change": (lambda inputs: [inputs[0].add_(1)], "changes what it is given"),
+    "a change": (lambda inputs: [inputs[0].add_(1)], "changes its inputs"),
     "numbers by way of Python": (
         lambda inputs: [inputs[0] + torch.tensor(inputs[0].tolist())],
-        "does not give the same bits",
+        "give other bits",
     ),
 }
 

@@ -28,7 +28,8 @@ def study_of(count: int, **changes: Any) -> list[Trial]:
 def followed(
     tasks: Iterable[Task], first: Trial, width: int
 ) -> tuple[dict[int, list[Any]], dict[int, Outcome], list[int]]:
-    """What was measured of each trial, without clocks, how each ended, and in which order."""
+    """Returns the measurements of each trial without times, how each trial ended, and the order of
+    the ends."""
     curves: dict[int, list[Any]] = {}
     outcomes: dict[int, Outcome] = {}
     for trial, event in train_all(Together(first, width, Ranks()), tasks):
@@ -91,7 +92,7 @@ def test_an_interrupted_stack_goes_on_with_the_same_bits(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("width", [2, 4])
 def test_slots_race_each_other(width: int) -> None:
-    """Once a trial has reached the goal, the others end where they are measured next."""
+    """Once a trial has reached the goal, the other trials end at their next measurement."""
     trials = [
         replace(trial, study=replace(trial.study, budget_steps=400))
         for trial in study_of(4, goals=["val/error < 0.15"], params={"learning_rate": 0.5})

@@ -35,8 +35,8 @@ LIBRARY = ["muon", "soap", "shampoo", "schedule_free_sgd", "nadam"]
 
 @pytest.mark.dear
 def test_torchs_compiler_is_not_loaded_for_our_optimizers() -> None:
-    """It would take 1.3 s of processor time in every process that trains, or plans a sweep. Nor is
-    scipy.stats, which takes as long, for the points of a sweep."""
+    """Loading it takes 1.3 s of processor time in every process that trains or plans a sweep.
+    scipy.stats takes as long, and the points of a sweep must not load it either."""
     trials = [
         make_trial(optimizer=name, params=params_of(name), budget_steps=2) for name in OPTIMIZERS
     ]
@@ -94,7 +94,7 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
 
 @pytest.mark.dear
 def test_a_warm_process_trains_like_a_fresh_one() -> None:
-    """Bit for bit, with every optimizer, after others were trained."""
+    """The results are equal bit by bit, with every optimizer, after other trials were trained."""
     trials = [
         make_trial(
             optimizer=optimizer,
@@ -216,7 +216,7 @@ def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
 
 
 def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:
-    """Against a trial whose learning rate is that of the schedule's plateau from the start."""
+    """It is compared with a trial whose learning rate is the schedule's plateau from the start."""
     constant, _ = run_trial(make_trial(params={"learning_rate": 0.05}, budget_steps=40))
     halved = {"learning_rate": 0.1, "decay": "linear", "end_factor": 0.5, "decay_steps": 0}
     scheduled, _ = run_trial(make_trial(params=halved, budget_steps=40))
@@ -244,7 +244,7 @@ def test_unknown_and_missing_metaparameters_are_refused() -> None:
         ("momentum", ["learning_rate"], "needs a value or range for momentum"),
         ("sgd", ["learning_rat"], "Did you mean 'learning_rate'"),
         ("sgd", ["learning_rate", "smoothing_over"], "no effect without 'label_smoothing'"),
-        ("sgd", ["learning_rate", "layerwise_trust"], "need 'layerwise_ratio'"),
+        ("sgd", ["learning_rate", "layerwise_trust"], "without 'layerwise_ratio'"),
         ("lars", ["learning_rate", "layerwise_ratio"], "Unknown metaparameter"),
     ]:
         with pytest.raises(BadInput, match=message):

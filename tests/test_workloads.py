@@ -174,7 +174,8 @@ def test_metrics_of_a_planted_predictor(name: str, small_data: Path) -> None:
     batch = splits_of(workload, small_data)["train"].batch(torch.arange(6))
 
     def measured(wrong: int) -> dict[str, float]:
-        """Of a predictor that is sure of the answers, but for the first few examples wrong."""
+        """Returns the metrics of a predictor that is sure of its answers, and wrong on the first
+        few examples."""
         logits = answers(workload, batch)
         logits[:wrong] = -logits[:wrong]
         values = workload.metrics(lambda inputs: logits, batch)
@@ -194,7 +195,8 @@ def test_metrics_of_a_planted_predictor(name: str, small_data: Path) -> None:
 
 
 def answers(workload: Workload, batch: Batch) -> torch.Tensor:
-    """What a model that knows says, in the shape of the workload's: 20 for yes, -20 for no."""
+    """Returns the outputs of a perfect model in the shape of the workload's: 20 for yes, -20 for
+    no."""
     if isinstance(workload, imagenet.OpenImagesResNet50):
         return batch[1] * 40.0 - 20
     if isinstance(workload, language.LanguageModel):
@@ -210,7 +212,8 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
 def test_a_workload_of_each_kind_by_command(
     name: str, small_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At its full size, in this process: starting one takes longer than most of these trials."""
+    """Each workload has its full size. The command runs in this process, since starting one takes
+    longer than most of these trials."""
     arguments = ["trial", name, "--optimizer", "sgd", "--batch-size", "8", "--steps", "3"]
     assert app([*arguments, "--data-dir", str(small_data), "--json"], standalone_mode=False) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 3
@@ -222,7 +225,7 @@ def test_a_workload_of_each_kind_by_command(
         ("goal = 'val/error < 1'\n    def metrics(self, model, batch): return {}", "at least one"),
         ("goal = 'val/e < 1'\n    def metrics(self, model, batch): return {'e': 1.0}", "is float"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b): return m(b[0]).mean()", r"is \(\)"),
-        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "another name"),
+        ("goal = 'val/error < 1'\n    def loss(self, m, b, *, momentum=1.0): pass", "Rename"),
         ("goal = 'val/error < 1'\n    def loss(self, m, b, *, focus): pass", "as the default of"),
         ("pass", "must have a goal"),
         ("goal = 0.1", "must have a goal"),
@@ -340,7 +343,7 @@ def test_any_training_set_may_be_cut_down(tmp_path: Path) -> None:
         assert taken[-1] - taken[0] > 40
         with pytest.raises(BadInput, match=r"from 0 \(all\) to"):
             splits_of(load_workload(f"{name}?train_examples=9999"), None)
-    with pytest.raises(BadInput, match="without end"):
+    with pytest.raises(BadInput, match="must be 0 for an endless"):
         splits_of(load_workload("noisy_quadratic?train_examples=9"), None)
 
 

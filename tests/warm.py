@@ -1,4 +1,5 @@
-"""The command, in a process of its own that need not load torch anew, which takes two seconds."""
+"""Runs the command in a separate process that need not load torch again, which takes two
+seconds."""
 
 import atexit
 import multiprocessing

@@ -1,9 +1,9 @@
-"""The registry of workloads, and how a name in a sweep file becomes one.
+"""The registry of workloads. `load_workload` makes a workload from its name in a sweep file:
 
 digits/mlp                         a registered workload
-noisy_quadratic?d=100&replicas=64  with options
-my_package.my_file:MyWorkload      one's own, by import path
-path/to/my_file.py:MyWorkload      one's own, by file
+noisy_quadratic?d=100&replicas=64  a registered workload with options
+my_package.my_file:MyWorkload      a user's workload, by import path
+path/to/my_file.py:MyWorkload      a user's workload, by file
 """
 
 from __future__ import annotations
@@ -85,19 +85,21 @@ REGISTRY: dict[str, type[Workload]] = {
 
 
 def load_workload(name: str, data_dir: Path | None = None) -> Workload:
-    """The workload that `name` stands for, with the options written behind it."""
+    """Makes the workload called `name`, with the options that are written behind the name."""
     base, _, query = name.partition("?")
     factory = (
         import_own("workload", base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
     )
     if factory is None and base.endswith(".py"):
-        raise BadInput(f"Write which class of the file is the workload, such as {base}:MyWorkload.")
+        raise BadInput(
+            f"The workload {base!r} must name a class of the file, such as {base}:MyWorkload."
+        )
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     if "data_dir" in options_of(factory):
         raise BadInput(
-            f"The workload {base!r} must not have an option 'data_dir': that is the folder that "
-            "--data-dir names, and there without an option. Give yours another name."
+            f"The workload {base!r} must not have an option 'data_dir': every workload has an "
+            "attribute of that name, the folder given by --data-dir. Give your option another name."
         )
     options = _options(base, factory, query)
     train_examples = options.pop("train_examples", 0)
@@ -109,7 +111,7 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
         raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
     if not isinstance(getattr(workload, "goal", None), str):
         raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
-    # It may be frozen.
+    # The workload may be a frozen dataclass.
     object.__setattr__(workload, "train_examples", train_examples)
     object.__setattr__(workload, "data_dir", data_dir)
     for setting, default in metaparameters_of(workload).items():
@@ -122,7 +124,8 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
 
 
 def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
-    """The workload's data, which must be splits with something in them."""
+    """Returns the splits of the workload's data. Refuses data that are not splits, or a split
+    without examples."""
     data: object = workload.data(data_dir)
     splits = dict(data) if isinstance(data, Mapping) else {}
     kinds = {split: type(data).__name__ for split, data in splits.items()}
@@ -135,35 +138,36 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     if empty := [split for split, data in splits.items() if data.size == 0]:
         raise BadInput(
             f"Each split must have at least one example, but {empty[0]!r} of "
-            f"{type(workload).__name__} has no examples. Leave it out, or see what `data` reads."
+            f"{type(workload).__name__} has no examples. Leave the split out of `data`, or check "
+            "what `data` reads."
         )
     if workload.train_examples:
-        splits["train"] = _some_of(splits["train"], workload.train_examples)
+        splits["train"] = _subset(splits["train"], workload.train_examples)
     return splits
 
 
-def _some_of(train: Split, count: int) -> Split:
-    """The same ones for everyone who asks for so many."""
+def _subset(train: Split, count: int) -> Split:
+    """Draws `count` training examples. Equal counts always give the same examples."""
     if not 1 <= count <= (train.size or 0):
         raise BadInput(
             f"`train_examples` must be from 0 (all) to {train.size:,}, but got {count}."
             if train.size
-            else "`train_examples` can't be had of a training set without end."
+            else f"`train_examples` must be 0 for an endless training set, but got {count}."
         )
     chosen = np.random.default_rng(0).permutation(train.size or 0)[:count]
     return Subset(train, torch.from_numpy(np.sort(chosen)))
 
 
 def options_of(factory: Callable[..., Any]) -> dict[str, Any]:
-    """The options that may be written behind a workload's name, and their defaults."""
-    own: dict[str, Any] = {}
+    """Returns the options that may be written behind a workload's name, with their defaults."""
+    fields: dict[str, Any] = {}
     if isinstance(factory, type) and dataclasses.is_dataclass(factory):
-        own = {field.name: field.default for field in dataclasses.fields(factory)}
-    return {**own, "train_examples": Workload.train_examples}
+        fields = {field.name: field.default for field in dataclasses.fields(factory)}
+    return {**fields, "train_examples": Workload.train_examples}
 
 
 def metaparameters_of(workload: Workload | type[Workload]) -> dict[str, Any]:
-    """The metaparameters that its loss takes, and their defaults."""
+    """Returns the metaparameters that the workload's loss takes, with their defaults."""
     parameters = inspect.signature(workload.loss).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 

@@ -1,8 +1,8 @@
-"""Random changes of examples that depend on nothing but (trial seed, epoch, example): whichever
-rank and micro-batch an example falls to, it looks the same.
+"""Random changes of examples. They depend on (trial seed, epoch, example) alone, so an example
+looks the same on every rank and in every micro-batch.
 
-An augmentation takes a batch and a seed for each of its examples (int64) and returns the batch as
-it is to be trained on; it draws from `uniforms`, never from a generator with state.
+An augmentation takes a batch and a seed for each of its examples (int64). It returns the batch that
+is trained on. It draws random numbers from `uniforms`, never from a generator with state.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ Augment = Callable[[Batch, Tensor], Batch]
 
 
 def example_seeds(seed: int, draws: Tensor) -> Tensor:
-    """A seed for each of `draws` (int64): what example is drawn and when, as one number."""
+    """Returns a seed for each of `draws` (int64). A draw is one number that says which example is
+    drawn and in which epoch."""
     return _mixed(draws + seed % 2**62)
 
 
 def uniforms(seeds: Tensor, count: int) -> Tensor:
-    """`count` numbers, uniform in [0, 1), for each of `seeds`: float32, one row per seed."""
+    """Returns `count` random numbers for each of `seeds`, uniform in [0, 1): float32, one row per
+    seed."""
     streams = _mixed(torch.arange(1, count + 1, device=seeds.device))
     bits = _mixed(seeds[:, None] ^ streams)
     return ((bits >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
 
 
 def _mixed(numbers: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): neighbours become unrelated. Products
-    wrap around in int64; masks make arithmetic shifts logical."""
+    """Applies the finaliser of SplitMix64 (Steele, Lea, Flood 2014), which makes neighbouring
+    numbers unrelated. Products wrap around in int64; masks make arithmetic shifts logical."""
     numbers = numbers * -7046029254386353131  # the odd number nearest to 2^64 / golden ratio
     numbers = (numbers ^ ((numbers >> 30) & (2**34 - 1))) * -4658895280553007687
     numbers = (numbers ^ ((numbers >> 27) & (2**37 - 1))) * -7723592293110705685
@@ -40,14 +42,14 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 
 def random_flip(images: Tensor, uniform: Tensor) -> Tensor:
-    """Images [N, C, H, W] mirrored left to right where `uniform` [N] is below a half."""
+    """Mirrors the images [N, C, H, W] left to right where `uniform` [N] is below 0.5."""
     mirrored = (uniform < 0.5).view(-1, 1, 1, 1)
     return torch.where(mirrored, images.flip(3), images)
 
 
 def random_shift(images: Tensor, uniform: Tensor, pixels: int) -> Tensor:
-    """Images [N, C, H, W] moved by up to `pixels` in each direction, zeros coming in: the usual
-    padding and random crop. `uniform` [N, 2] says how far down and right."""
+    """Moves the images [N, C, H, W] by up to `pixels` in each direction and fills the border with
+    zeros: the usual padding and random crop. `uniform` [N, 2] says how far down and right."""
     height, width = images.shape[2:]
     padded = functional.pad(images, [pixels] * 4)
     shift = (uniform * (2 * pixels + 1)).to(torch.int64)

@@ -1,4 +1,5 @@
-"""What a workload is: data, a model, a loss, metrics and a default goal. Nothing else."""
+"""The base class of workloads. A workload is data, a model, a loss, metrics, a default goal and a
+default budget."""
 
 from __future__ import annotations
 
@@ -16,70 +17,77 @@ from orchestrator.workloads.splits import Split
 from orchestrator.workloads.trees import Batch
 
 LABELS = ("labels", "label")
-"""What Hugging Face's models and data sets call the class of an example."""
+"""Names that Hugging Face's models and data sets give to the class of an example."""
 
 
 Share = float | Tensor
-"""A number, or a tensor where each of many models that train as one has a number of its own."""
+"""A share from 0 to 1. It is a tensor where several models are trained as one and each model has
+its own share."""
 
 
 class Workload(ABC):
-    """Subclass this, as a dataclass if it takes options, to bring your own training code.
+    """Subclass this to train your own code. Make the subclass a dataclass if it takes options.
 
-    Losses and metrics come per example, so that means over a batch or a split come out the same
+    Losses and metrics are per example. Their means over a batch or a split are then the same
     however the examples are spread over ranks and micro-batches.
     """
 
     goal: ClassVar[str]
-    """Where steps are counted to unless the sweep says otherwise, e.g. `val/error < 0.04`."""
+    """The goal of a training unless the sweep gives another one, e.g. `val/error < 0.04`."""
     budget: ClassVar[Mapping[str, float]] = {"epochs": 40, "at_least_steps": 2000}
-    """How long a trial may train unless the sweep says otherwise, in a sweep file's words."""
+    """How long a trial may train unless the sweep gives another budget. The keys are those of
+    `budget` in a sweep file."""
     evaluation_spacing: ClassVar[float] = 0.02
-    """Relative distance between evaluations."""
+    """Relative distance between evaluations: 0.02 means that the next evaluation comes when the
+    number of steps has grown by 2 %."""
     evaluation_min_examples: ClassVar[int | None] = None
-    """Fewest training examples between evaluations, which keeps them cheap beside training; None:
-    twice as many as are evaluated, which takes a seventh of the time or so."""
+    """Fewest training examples between two evaluations. This keeps evaluations cheap compared with
+    training. None: twice the number of examples that an evaluation reads, so that evaluations take
+    about a seventh of the time."""
 
     train_examples: int = 0
-    """Train on so many examples only, drawn once and for all; 0: on all. Any workload's name takes
-    it: `digits/mlp?train_examples=700`."""
+    """Number of training examples to train on, always the same ones; 0: all. Every workload takes
+    this option behind its name: `digits/mlp?train_examples=700`."""
 
     data_dir: Path | None = None
-    """The folder that `--data-dir` names, as `data` is given it: a `model` that starts from weights
-    reads them there."""
+    """The folder given by `--data-dir`, which `data` gets as an argument. A `model` that starts
+    from trained weights reads them there."""
 
     @abstractmethod
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
-        """The splits: `train`, and those to evaluate on (`val`, `test`). Deterministic."""
+        """Returns the splits: `train`, and the splits that are evaluated (`val`, `test`). Every
+        call must return the same data."""
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new model for each trial, initialised at random or from weights that were trained
-        before. Random numbers come from torch's global generator."""
+        """Returns a new model for each trial, initialised at random or from trained weights. Random
+        numbers must come from torch's global generator."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The training loss of each example of the batch, as a vector. Keyword-only arguments
-        with a default become metaparameters, to be fixed or searched: see `Classification`."""
+        """Returns the training loss of each example of the batch, as a vector. Keyword-only
+        arguments with a default become metaparameters, which a recipe fixes or searches: see
+        `Classification`."""
 
     @abstractmethod
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
-        """Metric -> its value for each example of the batch, as a vector. For metrics that aren't
-        means over examples, such as mean IoU: several values per example, to be made one number
-        of in `summary`."""
+        """Returns metric -> its value for each example of the batch, as a vector. A metric that is
+        no mean over examples, such as mean IoU, needs several values per example here; `summary`
+        makes one number of them."""
 
     def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Metric -> one number for a split, from the means of `metrics` over its examples."""
+        """Returns metric -> one number for a split. `means` are the means of `metrics` over the
+        examples of the split."""
         return means
 
 
 class Classification(Workload):
-    """A workload whose batches are (inputs, class index) or a dict with `labels` (or `label`), and
-    whose model returns logits: as they are, first in a tuple, or as `.logits`. The model takes
-    inputs that are a dict as keywords."""
+    """A workload with one class per example. Its batches are (inputs, class index), or a dict with
+    `labels` (or `label`). Its model returns logits: alone, first in a tuple, or as `.logits`. If
+    the inputs are a dict, the model gets them as keyword arguments."""
 
     top: ClassVar[int] = 5
-    """`top5_error` is measured where there are more classes than this."""
+    """`top5_error` is measured if there are more classes than this."""
 
     def loss(
         self,
@@ -102,20 +110,21 @@ class Classification(Workload):
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         logits, labels = _logits_and_labels(model, batch)
         metrics = {
-            # The largest of what isn't a number is the first: that would be right now and then.
+            # argmax over NaNs returns index 0, which is sometimes the true label.
             "error": (logits.argmax(dim=1) != labels) | ~logits.isfinite().all(dim=1),
             "loss": functional.cross_entropy(logits, labels, reduction="none"),
         }
         if logits.shape[1] > self.top:
             true = logits.gather(1, labels[:, None])
-            # Not a number compares as false: then the true class is among none.
-            among = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
-            metrics[f"top{self.top}_error"] = ~among
+            # Comparisons with NaN are false, so a true class with logit NaN would rank first.
+            in_top = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
+            metrics[f"top{self.top}_error"] = ~in_top
         return metrics
 
 
 def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:
-    """Cross entropies with the share `smoothing` of each target spread evenly over all classes."""
+    """Returns cross entropies with label smoothing: the share `smoothing` of each target is spread
+    evenly over all classes."""
     if not isinstance(smoothing, Tensor):
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     true = functional.cross_entropy(logits, labels, reduction="none")
@@ -127,8 +136,8 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         name = next((name for name in LABELS if name in batch), None)
         if name is None:
             raise BadInput(
-                f"A batch of a Classification that is a dict must have its classes as 'labels', "
-                f"but has {[*batch]}. Rename the column in `data`."
+                f"A batch of a Classification that is a dict must hold the classes under 'labels', "
+                f"but has the keys {[*batch]}. Rename the column in `data`."
             )
         inputs = {other: part for other, part in batch.items() if other != name}
         labels = batch[name]
@@ -139,13 +148,14 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def logits_of(output: Any) -> Tensor:
-    """What a model returns: its logits, or these first in a tuple, or as `.logits`."""
+    """Finds the logits in the output of a model: the output itself, the first part of a tuple, or
+    the attribute `logits`."""
     logits: Tensor = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     return logits
 
 
 def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
-    """Refuses options outside of their ranges: option=(lowest, highest)."""
+    """Refuses options outside of their ranges, which are given as option=(lowest, highest)."""
     for name, (low, high) in ranges.items():
         value = getattr(workload, name)
         if not low <= value <= high:
@@ -153,13 +163,13 @@ def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
 
 
 def share_of_all(smoothing: Share, over: str, classes: int) -> Share:
-    """Label smoothing as torch has it: the share of a target that is spread evenly over all
-    classes, the true one included. Shallue et al. spread it over the others only, which is the
-    same as K / (K - 1) times as much over all K."""
+    """Converts label smoothing to torch's definition: the share of a target that is spread evenly
+    over all classes, the true class included. Shallue et al. spread it over the other classes only,
+    which equals a share K / (K - 1) times as large over all K classes."""
     if over not in ("all", "others"):
         raise unknown("smoothing_over", str(over), ("all", "others"))
     share = smoothing if over == "all" else smoothing * classes / (classes - 1)
-    # Those of a tensor were looked at one by one, as numbers.
+    # The values of a tensor were checked before, each as a number.
     if not isinstance(share, Tensor) and not 0 <= share <= 1:
         raise BadInput(
             f"'label_smoothing' over {over} of {classes} classes must leave the true class the "

@@ -23,20 +23,21 @@ TRAIN = 50_000
 
 @dataclass(frozen=True)
 class Cifar10(Classification):
-    """Subclasses say which network."""
+    """CIFAR-10. Subclasses define the network."""
 
     split: int = 45_000
-    """How many of the 50,000 are trained on; the rest validates. With 50,000 there is no
-    validation, and goals are on test/error."""
+    """Number of the 50,000 training images that are trained on; the rest is the validation split.
+    With 50,000 there is no validation split, and the goal is on test/error."""
     classes: int = CLASSES
-    """Only the first so many classes."""
+    """Number of classes: only images of classes below this number are used."""
     augment: bool = True
-    """Whether what is trained on is flipped and moved by up to 4 pixels at random."""
+    """Whether training images are flipped and moved by up to 4 pixels at random."""
 
-    goal: ClassVar[str] = "val/error < 0.1"  # ours
+    goal: ClassVar[str] = "val/error < 0.1"  # chosen for this project, not published
     budget: ClassVar[Mapping[str, float]] = {"epochs": 100, "at_least_steps": 2000}
     evaluation_spacing: ClassVar[float] = 0.05
-    # Looking at 5,000 images costs what training 1,700 does, a fifth of both.
+    # Evaluating 5,000 images takes as long as training on 1,700, so evaluations take a fifth of
+    # the time.
     evaluation_min_examples: ClassVar[int] = 6700
 
     def __post_init__(self) -> None:
@@ -47,15 +48,15 @@ class Cifar10(Classification):
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("cifar10").need(data_dir)
         inputs, labels = _read([path for name, path in files.items() if "data" in name])
-        # Small copies for trying things out are cut in the same proportion.
-        cut = len(inputs) * self.split // TRAIN
-        deviation, mean = torch.std_mean(inputs[:cut], dim=(0, 2, 3), keepdim=True)
+        # Small copies of the data, for trying things out, are split in the same proportion.
+        train = len(inputs) * self.split // TRAIN
+        deviation, mean = torch.std_mean(inputs[:train], dim=(0, 2, 3), keepdim=True)
         parts = {
-            "train": (inputs[:cut], labels[:cut]),
-            "val": (inputs[cut:], labels[cut:]),
+            "train": (inputs[:train], labels[:train]),
+            "val": (inputs[train:], labels[train:]),
             "test": _read([files["test_batch.bin"]]),
         }
-        if cut == len(inputs):
+        if train == len(inputs):
             del parts["val"]
         return {
             name: Tensors(
@@ -80,7 +81,7 @@ def flipped_and_moved(batch: Batch, seeds: Tensor) -> Batch:
 
 @dataclass(frozen=True)
 class ResNet8(Cifar10):
-    """ResNet-8 without batch norm on CIFAR-10 (Shallue et al., who augment nothing, as far as we
+    """ResNet-8 without batch norm on CIFAR-10 (Shallue et al., who use no augmentation as far as we
     recall)."""
 
     augment: bool = False

@@ -1,4 +1,4 @@
-"""Rows of map-style data sets, torch's and Hugging Face's among them, put together to batches."""
+"""Makes batches from the rows of map-style data sets, such as torch's and Hugging Face's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from orchestrator.workloads.augmentation import example_seeds
 from orchestrator.workloads.trees import Batch, checked, described, like, mapped
 
 Collate = Callable[[list[Any]], Batch]
-"""Makes one batch of a list of rows."""
+"""A function that makes one batch from a list of rows."""
 
 
 class MapStyle(Protocol):
-    """A data set that gives its rows by number."""
+    """A data set that returns any of its rows by number."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
@@ -31,33 +31,35 @@ def check_map_style(dataset: Any) -> None:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise BadInput(
             "A data set must have __len__ and __getitem__, so that any example can be drawn at any "
-            f"time, but {type(dataset).__name__} has not. Read a stream into a list first."
+            f"time, but {type(dataset).__name__} does not have both. Read a stream into a list "
+            "first."
         )
 
 
 def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[Tensor], Batch]:
-    """A function from indices to the batch of these rows: stacked, or put together by `collate`.
+    """Returns a function that takes indices and returns the batch of these rows. The rows are
+    stacked, or combined by `collate`.
 
-    `Loaded` uses it. To keep a small data set on the device, which is faster, call it once:
-    `Tensors(examples_of(dataset)(torch.arange(len(dataset))))`.
+    `Loaded` uses this. A small data set is faster if it stays on the device. For that, call the
+    function once: `Tensors(examples_of(dataset)(torch.arange(len(dataset))))`.
     """
     check_map_style(dataset)
-    together: Callable[[list[int]], list[Any]] = getattr(
+    rows_at: Callable[[list[int]], list[Any]] = getattr(
         dataset, "__getitems__", lambda numbers: [dataset[number] for number in numbers]
     )
-    return lambda index: _batch_of(together, index, collate)
+    return lambda index: _batch_of(rows_at, index, collate)
 
 
 def random_examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[..., Batch]:
-    """As `examples_of`, for a data set whose rows draw random numbers: those that torch, numpy and
-    Python draw for a row depend on the row's seed alone."""
+    """Does the same as `examples_of` for a data set whose rows draw random numbers. The numbers
+    that torch, numpy and Python draw for a row depend on the row's seed alone."""
     check_map_style(dataset)
 
     def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
-        of_rows = iter((example_seeds(0, index) if seeds is None else seeds).tolist() or [0])
+        row_seeds = iter((example_seeds(0, index) if seeds is None else seeds).tolist() or [0])
 
         def seeded(number: int) -> Any:
-            seed = next(of_rows)
+            seed = next(row_seeds)
             torch.default_generator.manual_seed(seed)
             np.random.seed(seed % 2**32)
             random.seed(seed)
@@ -83,7 +85,7 @@ def _generators_restored() -> Iterator[None]:
 def _batch_of(
     rows_at: Callable[[list[int]], list[Any]], index: Tensor, collate: Collate | None
 ) -> Batch:
-    # An empty batch has the structure of any other: one row is taken, then dropped.
+    # An empty batch must have the structure of any other batch, so one row is read and dropped.
     numbers = index.tolist() or [0]
     rows = rows_at(numbers)
     if collate is None:
@@ -94,7 +96,7 @@ def _batch_of(
 
 
 def _stacked(values: Sequence[Any], numbers: Sequence[int], place: str) -> Batch:
-    """What all rows have at one place, as a batch."""
+    """Stacks `values`, which the rows `numbers` have at `place`, to a batch."""
     first = values[0]
     if isinstance(first, Mapping):
         if not all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
@@ -112,8 +114,8 @@ def _stacked(values: Sequence[Any], numbers: Sequence[int], place: str) -> Batch
 
 
 def _is_array(value: list[Any]) -> bool:
-    """Whether a list holds numbers only, at some depth: Hugging Face's data sets have lists for
-    arrays. A pair of a feature and a label is a tuple."""
+    """Tells whether a list holds nothing but numbers, directly or in nested lists. Hugging Face's
+    data sets return arrays as lists. A pair of a feature and a label is a tuple."""
     if value and all(isinstance(part, list) for part in value):
         return all(map(_is_array, value))
     return _are(value, int | float | np.generic)
@@ -160,15 +162,16 @@ def _list_shape(value: Any) -> tuple[int, ...]:
 def _refusal(
     values: Sequence[Any], numbers: Sequence[int], place: str, look: Callable[[Any], str]
 ) -> BadInput:
-    """Says which row differs from the first in what `look` sees of it, or what the first has."""
+    """Makes the error for rows that can't be stacked. It names the first row whose `look(value)`
+    differs from that of the first row; if all are alike, it says what the first row holds."""
     expected = look(values[0])
     for number, value in zip(numbers, values, strict=True):
         if (found := look(value)) != expected:
             return BadInput(
                 "The rows of a data set must be alike to be stacked to a batch, but "
                 f"row{place} is {expected} in row {numbers[0]} and {found} in row {number}. Make "
-                "them alike in the data set (pad them to one length, say), or give Loaded a "
-                "`collate=` that does."
+                "them alike in the data set (pad them to one length, for example), or give Loaded "
+                "a `collate=` that does."
             )
     return BadInput(
         "The rows of a data set must be made of tensors, arrays and numbers, but "

@@ -1,7 +1,8 @@
-"""Batch norm over ghosts: runs of a fixed number of examples, each with statistics of its own.
+"""Ghost batch norm (Hoffer et al. 2017, arXiv:1705.08741): a batch is divided into ghosts, runs of
+a fixed number of examples, and each ghost is normalised with its own statistics.
 
-So cut (Hoffer et al. 2017, arXiv:1705.08741), normalisation depends neither on the batch size nor
-on how a batch is spread over ranks and micro-batches, as long as these are cut between ghosts.
+Normalisation then depends neither on the batch size nor on how a batch is spread over ranks and
+micro-batches, as long as ranks and micro-batches begin and end between ghosts.
 """
 
 from __future__ import annotations
@@ -18,33 +19,38 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from orchestrator.records import BadInput
 
 FOLDED_ON = {"cuda"}
-"""Devices where equal ghosts are folded into the channels and normalised at once: as many kernels
-for a hundred ghosts as for one, for two copies. A CPU launches no kernels but pays for copies."""
+"""Types of devices on which ghosts of equal size are folded into the channels and normalised at
+once. A hundred ghosts then need as many kernels as one, at the price of two copies. A CPU launches
+no kernels, so it would only pay for the copies."""
 
 
 def ghosts(size: int, ghost_size: int) -> int:
-    """How many ghosts a run of `size` examples is cut into; 0 if it is empty.
+    """Returns the number of ghosts that `size` consecutive examples are divided into; 0 if there
+    are no examples.
 
-    Ghost i starts at position `i * ghost_size` and the last one ends at `size`: a remainder of at
-    least half a ghost is one of its own, a smaller one joins the last full ghost.
+    Ghost i starts at position `i * ghost_size` and the last ghost ends at `size`. A remainder of at
+    least half a ghost becomes another ghost; a smaller remainder joins the last full ghost.
     """
     return (2 * size + ghost_size) // (2 * ghost_size) or min(size, 1)
 
 
 class GhostBatchNorm(_BatchNorm):
-    """What the norms below share. Running statistics move towards the mean over a batch's ghosts:
-    at each forward in training, taken for a whole batch, or at `commit` after `defer`."""
+    """The base class of the norms below. Running statistics move towards the mean over the ghosts
+    of a batch. They do so at each forward pass in training, which is then taken for a whole batch,
+    or, after `defer`, at each `commit`."""
 
     ghost_size: int
-    """Examples per ghost."""
+    """Number of examples per ghost."""
     folds: ClassVar[bool] = True
-    """Whether equal ghosts may be normalised at once."""
+    """Whether ghosts of equal size may be normalised at once."""
     momentum: float
     total_ghosts: int | None = None
-    """Ghosts of a global batch, on all ranks and in all micro-batches; None if not deferred."""
+    """Number of ghosts of a global batch, on all ranks and in all micro-batches together; None if
+    updates are not deferred."""
     pending_ghosts: int = 0
+    """Number of ghosts seen since the last `commit`."""
     pending: Tensor | None = None
-    """Sums over `pending_ghosts` ghosts of their means (row 0) and unbiased variances (row 1)."""
+    """Sums over the pending ghosts of their means (row 0) and unbiased variances (row 1)."""
 
     def __init__(self, *args: Any, ghost_size: int, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,8 +64,8 @@ class GhostBatchNorm(_BatchNorm):
         self.ghost_size = ghost_size
 
     def defer(self, total_ghosts: int | None) -> None:
-        """Leaves the running statistics to `commit`, or (None) to each forward again. What is
-        pending is thrown away."""
+        """Leaves updates of the running statistics to `commit`; with None, each forward pass
+        updates them again. Throws away pending sums."""
         assert total_ghosts is None or total_ghosts > 0, total_ghosts
         self.total_ghosts = total_ghosts
         discard([self])
@@ -77,14 +83,14 @@ class GhostBatchNorm(_BatchNorm):
             runs = [(size, 1) for size in sizes]
         like = next(t for t in (self.running_mean, self.weight, input) if t is not None)
         pieces = input.split_with_sizes([size * equal for size, equal in runs])
-        # Tensors of their own: what is written to a part of another, `vmap` loses.
+        # Each run gets separate tensors: `vmap` loses values written to a part of another tensor.
         means, variances = (
             [like.new_zeros(equal * self.num_features) for _, equal in runs] for _ in range(2)
         )
         outputs = list(map(self._normalise, pieces, means, variances))
         if self.track_running_stats:
             if pieces[-1].numel() == self.num_features:
-                # One value has an unbiased variance of 0/0, which counts as 0.
+                # The unbiased variance of a single value is 0/0. It counts as 0 here.
                 variances[-1] = torch.zeros_like(variances[-1])
             shape = (-1, self.num_features)
             sums = torch.stack(
@@ -97,19 +103,21 @@ class GhostBatchNorm(_BatchNorm):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """The piece, each of its equal ghosts normalised; their means and unbiased variances go to
-        `mean` and `variance` (ghosts x channels), which hold zeros."""
+        """Normalises each of the ghosts of equal size in `piece` and returns them. Writes their
+        means and unbiased variances to `mean` and `variance` (ghosts x channels), which must hold
+        zeros."""
         equal = len(mean) // self.num_features
         weight, bias = (
             p if p is None or equal == 1 else p.repeat(equal) for p in (self.weight, self.bias)
         )
         if equal > 1:
-            # Folding along the axis where memory has the channels keeps channels_last as it is.
+            # Ghosts are folded along the axis that holds the channels in memory. This keeps the
+            # memory format channels_last.
             axis = piece.dim() - 1 if piece.dim() == 4 and not piece.is_contiguous() else 1
             piece = torch.unflatten(piece.movedim(1, axis), 0, (equal, -1)).movedim(0, axis)
             piece = piece.flatten(axis, axis + 1).movedim(axis, 1)
-        # At momentum 1 the kernel leaves the statistics themselves. The function of this name in
-        # nn.functional does the same but refuses a single value per channel.
+        # With momentum 1, the kernel writes the statistics of this batch. nn.functional.batch_norm
+        # does the same but refuses a single value per channel.
         cudnn = torch.backends.cudnn.enabled
         output = torch.batch_norm(piece, weight, bias, mean, variance, True, 1.0, self.eps, cudnn)
         if equal > 1:
@@ -119,22 +127,25 @@ class GhostBatchNorm(_BatchNorm):
 
 
 class GhostBatchNorm1d(GhostBatchNorm, nn.BatchNorm1d):
-    """nn.BatchNorm1d over ghosts of `ghost_size` examples: same arguments, same state."""
+    """nn.BatchNorm1d over ghosts of `ghost_size` examples, with the same other arguments and the
+    same state."""
 
 
 class GhostBatchNorm2d(GhostBatchNorm, nn.BatchNorm2d):
-    """nn.BatchNorm2d over ghosts of `ghost_size` examples: same arguments, same state."""
+    """nn.BatchNorm2d over ghosts of `ghost_size` examples, with the same other arguments and the
+    same state."""
 
 
 class _AroundOwnForward(GhostBatchNorm):
-    """For a norm that does more than to normalise, such as an activation: each ghost goes through
-    its own `forward`, which leaves the ghost's statistics where the running ones are."""
+    """The ghost version of a norm whose `forward` does more than normalise, such as apply an
+    activation. Each ghost goes through that `forward`, which writes the ghost's statistics to the
+    place of the running statistics."""
 
     folds = False
 
     def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         names = ("running_mean", "running_var", "num_batches_tracked", "momentum")
-        kept = {name: getattr(self, name) for name in names}
+        saved = {name: getattr(self, name) for name in names}
         if self.track_running_stats:
             self.running_mean, self.running_var = mean, variance
             self.num_batches_tracked, self.momentum = None, 1.0
@@ -142,7 +153,7 @@ class _AroundOwnForward(GhostBatchNorm):
             output: Tensor = super(GhostBatchNorm, self).forward(piece)
             return output
         finally:
-            for name, value in kept.items():
+            for name, value in saved.items():
                 setattr(self, name, value)
 
 
@@ -156,15 +167,16 @@ COUNTERPARTS: dict[type[nn.Module], type[GhostBatchNorm]] = {
 def _counterpart(kind: Any) -> type[GhostBatchNorm]:
     if kind in COUNTERPARTS:
         return COUNTERPARTS[kind]
-    has_own = kind.forward is not _BatchNorm.forward
-    base = _AroundOwnForward if has_own else GhostBatchNorm
+    overrides_forward = kind.forward is not _BatchNorm.forward
+    base = _AroundOwnForward if overrides_forward else GhostBatchNorm
     return type(f"Ghost{kind.__name__}", (base, kind), {})
 
 
 def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
-    """The model, each of its batch norms turned into its counterpart, parameters and all.
+    """Turns each batch norm of the model into a ghost norm with the same parameters and state, and
+    returns the model.
 
-    This is done in place: whoever holds a norm, its parameters or its hooks goes on holding them.
+    This happens in place: references to a norm, its parameters and its hooks stay valid.
     """
     for module in model.modules():
         if isinstance(module, _BatchNorm) and not isinstance(module, GhostBatchNorm):
@@ -176,15 +188,15 @@ def with_ghosts(model: nn.Module, ghost_size: int) -> nn.Module:
 
 
 def ghost_size_of(make_model: Callable[[], nn.Module]) -> int | None:
-    """The ghost size of the models that are made so, if their norms have one."""
+    """Returns the ghost size of the models that `make_model` makes; None without ghost norms."""
     with torch.random.fork_rng(devices=[]):
         norms = ghost_norms(make_model())
     return norms[0].ghost_size if norms else None
 
 
 def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
-    """The ghost norms of a model, which must have one ghost size and be the only batch norms that
-    train."""
+    """Returns the ghost norms of a model. They must have one ghost size and be the only batch norms
+    in training mode."""
     norms = []
     for name, module in model.named_modules():
         if isinstance(module, GhostBatchNorm):
@@ -194,7 +206,7 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
                 "A batch norm's statistics must not depend on how a batch is spread over ranks and "
                 f"micro-batches, but those of {name!r}, a {type(module).__name__}, would. Return "
                 "with_ghosts(model, ghost_size=64) from the workload's `model`, and sweep batch "
-                "sizes from 64 on: a smaller batch makes its norms another network's."
+                "sizes from 64 on: a smaller batch makes smaller ghosts, and so another network."
             )
     if len(sizes := {norm.ghost_size for norm in norms}) > 1:
         raise BadInput(f"A model must have one ghost size, but got {sorted(sizes)}.")
@@ -202,10 +214,11 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
 
 
 def running_statistics(modules: Sequence[GhostBatchNorm]) -> list[Tensor]:
-    """The running means and variances in a fixed order.
+    """Returns the running means and variances in a fixed order.
 
-    `commit` is linear in them and in the ghosts: if one rank keeps them, the others set theirs to
-    zero, and each commits its own ghosts, then their sum over ranks is that of the whole batches.
+    `commit` is linear in these statistics and in the ghosts. So if all ranks but one set their
+    statistics to zero and each rank commits its ghosts, the sum of the statistics over ranks equals
+    the statistics of whole batches.
     """
     buffers = (b for module in modules for b in (module.running_mean, module.running_var))
     return [buffer for buffer in buffers if buffer is not None]
@@ -213,8 +226,8 @@ def running_statistics(modules: Sequence[GhostBatchNorm]) -> list[Tensor]:
 
 @torch.no_grad()
 def commit(modules: Sequence[GhostBatchNorm]) -> None:
-    """Moves the running statistics by what is pending, once per optimizer step, and clears it. A
-    rank without ghosts commits too, since its share still decays."""
+    """Moves the running statistics by the pending sums, once per optimizer step, and clears these
+    sums. A rank without ghosts commits too, since its share of the running statistics decays."""
     modules = [module for module in modules if module.track_running_stats]
     if not modules:
         return
@@ -233,20 +246,21 @@ def commit(modules: Sequence[GhostBatchNorm]) -> None:
 
 
 def check_ghosts(modules: Sequence[GhostBatchNorm]) -> tuple[int, int]:
-    """The ghosts of a step, and how many of them are pending; refuses norms that saw others."""
+    """Returns the number of ghosts of a step and the number of pending ghosts. Refuses norms that
+    did not all see the same ghosts."""
     seen = {module.pending_ghosts for module in modules}
     (total,) = {module.total_ghosts or module.pending_ghosts for module in modules}
     assert total, "`defer` comes before `commit`"
     if len(seen) > 1 or max(seen) > total:
         raise BadInput(
             "A ghost norm must see each example once per step, along dimension 0, but in a step of "
-            f"{total} ghosts the norms saw {sorted(seen)}. Where one is skipped, shared or run "
-            "again (activation checkpointing), use another kind of norm, such as GroupNorm."
+            f"{total} ghosts the norms saw {sorted(seen)} ghosts. If a norm is skipped, shared or "
+            "run again (activation checkpointing), use another kind of norm, such as GroupNorm."
         )
     return total, max(seen)
 
 
 def discard(modules: Sequence[GhostBatchNorm]) -> None:
-    """Throws away what is pending, for a step that is done again."""
+    """Throws away the pending sums, for a step that is repeated."""
     for module in modules:
         module.pending, module.pending_ghosts = None, 0

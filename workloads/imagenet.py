@@ -27,25 +27,28 @@ from orchestrator.workloads.trees import Batch
 
 CLASSES = 1000
 TRAIN, HELD_OUT = 1_281_167, 50_045
-"""ImageNet's training images, and those of them that validate (Shallue et al.)."""
+"""Number of ImageNet's training images, and number of them in the validation split (Shallue et
+al.)."""
 
 OPEN_CLASSES = 7186
-"""Open Images' "trainable" ones, as far as we recall."""
+"""Number of Open Images' "trainable" classes, as far as we recall."""
 
 SMALLEST = 32
-"""Pixels each way: both networks make images 32 times smaller."""
+"""Smallest height and width of an image, in pixels: both networks reduce them by a factor of 32."""
 
 BINS, LIMIT = 2048, 16.0
-"""Average precision is that of logits rounded to so many bins, from -LIMIT to LIMIT."""
+"""For average precision, logits are rounded to `BINS` bins between -LIMIT and LIMIT."""
 
 
 @dataclass(frozen=True)
 class Photographs(Workload):
-    """Batches are (bytes [N, 3, image_size, image_size], targets)."""
+    """Photographs that are decoded when they are needed. Batches are (bytes [N, 3, image_size,
+    image_size], targets)."""
 
     image_size: int = 224
+    """Height and width of the images that the network sees, in pixels."""
     workers: int = 8
-    """Processes per rank that decode images, at most as many as there are cores."""
+    """Number of processes per rank that decode images; at most the number of CPU cores is used."""
 
     evaluation_spacing: ClassVar[float] = 0.05
     most_classes: ClassVar[int]
@@ -65,8 +68,9 @@ class Photographs(Workload):
 
 
 class Standardised(nn.Module):
-    """Bytes to numbers around 0, with the usual means and deviations of ImageNet's colours. Images
-    travel as bytes, in a quarter of the memory of floats."""
+    """A layer that turns bytes into numbers around 0, with the usual means and standard deviations
+    of ImageNet's colours. It is part of the model because images are moved to the device as bytes,
+    which take a quarter of the memory of floats."""
 
     mean: Tensor
     deviation: Tensor
@@ -85,39 +89,42 @@ class Standardised(nn.Module):
 
 @dataclass(frozen=True)
 class ImageNet(Photographs, Classification):
-    """Of the training images a seeded choice validates; the official validation images test."""
+    """ImageNet. The validation split is a seeded choice of the training images; the test split is
+    the official validation images."""
 
     classes: int = CLASSES
-    """Only the first so many classes."""
+    """Number of classes: only images of classes below this number are used."""
 
     most_classes: ClassVar[int] = CLASSES
-    # Looking at 50,045 images costs what training 16,700 does, a fifth of both.
+    # Evaluating 50,045 images takes as long as training on 16,700, so evaluations take a fifth of
+    # the time.
     evaluation_min_examples: ClassVar[int] = 66_700
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("imagenet").need(data_dir)
         names = class_folders(files["train"])
         images, test = (read_classes(files[part], names, CLASSES) for part in ("train", "val"))
-        # Small copies for trying things out are cut in the same proportion.
+        # Small copies of the data, for trying things out, are split in the same proportion.
         held_out = max(1, round(len(images) * HELD_OUT / TRAIN))
         chosen = np.random.default_rng(0).permutation(len(images))
         return {
-            "train": self._some_of(images, np.sort(chosen[held_out:])),
-            "val": self._some_of(images, np.sort(chosen[:held_out])),
-            "test": self._some_of(test, np.arange(len(test))),
+            "train": self._subset(images, np.sort(chosen[held_out:])),
+            "val": self._subset(images, np.sort(chosen[:held_out])),
+            "test": self._subset(test, np.arange(len(test))),
         }
 
-    def _some_of(self, images: ImageFiles, index: np.ndarray) -> Split:
+    def _subset(self, images: ImageFiles, index: np.ndarray) -> Split:
         labels = torch.from_numpy(images.classes)
-        kept = index[images.classes[index] < self.classes]
-        return Subset(self._split(images, lambda i: labels[i]), torch.from_numpy(kept))
+        selected = index[images.classes[index] < self.classes]
+        return Subset(self._split(images, lambda i: labels[i]), torch.from_numpy(selected))
 
 
 class ImageNetResNet50(ImageNet):
     """ResNet-50 with ghost batch norm on ImageNet."""
 
     goal: ClassVar[str] = "val/error < 0.25"
-    # A quarter more than the published runs took, at the smallest and at the largest batch size.
+    # The published runs took a quarter less than this, at the smallest batch size (epochs) and at
+    # the largest batch size (steps).
     budget: ClassVar[Mapping[str, float]] = {"epochs": 90, "at_least_steps": 8000}
 
     def model(self) -> nn.Module:
@@ -136,14 +143,16 @@ class ImageNetVGG11(ImageNet):
 
 @dataclass(frozen=True)
 class OpenImagesResNet50(Photographs):
-    """ResNet-50 with ghost batch norm on Open Images: each class is there or not, by sigmoid."""
+    """ResNet-50 with ghost batch norm on Open Images. An image may have several classes; a sigmoid
+    per class says whether the class is present."""
 
     classes: int = OPEN_CLASSES
-    """Only the first so many classes."""
+    """Number of classes: classes from this number on are left out of the targets."""
 
     goal: ClassVar[str] = "val/average_precision > 0.31"
     budget: ClassVar[Mapping[str, float]] = {"epochs": 15, "at_least_steps": 9000}
-    # Looking at 41,620 images costs what training 13,900 does, a fifth of both.
+    # Evaluating 41,620 images takes as long as training on 13,900, so evaluations take a fifth of
+    # the time.
     evaluation_min_examples: ClassVar[int] = 55_500
     most_classes: ClassVar[int] = OPEN_CLASSES
 
@@ -167,7 +176,7 @@ class OpenImagesResNet50(Photographs):
         return nn.Sequential(Standardised(), resnet_50(self.classes))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Sigmoid cross entropy, the mean over the classes."""
+        """Returns the sigmoid cross entropy of each image, the mean over the classes."""
         pixels, present = batch
         return _cross_entropy(model(pixels), present)
 
@@ -197,8 +206,9 @@ def _cross_entropy(logits: Tensor, present: Tensor) -> Tensor:
 
 
 def average_precision(present: Tensor, all_of: Tensor) -> Tensor:
-    """Over all pairs of image and class together, from counts of those `present`, and of `all_of`
-    them, in bins of rising scores: the mean precision at which each present one is found."""
+    """Returns the average precision over all pairs of image and class together: the mean, over the
+    pairs whose class is present, of the precision at which the pair is found. `present` counts
+    these pairs, and `all_of` counts all pairs, in bins of rising scores."""
     found, seen = present.flip(0).cumsum(0), all_of.flip(0).cumsum(0)
     precision = found / seen.clamp(min=1e-9)
     return (precision * present.flip(0)).sum() / present.sum()

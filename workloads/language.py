@@ -1,7 +1,7 @@
-"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in letters.
+"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in characters.
 
-An example is a window of a stream of tokens, in which sentences begin and end as it happens.
-Shallue et al. train on LM1B's sentences one by one, of about 30 words each.
+An example is a window of a stream of tokens. Sentences begin and end anywhere in a window. Shallue
+et al. instead train on single sentences of LM1B, of about 30 words each.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from orchestrator.workloads.trees import Batch
 
 @dataclass(frozen=True)
 class LanguageModel(NextToken):
-    """Predicts each next token of a window. Subclasses say what the tokens are."""
+    """Predicts each next token of a window. Subclasses define the tokens."""
 
     length: int = 64
-    """Tokens to predict per example."""
+    """Number of tokens to predict per example."""
     evaluated: int = 4096
-    """Most windows of a split to evaluate on; 0: all."""
+    """Largest number of windows of a split that are evaluated; 0: all."""
 
     dataset: ClassVar[str]
     network: ClassVar[str]
@@ -51,7 +51,7 @@ class LanguageModel(NextToken):
     @property
     @abstractmethod
     def vocabulary(self) -> int:
-        """All tokens are below it."""
+        """The number of different tokens: every token is a number from 0 to this, exclusive."""
 
     def model(self) -> nn.Module:
         if self.network == "lstm":
@@ -59,7 +59,7 @@ class LanguageModel(NextToken):
         return Transformer(self.vocabulary, self.length, self.layers, self.width)
 
     def _evaluated(self, split: Split) -> Split:
-        """Spread evenly over the split."""
+        """Returns the windows of the split that are evaluated, spread evenly over the split."""
         assert split.size is not None
         count = min(split.size, self.evaluated or split.size)
         return Subset(split, torch.arange(count) * split.size // count)
@@ -69,7 +69,7 @@ class LanguageModel(NextToken):
 class TokenFiles(LanguageModel):
     vocabulary: int = VOCABULARY
 
-    # Looking at 4,096 windows costs what training on 1,365 does, a quarter of this.
+    # Evaluating 4,096 windows takes as long as training on 1,365, a quarter of this number.
     evaluation_min_examples: ClassVar[int] = 5461
 
     def __post_init__(self) -> None:
@@ -104,13 +104,14 @@ class Austen(LanguageModel):
     vocabulary: ClassVar[int] = len(ALPHABET)
 
     evaluated: int = 512
-    # Looking at 512 windows costs what training on 171 does, a sixth of this.
+    # Evaluating 512 windows takes as long as training on 171, a sixth of this number.
     evaluation_min_examples: ClassVar[int] = 1024
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         path = data_set("austen").need(data_dir)["austen.txt"]
         tokens = read_austen(path)
-        # Ours: what comes last is held out, so that no sentence is in two splits.
+        # This split is our choice: the end of the text is held out, so that no sentence is in two
+        # splits.
         train, val, test = np.split(tokens, [len(tokens) * 90 // 100, len(tokens) * 95 // 100])
         return {
             "train": self._resident(train, path),
@@ -133,9 +134,10 @@ NETWORKS = {
     "austen/transformer": (2, 128, 1.7, 2000),
     "austen/lstm": (1, 128, 1.5, 2000),
 }
-"""Sizes are ours, Transformers' as recalled. Goals are Shallue et al.'s but on the novels: 3.9, and
-4.2 where they compare sizes. Steps are the least for any batch size: well more than the largest
-batches of theirs took."""
+"""Networks by name, with the fewest steps of the budget at any batch size. The sizes of
+Transformers are Shallue et al.'s as far as we recall; the other sizes are our choice. Goals are
+Shallue et al.'s (3.9, and 4.2 where they compare sizes), except on the novels. The steps are well
+above those that Shallue et al. needed at their largest batch sizes."""
 
 
 TITLES = {"lm1b": "LM1B", "common_crawl": "Common Crawl", "austen": "Jane Austen's novels"}

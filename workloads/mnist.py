@@ -1,4 +1,5 @@
-"""MNIST and Fashion-MNIST: images of 28x28 pixels in 10 classes, with the models of the studies."""
+"""MNIST and Fashion-MNIST: images of 28x28 pixels in 10 classes, with the models of the published
+studies."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ GOALS = {
     ("fashion_mnist", "lenet"): "val/error < 0.1",
     ("fashion_mnist", "fc"): "val/error < 0.12",
 }
-"""Those of Shallue et al. for Simple CNN and, on MNIST, for FC; the others are ours."""
+"""Goals by data set and family of networks. Those for Simple CNN, and for FC on MNIST, are Shallue
+et al.'s; the others were chosen for this project."""
 
 SIMPLE_CNNS = {
     "simple_cnn": ((32, 64), 1024),
@@ -37,25 +39,26 @@ SIMPLE_CNNS = {
     "simple_cnn_narrow": ((16, 32), 512),
     "simple_cnn_wide": ((64, 128), 2048),
 }
-"""Channels of the convolutions and units of the hidden layer. The tiny one is ours, for CPUs."""
+"""Channels of the two convolutions and units of the hidden layer. The tiny network was added for
+this project, for CPUs; the others are published."""
 
 WIDTHS = (64, 128, 256, 512, 1024, 2048)
 
 
 @dataclass(frozen=True)
 class Images(Classification):
-    """Subclasses say which data set and which network: see `named`."""
+    """MNIST or a data set in its format. Subclasses define data set and network: see `named`."""
 
     split: int = 55_000
-    """How many of the 60,000 are trained on; the rest validates. With 60,000 there is no
-    validation, and goals are on test/error."""
+    """Number of the 60,000 training images that are trained on; the rest is the validation split.
+    With 60,000 there is no validation split, and the goal is on test/error."""
     classes: int = CLASSES
-    """Only the first so many classes."""
+    """Number of classes: only images of classes below this number are used."""
 
     dataset: ClassVar[str]
     network: ClassVar[str]
     evaluation_spacing: ClassVar[float] = 0.05
-    # Looking at 5,000 images costs what training 2,200 does on a CPU, less on a GPU.
+    # Evaluating 5,000 images takes as long as training on 2,200 on a CPU, and less on a GPU.
     evaluation_min_examples: ClassVar[int] = 12_000
 
     def __post_init__(self) -> None:
@@ -66,21 +69,21 @@ class Images(Classification):
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set(self.dataset).need(data_dir)
         inputs, labels = read_images(files, "train")
-        # Small copies for trying things out are cut in the same proportion.
-        cut = len(inputs) * self.split // TRAIN
+        # Small copies of the data, for trying things out, are split in the same proportion.
+        train = len(inputs) * self.split // TRAIN
         parts = {
-            "train": (inputs[:cut], labels[:cut]),
-            "val": (inputs[cut:], labels[cut:]),
+            "train": (inputs[:train], labels[:train]),
+            "val": (inputs[train:], labels[train:]),
             "test": read_images(files, "t10k"),
         }
-        if cut == len(inputs):
+        if train == len(inputs):
             del parts["val"]
         return {name: self._tensors(*part) for name, part in parts.items()}
 
     def _tensors(self, images: np.ndarray, labels: np.ndarray) -> Tensors:
-        kept = labels < self.classes
-        inputs = torch.from_numpy(images[kept].astype(np.float32) / 255)
-        return Tensors(inputs[:, None], torch.from_numpy(labels[kept].astype(np.int64)))
+        selected = labels < self.classes
+        inputs = torch.from_numpy(images[selected].astype(np.float32) / 255)
+        return Tensors(inputs[:, None], torch.from_numpy(labels[selected].astype(np.int64)))
 
     def model(self) -> nn.Module:
         if self.network in SIMPLE_CNNS:
@@ -94,12 +97,16 @@ def read_images(files: Mapping[str, Path], part: str) -> tuple[np.ndarray, np.nd
     images = read_idx(files[f"{part}-images-idx3-ubyte"], shape=(None, 28, 28))
     labels = read_idx(files[f"{part}-labels-idx1-ubyte"], shape=(len(images),))
     if labels.max() >= CLASSES:
-        raise BadInput(f"{files[f'{part}-labels-idx1-ubyte']} is corrupt: label {labels.max()}.")
+        raise BadInput(
+            f"{files[f'{part}-labels-idx1-ubyte']} is corrupt: labels must be from 0 to "
+            f"{CLASSES - 1}, but one is {labels.max()}. Get it anew."
+        )
     return images, labels
 
 
 def named(name: str) -> type[Workload] | None:
-    """The workload `DATASET/NETWORK`, where FC networks may have any widths: `mnist/fc_64_32`."""
+    """Returns the workload called `DATASET/NETWORK`, or None if there is none. FC networks may have
+    any widths: `mnist/fc_64_32`."""
     dataset, _, network = name.partition("/")
     family = re.sub(r"_\d+", "", network) if network.startswith("fc_") else network
     family = "simple_cnn" if family in SIMPLE_CNNS else family

@@ -1,4 +1,4 @@
-"""What every language model shares: the cross entropy of each next token."""
+"""The base class of language models: their loss is the cross entropy of each next token."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from orchestrator.workloads.base import Workload, logits_of
 from orchestrator.workloads.trees import Batch, divided
 
 TOKENS_AT_ONCE = 4096
-"""So many are evaluated at once: their logits take half a gigabyte."""
+"""Number of tokens that are evaluated at once. Their logits take half a gigabyte."""
 
 
 class NextToken(Workload):
-    """A batch is (windows,) or the tensor of windows itself, of which every token but the first is
-    predicted from those before it; or (inputs, targets), both of one length. The model returns
-    logits for each position, as they are, first in a tuple, or as `.logits`. Losses are in nats
-    per token."""
+    """A workload that predicts each next token. A batch is a tensor of windows, alone or in a tuple
+    (windows,): every token of a window but the first is predicted from the tokens before it. Or a
+    batch is (inputs, targets), both of one length. The model returns logits for each position:
+    alone, first in a tuple, or as `.logits`. Losses are in nats per token."""
 
     def logits(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Calls the model. Replace this for one that is called in another way: nanoGPT's returns
-        the logits of all positions for `model(inputs, targets)[0]` only."""
+        """Calls the model. Override this for a model that is called in another way: nanoGPT's
+        returns the logits of all positions only as `model(inputs, targets)[0]`."""
         return logits_of(model(inputs))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
@@ -37,7 +37,7 @@ class NextToken(Workload):
         for inputs, targets in divided(pair, max(1, TOKENS_AT_ONCE // pair[0].shape[1])):
             logits = self._checked_logits(model, inputs, targets)
             losses.append(_cross_entropies(logits, targets))
-            # The largest of what isn't a number is the first: that would be right now and then.
+            # argmax over NaNs returns index 0, which is sometimes the true token.
             errors.append((logits.argmax(dim=2) != targets) | ~losses[-1].isfinite())
         return {
             "error": torch.cat(errors).float().mean(dim=1),
@@ -50,7 +50,7 @@ class NextToken(Workload):
             raise BadInput(
                 f"The model of {type(self).__name__} must return logits for each position, of "
                 f"shape {(*targets.shape, 'tokens')}, but returned {tuple(logits.shape)}. "
-                "Replace `NextToken.logits` if it is to be called in another way."
+                "Override `NextToken.logits` if the model must be called in another way."
             )
         return logits
 
@@ -58,19 +58,20 @@ class NextToken(Workload):
 def _pair(batch: Batch) -> tuple[Tensor, Tensor]:
     if isinstance(batch, Mapping):
         raise BadInput(
-            f"A batch of a NextToken must be (windows,) or (inputs, targets), but is a dict of "
-            f"{[*batch]}. Have `data` give the windows alone, such as `row['input_ids']`."
+            f"A batch of a NextToken must be (windows,) or (inputs, targets), but is a dict with "
+            f"the keys {[*batch]}. Make `data` return the windows alone, such as "
+            "`row['input_ids']`."
         )
     if isinstance(batch, Tensor):
         batch = (batch,)
     if len(batch) == 1:
-        # Contiguous, as `view` wants them in models that reshape their targets.
+        # Models that reshape their targets with `view` need contiguous tensors.
         return batch[0][:, :-1].contiguous(), batch[0][:, 1:].contiguous()
     inputs, targets = batch
     return inputs, targets
 
 
 def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Of each token, in nats."""
+    """Returns the cross entropy of each token, in nats."""
     losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets)

@@ -1,8 +1,8 @@
 """The noisy quadratic model of Zhang et al. (arXiv 1907.04164): a workload with a known answer.
 
-The risk is 1/2 sum_i h_i x_i^2 with h_i = 1/i; the gradient of one example is its gradient plus
-Gaussian noise of variance h_i in coordinate i. The expected risk after any number of steps follows
-from a short recursion, so what a sweep finds can be held against the truth.
+The risk is 1/2 sum_i h_i x_i^2 with h_i = 1/i. The gradient of one example is the gradient of the
+risk plus Gaussian noise of variance h_i in coordinate i. The expected risk after any number of
+steps follows from a short recursion, so the results of a sweep can be compared with the truth.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 
 LARGEST = 10_000_000
-"""Weights. Each example is a vector of as many."""
+"""Largest number of weights. Each example is a vector of that many numbers."""
 
 
 @dataclass(frozen=True)
 class NoisyQuadratic(Workload):
-    """`replicas` independent draws are trained as one parameter: their mean risk follows the
-    recursion closely, where a single draw crosses its goal early."""
+    """The noisy quadratic model. `replicas` independent copies are trained as one parameter. Their
+    mean risk follows the recursion closely, whereas the risk of a single copy passes the goal
+    early."""
 
     d: int = 1000
-    """Coordinates of one replica."""
+    """Number of coordinates of one replica."""
     replicas: int = 1
+    """Number of independent copies of the model."""
     precondition: float = 0.0
-    """p: gradients are multiplied by h^-p."""
+    """Exponent p of the preconditioner: gradients are multiplied by h^-p."""
 
     goal: ClassVar[str] = "val/loss < 0.01"
     budget: ClassVar[Mapping[str, float]] = {"steps": 20_000}
@@ -50,8 +52,8 @@ class NoisyQuadratic(Workload):
             )
         if self.d * self.replicas > LARGEST:
             raise BadInput(
-                f"The noisy quadratic has at most {LARGEST:,} weights, `d` times `replicas`, but "
-                f"got {self.d} times {self.replicas}."
+                f"The noisy quadratic must have at most {LARGEST:,} weights, `d` times `replicas`, "
+                f"but got {self.d} times {self.replicas}."
             )
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
@@ -79,9 +81,10 @@ class _Quadratic(nn.Module):
         super().__init__()
         curvature = 1 / torch.arange(1, d + 1)
         self.register_buffer("curvature", curvature)
-        # x = scale * weight. The mean over replicas divides each replica's gradient by their
-        # number, the root in the scale undoes that on the way in and out; h^(-p/2) taken twice
-        # is the preconditioner. So a step on `weight` is the model's own step on every x.
+        # x = scale * weight, so a step on `weight` changes x by scale^2 times the gradient in x.
+        # The factor sqrt(replicas) of the scale, applied twice, makes up for the mean over
+        # replicas, which divides each replica's gradient by their number. The factor h^(-p/2),
+        # applied twice, is the preconditioner. So a step on `weight` is the model's step on each x.
         self.register_buffer("scale", math.sqrt(replicas) * curvature ** (-precondition / 2))
         self.weight = nn.Parameter((1 / self.scale).expand(replicas, d).clone())
 
@@ -95,7 +98,7 @@ class _Quadratic(nn.Module):
 
 
 class GaussianStream(Split):
-    """An endless stream of standard normal vectors, each a function of its seed alone."""
+    """An endless stream of standard normal vectors. Each vector is a function of its seed alone."""
 
     size = None
     seeded = True

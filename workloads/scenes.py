@@ -1,4 +1,5 @@
-"""Scenes made of Fashion-MNIST: garments on textured canvases, to be told apart pixel by pixel."""
+"""Scenes made of Fashion-MNIST: garments on textured canvases. The task is to find the class of
+each pixel (semantic segmentation)."""
 
 from __future__ import annotations
 
@@ -24,52 +25,60 @@ from orchestrator.workloads.trees import Batch
 Pixels = NDArray[np.uint8]
 
 SIDE = 14
-"""Pixels of a garment each way: half of what Fashion-MNIST has, so that several fit on a canvas
-that one CPU core learns from in a minute."""
+"""Height and width of a garment in pixels: half of Fashion-MNIST's, so that several garments fit on
+a canvas that is small enough for one CPU core to learn from in a minute."""
 VISIBLE = 40
-"""Pixels of a garment that are brighter, of 255, cover what is below and are of its class."""
+"""Brightness, from 0 to 255, above which a pixel of a garment covers what is below it. The pixel
+then has the garment's class."""
 PATCH = 4
-"""Pixels each way of a canvas that have a brightness in common."""
+"""Height and width in pixels of the patches of equal brightness that a canvas is made of."""
 GARMENTS = 3
-"""Per scene; later ones may cover earlier ones."""
+"""Number of garments per scene. Later garments may cover earlier ones."""
 WIDTHS = (16, 32)
-"""Deeper and narrower ones take longer to tell garments apart than to tell them from the canvas."""
+"""Channels per level of the U-Net. Deeper and narrower networks need longer to tell the classes of
+garments apart than to tell garments from the canvas."""
 TRAINED_ON = 55_000
-"""Of Fashion-MNIST's 60,000 to train on; the rest is for validation, as in `mnist`."""
+"""Number of Fashion-MNIST's 60,000 training images that training scenes are made of; validation
+scenes are made of the rest, as in `mnist`."""
 
 
 @dataclass(frozen=True)
 class Scenes(Workload):
-    """A U-Net of two levels; class 0 is the background. All of this is ours."""
+    """A U-Net of two levels on scenes of garments; class 0 is the background. Data and task were
+    made for this project."""
 
     canvas: int = 32
-    """Pixels of a scene each way."""
+    """Height and width of a scene in pixels."""
     classes: int = 4
-    """Only the first so many kinds of garment; the background comes on top."""
+    """Number of classes of garments, the first ones of Fashion-MNIST. The background is one more
+    class."""
     scenes: int = 4000
-    """To train on. A twentieth validates and as many test, with garments of their own."""
+    """Number of training scenes. The validation and test splits have a twentieth as many scenes
+    each, made of other garments."""
 
     goal: ClassVar[str] = "val/mean_iou > 0.6"
     budget: ClassVar[Mapping[str, float]] = {"epochs": 20, "at_least_steps": 1000}
     evaluation_spacing: ClassVar[float] = 0.05
-    # Looking at 200 scenes costs what training on 150 does: a sixth of this and that.
+    # Evaluating 200 scenes takes as long as training on 150, so evaluations take a sixth of the
+    # time.
     evaluation_min_examples: ClassVar[int] = 750
 
     def __post_init__(self) -> None:
         low = PATCH * -(-SIDE // PATCH)
         if self.canvas < low or self.canvas % PATCH:
             raise BadInput(
-                f"`canvas` must be a multiple of {PATCH} from {low}, but got {self.canvas}."
+                f"`canvas` must be a multiple of {PATCH} pixels, at least {low}, but got "
+                f"{self.canvas}."
             )
         check_range(self, classes=(1, CLASSES), scenes=(20, 10**6))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("fashion_mnist").need(data_dir)
         images, labels = read_images(files, "train")
-        cut = len(images) * TRAINED_ON // TRAIN
+        train = len(images) * TRAINED_ON // TRAIN
         parts = {
-            "train": (self.scenes, images[:cut], labels[:cut]),
-            "val": (self.scenes // 20, images[cut:], labels[cut:]),
+            "train": (self.scenes, images[:train], labels[:train]),
+            "val": (self.scenes // 20, images[train:], labels[train:]),
             "test": (self.scenes // 20, *read_images(files, "t10k")),
         }
         return {
@@ -80,8 +89,8 @@ class Scenes(Workload):
     def _scenes(
         self, rng: np.random.Generator, count: int, images: Pixels, labels: Pixels
     ) -> tuple[Tensor, Tensor]:
-        kept = labels < self.classes
-        garments, kinds = _halved(images[kept]), labels[kept] + 1
+        selected = labels < self.classes
+        garments, kinds = _halved(images[selected]), labels[selected] + 1
         pictures = _canvases(rng, count, self.canvas)
         masks = np.zeros_like(pictures)
         for _ in range(GARMENTS):
@@ -101,7 +110,7 @@ class Scenes(Workload):
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         images, masks = batch
         logits = model(images)
-        # Where there is no number, no class is predicted, not even a wrong one.
+        # A pixel with NaN or infinite logits has no predicted class: -1 is not even a wrong class.
         predicted = torch.where(logits.isfinite().all(dim=1), logits.argmax(dim=1), -1)
         classes = torch.arange(self.classes + 1, device=masks.device).view(-1, 1, 1)
         found, true = predicted[:, None] == classes, masks[:, None] == classes
@@ -113,8 +122,9 @@ class Scenes(Workload):
         }
 
     def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Means over a split's images don't matter to a ratio: this is the IoU of all its pixels.
-        A class that is neither there nor predicted is 0 / 0, and no part of the mean."""
+        """Computes each class's IoU over all pixels of the split: the ratio of two means over
+        images is the ratio of their sums. A class that is neither present nor predicted has IoU
+        0 / 0 and is left out of the mean."""
         overlap = means["intersection"] / means["union"]
         return {
             "pixel_error": means["pixel_error"],
@@ -126,8 +136,8 @@ class Scenes(Workload):
 def paste(
     pictures: Pixels, masks: Pixels, garments: Pixels, kinds: Pixels, corners: NDArray[np.int64]
 ) -> None:
-    """Puts one garment into each picture, its top left at `corners` [2, N], and its class into the
-    mask."""
+    """Pastes one garment into each picture, with its top left corner at `corners` [2, N], and
+    writes its class to the mask."""
     scene = np.arange(len(pictures))[:, None, None]
     rows = corners[0, :, None, None] + np.arange(SIDE)[:, None]
     columns = corners[1, :, None, None] + np.arange(SIDE)
@@ -139,18 +149,18 @@ def paste(
 
 
 def _halved(images: Pixels) -> Pixels:
-    """Means over 2x2 pixels."""
+    """Halves height and width of the images by means over 2x2 pixels."""
     halved: Pixels = images.reshape(-1, SIDE, 2, SIDE, 2).mean(axis=(2, 4)).astype(np.uint8)
     return halved
 
 
 def _canvases(rng: np.random.Generator, count: int, side: int) -> Pixels:
-    """Patches of random brightness with noise on them."""
+    """Draws `count` canvases: patches of random brightness with noise on each pixel."""
     patches = rng.integers(96, size=(count, side // PATCH, side // PATCH), dtype=np.uint8)
     noise = rng.integers(32, size=(count, side, side), dtype=np.uint8)
     return patches.repeat(PATCH, axis=1).repeat(PATCH, axis=2) + noise
 
 
 def _cross_entropies(logits: Tensor, masks: Tensor) -> Tensor:
-    """Each example's mean over pixels."""
+    """Returns each example's cross entropy, the mean over its pixels."""
     return functional.cross_entropy(logits, masks.long(), reduction="none").mean(dim=(1, 2))

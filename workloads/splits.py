@@ -1,4 +1,4 @@
-"""The examples of one split: in memory, from files, or generated."""
+"""Splits, which give the examples of a data set: from memory, from files, or generated."""
 
 from __future__ import annotations
 
@@ -20,44 +20,46 @@ from orchestrator.workloads.examples import Collate, MapStyle, examples_of, rand
 from orchestrator.workloads.trees import Batch, checked, described, divided, leaves, mapped
 
 Draw = tuple[Tensor, ...]
-"""Indices of examples (int64) and, for a split that is `seeded`, a seed for each."""
+"""Indices of examples (int64) and, for a split that is `seeded`, a seed for each example."""
 
 EXAMPLES_AT_ONCE = 128
-"""The fewest that a worker process delivers at once."""
+"""Smallest number of examples that a worker process delivers at once."""
 
 PR_SET_PDEATHSIG = 1
-"""From Linux's <sys/prctl.h>."""
+"""The constant of this name in Linux's <sys/prctl.h>."""
 
 MEMORY_SHARE = 0.5
-"""The share of a GPU's free memory that a split may fill."""
+"""Largest share of a GPU's free memory that a split may fill."""
 
 
 class Split(ABC):
-    """What is drawn from it is a function of the arguments alone."""
+    """The examples of one part of a data set. The batches it returns are a function of the
+    arguments alone."""
 
     size: int | None
-    """How many examples there are; None for an endless stream."""
+    """Number of examples; None for an endless stream."""
     seeded: bool = False
-    """Whether an example drawn for training depends on a seed, too."""
+    """Whether an example that is drawn for training also depends on a seed."""
 
     @abstractmethod
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
-        """The examples at `index`; as they are, without `seeds`."""
+        """Returns the examples at `index`. Without `seeds` they are not augmented."""
 
     def batches(self, draws: Iterable[Draw]) -> Iterator[Batch]:
-        """One batch for each of `draws`, in their order."""
+        """Yields one batch for each of `draws`, in their order."""
         return (self.batch(*draw) for draw in draws)
 
     def to(self, device: torch.device) -> Split:
-        """The same split, its batches delivered on `device`."""
+        """Returns the same split, which delivers its batches on `device`."""
         return self
 
     draws_on: torch.device | None = None
-    """Where draws are wanted: the device, for one that gathers there."""
+    """The device on which `batch` expects indices and seeds; None: any. A split whose examples are
+    on a device gathers them there."""
 
 
 class Subset(Split):
-    """The examples of a split at some indices."""
+    """The examples of another split at the given indices."""
 
     def __init__(self, split: Split, index: Tensor) -> None:
         self.split, self.index = split, index.to(split.draws_on)
@@ -75,8 +77,8 @@ class Subset(Split):
 
 
 class Tensors(Split):
-    """A split that fits in memory: tensors of equal length, kept on the device. A batch of
-    `Tensors(inputs, labels)` is a tuple, one of `Tensors({"x": inputs, "labels": labels})` a
+    """A split that fits in memory: tensors of equal length that stay on the device. A batch of
+    `Tensors(inputs, labels)` is a tuple, a batch of `Tensors({"x": inputs, "labels": labels})` is a
     dict, and so on for any tree of tensors."""
 
     def __init__(self, *parts: Batch, augment: Augment | None = None) -> None:
@@ -109,14 +111,14 @@ def _common_length(tensors: Batch) -> int:
         kinds = ", ".join(f"{place or 'all'}: {described(leaf)}" for place, leaf in found)
         raise BadInput(
             f"The parts of a split must be tensors of equal length, but are {kinds or 'none'}. "
-            "A data set that gives its examples one by one goes into Loaded."
+            "Use Loaded for a data set that returns its examples one by one."
         )
     return len(found[0][1])
 
 
 class Loaded(Split):
-    """A split too large for the device, or whose examples are made one by one: worker processes
-    fetch batches ahead of their use."""
+    """A split that is too large for the device, or whose examples are made one by one. Worker
+    processes fetch batches before they are needed."""
 
     def __init__(
         self,
@@ -131,18 +133,20 @@ class Loaded(Split):
         device: torch.device | None = None,
     ) -> None:
         """`source` is a map-style data set, such as torch's and Hugging Face's, whose rows are
-        tuples, dicts or nested trees of tensors, arrays and numbers. They are stacked to a batch
-        of the same structure, or put together by `collate`, which is given a list of rows. If the
-        rows draw random numbers, `random_rows` makes these depend on the trial's seed, the epoch
-        and the example alone.
+        tuples, dicts or nested trees of tensors, arrays and numbers. The rows are stacked to a
+        batch of the same structure, or combined by `collate`, which gets a list of rows. If the
+        rows draw random numbers, `random_rows` makes these numbers depend on the trial's seed, the
+        epoch and the example alone.
 
-        Or `source` is a function that gives the batch at some indices, in main memory, from a
-        memory-mapped array for example; then `size` is the number of examples.
+        Or `source` is a function that takes indices and returns the batch at these indices in main
+        memory, for example from a memory-mapped array. Then `size` is the number of examples.
 
-        What is drawn for training is put through `augment`, or fetched by `fetch_drawn`, which is
-        given seeds as well: for random crops of images whose sizes differ."""
+        Examples that are drawn for training are passed through `augment`, or fetched by
+        `fetch_drawn`, which also gets their seeds. `fetch_drawn` is for random crops of images of
+        different sizes."""
         assert fetch_drawn is None or (augment is None and not random_rows)
-        # Padding to the longest row must not depend on batches that are fetched along with it.
+        # `collate` may pad to the longest row of a batch. That length must not depend on other
+        # batches, so each batch is fetched alone.
         self._at_once = EXAMPLES_AT_ONCE if collate is None else 1
         if size is None:
             dataset: Any = source
@@ -151,8 +155,9 @@ class Loaded(Split):
                 source = fetch_drawn = random_examples_of(dataset, collate)
         elif collate is not None or random_rows or not callable(source):
             raise BadInput(
-                "Loaded takes a data set, with `collate` and `random_rows` if need be, or a "
-                f"function and the number of examples, but got {described(source)} and {size}."
+                "Loaded must be given either a data set, optionally with `collate` and "
+                "`random_rows`, or a function and the number of examples, but got "
+                f"{described(source)} and {size}."
             )
         self.size = size
         self.seeded = augment is not None or fetch_drawn is not None
@@ -171,41 +176,42 @@ class Loaded(Split):
             sampler=_gathered(draws, self._at_once),
             num_workers=self._workers,
             prefetch_factor=4 if self._workers else None,
-            # A process that was spawned would spawn its workers, too: seconds, where forks take
-            # milliseconds, and nothing could be fetched that can't be pickled.
+            # In a process that was spawned, the default is to spawn workers, too. That takes
+            # seconds instead of a fork's milliseconds, and the data set would have to be picklable.
             multiprocessing_context="fork" if self._workers else None,
             worker_init_fn=_end_with_parent,
-            # Whatever workers draw does not depend on what the process drew before.
+            # Random numbers of workers must not depend on numbers that this process drew before.
             generator=torch.Generator().manual_seed(0),
             pin_memory=self._device.type == "cuda",
         )
         arriving = iter(loader)
-        return (batch for sizes, several in arriving for batch in self._cut(sizes, several))
+        return (batch for sizes, fetched in arriving for batch in self._divided(sizes, fetched))
 
     def to(self, device: torch.device) -> Loaded:
         moved = copy(self)
         moved._device = device
         return moved
 
-    def _cut(self, sizes: list[int], several: Batch | BadInput) -> Iterator[Batch]:
-        if isinstance(several, BadInput):
-            raise several
-        return divided(self._delivered(several), sizes)
+    def _divided(self, sizes: list[int], fetched: Batch | BadInput) -> Iterator[Batch]:
+        if isinstance(fetched, BadInput):
+            raise fetched
+        return divided(self._delivered(fetched), sizes)
 
     def _delivered(self, batch: Batch) -> Batch:
         return mapped(lambda tensor: tensor.to(self._device, non_blocking=True), batch)
 
 
 def _end_with_parent(worker: int) -> None:
-    """Has the system end a worker process with its parent. One whose parent was killed in the midst
-    of a message would wait for the rest of it for ever."""
+    """Makes the operating system end a worker process when its parent ends. Without this, a worker
+    whose parent was killed in the middle of a message would wait for the rest of it for ever."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
-    """What a worker process runs. Mistakes in data come back as what was fetched: those a worker
-    raises arrive with its traceback around them."""
+    """The data set that worker processes read. It returns errors in the data (`BadInput`) in place
+    of batches: an exception raised in a worker would arrive with the worker's traceback in its
+    message."""
 
     def __init__(
         self,
@@ -234,12 +240,12 @@ class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
 
 
 def _gathered(draws: Iterable[Draw], at_once: int) -> Iterator[tuple[list[int], Draw]]:
-    """Small draws, several at once: handing a batch from one process to another takes longer than
-    a small step. Their sizes come along."""
+    """Joins small draws until they have at least `at_once` examples, and yields their sizes with
+    the joined draw. Handing a batch from one process to another takes longer than a small step."""
     waiting: list[Draw] = []
     for draw in draws:
         waiting.append(draw)
-        # Each counts at least once: a rank may have nothing to draw, step after step.
+        # An empty draw counts as one example: a rank may have nothing to draw in many steps.
         if sum(max(1, len(part[0])) for part in waiting) >= at_once:
             yield _joined(waiting)
             waiting = []

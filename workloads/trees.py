@@ -16,8 +16,8 @@ other mapping, such as the output of a tokenizer, becomes a dict."""
 
 
 def mapped(change: Callable[[Any], Any], batch: Batch) -> Batch:
-    """The same tree, with `change` applied to each of its leaves."""
-    if isinstance(batch, Tensor):  # first, since small steps wait for this
+    """Returns the same tree with `change` applied to each of its leaves."""
+    if isinstance(batch, Tensor):  # checked first, since this takes time in small steps
         return change(batch)
     if isinstance(batch, (list, tuple)):
         return like(batch, [mapped(change, part) for part in batch])
@@ -27,14 +27,14 @@ def mapped(change: Callable[[Any], Any], batch: Batch) -> Batch:
 
 
 def like(batch: Sequence[Any], parts: list[Any]) -> Sequence[Any]:
-    """The `parts` in a list or tuple of the same kind as `batch`."""
+    """Returns `parts` as a list or tuple of the same type as `batch`."""
     if isinstance(batch, list):
         return parts
     return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
 
 
 def leaves(batch: Batch, place: str = "") -> Iterator[tuple[str, Any]]:
-    """The place of each leaf, written as in Python, such as `['inputs'][0]`; and the leaf."""
+    """Yields each leaf with its place, written as in Python, such as `['inputs'][0]`."""
     if isinstance(batch, Mapping):
         for name, part in batch.items():
             yield from leaves(part, f"{place}[{name!r}]")
@@ -46,20 +46,21 @@ def leaves(batch: Batch, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def divided(batch: Batch, sizes: int | list[int]) -> Iterator[Batch]:
-    """The batch in parts of these sizes, or of at most one size."""
+    """Divides the batch into parts. `sizes` is a list with the size of each part, or the largest
+    size of a part."""
     pieces = [torch.split(leaf, sizes) for _, leaf in leaves(batch)]
     for part in zip(*pieces, strict=True):
         yield _rebuilt(batch, iter(part))
 
 
 def _rebuilt(batch: Batch, tensors: Iterator[Tensor]) -> Batch:
-    """The same tree with other leaves."""
+    """Returns the same tree with `tensors` as its leaves."""
     return mapped(lambda _: next(tensors), batch)
 
 
 def checked(batch: Batch, examples: int, maker: str) -> Batch:
-    """Refuses a batch of so many examples that has other leaves than tensors with a row for each;
-    `maker` says where it comes from."""
+    """Returns the batch, or refuses it if a leaf is not a tensor with one row for each of the
+    `examples`. `maker` is the function that made the batch, for the error message."""
     found = [*leaves(batch)]
     for place, leaf in found:
         if not isinstance(leaf, Tensor) or leaf.shape[:1] != (examples,):

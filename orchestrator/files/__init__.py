@@ -1,1 +1,2 @@
-"""What lies outside: folders here and in buckets, YAML as people write it, users' own code."""
+"""Access to what lies outside of the program: folders on this machine and in buckets, YAML files,
+and users' own code."""

@@ -1,6 +1,7 @@
-"""Users' own code, named `package.module:Class` or `path/to/file.py:Class`.
+"""Imports users' own code, which is named `package.module:Class` or `path/to/file.py:Class`.
 
-What a notebook or a script defines itself is `__main__:Class`. It goes to other processes by value.
+A class that is defined in a notebook or a script is named `__main__:Class`. Other processes can't
+import it, so they get its definition by value (pickled).
 """
 
 from __future__ import annotations
@@ -19,31 +20,33 @@ from typing import Any
 from orchestrator.records import BadInput, shown, unknown
 
 BY_VALUE = "ORCHESTRATE_BY_VALUE"
-"""The variable with the file in which `__main__:Class` and so on are handed to a process."""
+"""Environment variable with the path of the file that holds the classes of `__main__` for a
+process, pickled by value."""
 
 MAIN = "__main__"
 
 
 def name_of(own: str | type) -> str:
-    """What a class is called in a sweep file."""
+    """Returns the name of a class as it is written in a sweep file."""
     return own if isinstance(own, str) else f"{own.__module__}:{own.__qualname__}"
 
 
 def of_main(names: Iterable[str]) -> dict[str, Any]:
-    """Those of this process's own script or notebook, by name."""
+    """Returns name -> class for those of `names` that this process's script or notebook defines."""
     places = {name.partition("?")[0] for name in names}
     return {place: import_own("class", place) for place in places if place.startswith(f"{MAIN}:")}
 
 
 def handed() -> bytes | None:
-    """What was handed to this process by value."""
+    """Returns the pickled classes that were handed to this process by value; None without any."""
     file = os.environ.get(BY_VALUE)
     return Path(file).read_bytes() if file else None
 
 
 @cache
 def unpacked(content: bytes) -> Mapping[str, Any]:
-    """Made by our own user's process, and by nobody else."""
+    """Unpickles the classes in `content`. This is safe, since a process of the same user, and no
+    one else, wrote them."""
     found: Mapping[str, Any] = pickle.loads(content)  # noqa: S301 - see above
     return found
 
@@ -54,20 +57,23 @@ def _of_main(place: str, attribute: str) -> Callable[..., Any]:
     found: Callable[..., Any] | None = given or getattr(sys.modules[MAIN], attribute, None)
     if found is None:
         raise BadInput(
-            f"{place} was defined in a notebook or a script, and is not here. Go on there, with "
-            f"orchestrator.open_run(...).resume() after defining it; or put it into a file, and "
-            f"name it FILE.py:{attribute} in a new sweep."
+            f"{place} was defined in a notebook or a script, and is not defined in this process. "
+            f"In the notebook or script, define it and then call "
+            f"orchestrator.open_run(...).resume(). Or put it into a file and name it "
+            f"FILE.py:{attribute} in a new sweep."
         )
     return found
 
 
 def import_own(kind: str, place: str) -> Callable[..., Any]:
-    """The class or function at `place`; `kind` (a workload, say) goes into the error message."""
+    """Imports the class or function called `place`. `kind` says what it is, such as a workload, for
+    the error message."""
     module_name, _, attribute = place.rpartition(":")
     is_file = module_name.endswith(".py") and "\0" not in module_name
     if not attribute or not (is_file or all(map(str.isidentifier, module_name.split(".")))):
         raise BadInput(
-            f"A {kind} of one's own is written MODULE:CLASS or FILE.py:CLASS, not {shown(place)}."
+            f"A {kind} of your own must be named MODULE:CLASS or FILE.py:CLASS, but got "
+            f"{shown(place)}."
         )
     if module_name == MAIN:
         return _of_main(place, attribute)
@@ -91,7 +97,8 @@ def import_own(kind: str, place: str) -> Callable[..., Any]:
 
 
 def _import_file(path: Path) -> Any:
-    # The name holds the whole path: two files of one name must not share a module.
+    # The module's name contains the whole path, since two files of equal names must not share a
+    # module.
     name = f"orchestrator_user_code_{path}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
@@ -109,13 +116,14 @@ def _import_file(path: Path) -> Any:
 
 
 _beside: dict[str, Path] = {}
-"""Modules that were imported from the folder of a file: name -> that folder."""
+"""Module -> folder, for modules that were imported from the folder of a user's file."""
 
 
 @contextmanager
 def _importable(folder: Path) -> Iterator[None]:
-    """Within, what lies in the folder can be imported, as it can where the file is a script. Files
-    in two folders may each have a `model` beside them."""
+    """Makes the modules in `folder` importable within the context, as they are for a script in that
+    folder. Modules of equal names from other folders are dropped first: files in two folders may
+    each have a module `model` beside them."""
     for name, other in [*_beside.items()]:
         if other != folder and any((folder / f"{name}{end}").exists() for end in ("", ".py")):
             for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
@@ -140,8 +148,8 @@ def _find_in_current_folder() -> None:
 
 
 def files_with(file: Path) -> list[Path]:
-    """A file, and others that it may need: those beside it, and all that has been imported but
-    this project."""
+    """Returns a file and all files that it may need: Python files in its folder, and all modules
+    that were imported, except those of this project."""
     loaded = [
         getattr(module, "__file__", None)
         for name, module in [*sys.modules.items()]

@@ -1,4 +1,4 @@
-"""Where things are kept: on this machine or in a bucket, in the same few words."""
+"""Files and folders on this machine or in a bucket, with the same methods for both."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from orchestrator.records import BadInput
 
 ADDRESS = re.compile(r"([A-Za-z0-9+.-]*)://")
 HOST = re.compile(r"(\[[^]]*\]|[^]:[]*)(:[0-9]{1,5})?")
-"""With or without a port."""
+"""A host, with or without a port."""
 SECRET_NAMES = re.compile(r"key|secret|token|password|sig|credential(?!_kind)", re.IGNORECASE)
-"""In names of parameters: `secret_key` of S3, `client_secret` of Azure, `sig` of shared links."""
+"""Parts of the names of parameters that hold secrets: `secret_key` of S3, `client_secret` of Azure,
+`sig` of shared links."""
 
 WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs", "adl"}
-"""Schemes of Azure, which write CONTAINER@ACCOUNT."""
+"""Schemes of Azure, whose addresses contain CONTAINER@ACCOUNT."""
 WITHOUT_PASSWORD = {"hdfs", "viewfs"}
-"""Schemes that have a user and a port, but never a password."""
+"""Schemes whose addresses may contain a user and a port, but never a password."""
 WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
+"""Schemes whose addresses may contain a port."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file or a folder: a path, or a URI that pyarrow's file systems know.
+    """A file or a folder, given by a path or by a URI that pyarrow's file systems know.
 
-    What pyarrow needs to know besides (endpoints, credentials) comes from the environment, as the
-    stores' own tools have it.
+    Pyarrow takes endpoints and credentials from the environment variables that the stores' own
+    tools use.
     """
 
     root: str
@@ -41,7 +43,7 @@ class Place:
 
     @classmethod
     def at(cls, where: str | Path | Place) -> Place:
-        """A place as a user names it; refuses what can't be one."""
+        """Makes a place from the path or URI that a user gave. Refuses text that is neither."""
         if isinstance(where, Place):
             return where
         text = str(where)
@@ -62,11 +64,11 @@ class Place:
 
     @property
     def local(self) -> Path | None:
-        """As a path, if it is on this machine."""
+        """The path of a place on this machine; None for a place elsewhere."""
         return None if "://" in self.root else Path(self.root + self.below)
 
     def absolute(self) -> Place:
-        """The same from wherever one looks."""
+        """Returns the same place, independent of the current folder."""
         path = self.local
         return self if path is None else Place(str(path.resolve()))
 
@@ -89,30 +91,32 @@ class Place:
         return Place(address.rpartition("/")[0] + mark + query)
 
     @property
-    def _there(self) -> tuple[fs.FileSystem, str]:
+    def _on_file_system(self) -> tuple[fs.FileSystem, str]:
+        """The file system of the place, and its path there."""
         if "://" not in self.root:
             return _local(), self.root + self.below
         files, folder = _remote(self.root)
         return files, folder.rstrip("/") + self.below
 
     def is_file(self) -> bool:
-        files, path = self._there
+        files, path = self._on_file_system
         return bool(files.get_file_info(path).type == fs.FileType.File)
 
     def is_folder(self) -> bool:
-        files, path = self._there
+        files, path = self._on_file_system
         return bool(files.get_file_info(path).type == fs.FileType.Directory)
 
     def file_names(self) -> list[str]:
-        """Of the folder's files, in order; those that begin with a dot are not finished."""
-        files, path = self._there
+        """Returns the sorted names of the folder's files. Names that begin with a dot are left out:
+        they are unfinished files."""
+        files, path = self._on_file_system
         found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        names = (each.base_name for each in found if each.type == fs.FileType.File)
+        names = (info.base_name for info in found if info.type == fs.FileType.File)
         return sorted(name for name in names if not name.startswith("."))
 
     def open(self) -> pa.NativeFile:
-        """For reading."""
-        files, path = self._there
+        """Opens the file for reading."""
+        files, path = self._on_file_system
         return files.open_input_file(path)
 
     def read(self) -> bytes:
@@ -123,14 +127,14 @@ class Place:
         return self.read().decode()
 
     def write(self, content: Any) -> None:
-        """Puts a file there, whole or not at all; folders are made on the way."""
+        """Writes the file, completely or not at all. Creates missing folders."""
         if (path := self.local) is None:
-            files, name = self._there
+            files, name = self._on_file_system
             with files.open_output_stream(name) as stream:
                 stream.write(content)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A leading dot hides an unfinished file from every Parquet reader.
+        # Parquet readers skip files whose names begin with a dot, so none reads an unfinished file.
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             with unfinished.open("wb") as file:
@@ -145,41 +149,43 @@ class Place:
         self.write(text.encode())
 
     def check_writable(self) -> None:
-        """Raises `OSError` where no file could be put into this folder."""
+        """Raises `OSError` if no file can be written to this folder."""
         probe = self / f".probe.{os.getpid()}"
         probe.write(b"")
         probe.remove()
 
     def remove(self) -> None:
-        """Removes the file, if it is there."""
-        files, path = self._there
+        """Removes the file if it exists."""
+        files, path = self._on_file_system
         if self.is_file():
             files.delete_file(path)
 
     def remove_folder(self) -> None:
-        """Removes the folder and all in it, if it is there."""
-        files, path = self._there
+        """Removes the folder and everything in it, if it exists."""
+        files, path = self._on_file_system
         if self.is_folder():
             files.delete_dir(path)
 
 
 def refuse_keys(address: str) -> None:
-    """Refuses an address with credentials, which is not shown: the address of a run is in its log,
-    in reports and in what others are sent."""
+    """Refuses an address with credentials, since the address of a run is written to its log, to
+    reports and to files that are sent to others. The error message does not show the address."""
     if _may_hold_key(address):
         raise BadInput(
-            "A place was given with a key in its address, or with what may be one: a colon or a "
-            "user before `@`, or a parameter named like a key. Leave it out, and put it where the "
-            "store's own tools look (AWS_ACCESS_KEY_ID, AZURE_CLIENT_SECRET, ...)."
+            "The address of a place must not contain a key, but this one does, or may do so: it "
+            "has a colon or a user before `@`, or a parameter named like a key. Leave the key out, "
+            "and set the environment variables of the store's own tools (AWS_ACCESS_KEY_ID, "
+            "AZURE_CLIENT_SECRET, ...)."
         )
 
 
 def _may_hold_key(text: str) -> bool:
-    """Whether credentials stand in an address, or in one inside of it (`endpoint_override`).
+    """Tells whether an address may contain credentials, or whether an address inside of it may
+    (`endpoint_override`).
 
-    Keys of S3 and Azure have slashes, with which an address is no proper one any more: what looks
-    like the end of a host may be the middle of a key. So a colon before the first slash is that of
-    a port only if a few digits follow it, and no `@` anywhere behind.
+    Keys of S3 and Azure may contain slashes. Such an address can't be parsed reliably: a slash that
+    seems to end the host may be in the middle of a key. So a colon before the first slash is taken
+    for the colon of a port only if up to five digits and no `@` follow it.
     """
     names = re.findall(r"[?&;#]([^=&;#?]*)=", text)
     if any(SECRET_NAMES.search(unquote(name)) for name in names):
@@ -210,7 +216,7 @@ def _local() -> fs.LocalFileSystem:
 @cache
 def _remote(uri: str) -> tuple[fs.FileSystem, str]:
     if uri.startswith("s3://"):
-        # A small file in one request instead of three.
+        # With this option, a small file is written in one request instead of three.
         uri += ("&" if "?" in uri else "?") + "allow_delayed_open=true"
     files, path = fs.FileSystem.from_uri(uri)
     return files, path

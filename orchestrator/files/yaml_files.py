@@ -1,7 +1,8 @@
-"""YAML as people write it: `1e-3` is a number, a repeated key an error, errors name a line.
+"""Reads YAML as people write it: `1e-3` is a number, a repeated key is an error, and errors name a
+line.
 
-Text that was made to exhaust a reader is refused while it is read: by the size of a file, by how
-deep lists and mappings lie in each other, and by how many there are once aliases are written out.
+A file that would exhaust time or memory is refused while it is read. There are limits on its size,
+on the depth of lists and mappings, and on the number of values after aliases are expanded.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ import yaml
 from orchestrator.records import BadInput, cut, shown
 
 LARGEST_FILE = 2**20
-"""Bytes. Sweeps and cluster files have a few thousand."""
+"""Largest size of a file in bytes. Sweep files and cluster files have a few thousand."""
 
 MOST_NODES = 50_000
-"""Values, keys, lists and mappings of a file, each counted as often as aliases repeat it: 10,000
-points of two metaparameters, which take 2 seconds to read."""
+"""Largest number of values, keys, lists and mappings of a file, each counted as often as aliases
+repeat it. It is enough for 10,000 points of two metaparameters, which take 2 seconds to read."""
 
 DEEPEST = 50
-"""Lists and mappings in each other; a sweep file has 6."""
+"""Largest number of lists and mappings inside each other. A sweep file has 6."""
 
 LONGEST_NUMBER = 100
-"""Digits: what Python can read, print and turn into a float."""
+"""Largest number of characters of a number. Python can read and print such a number and turn it
+into a float."""
 
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe loading of text, numbers, true, false, null, lists and mappings, with YAML 1.2 floats
-    and without silent overwriting."""
+    """Loads text, numbers, true, false, null, lists and mappings, and nothing else. Floats are read
+    as in YAML 1.2, and a repeated key is an error, so that no value is overwritten silently."""
 
     most_nodes = MOST_NODES
 
@@ -41,16 +43,18 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._depth = self._count = 0
         self._counts: dict[str, int] = {}
-        """Anchor -> nodes of what it stands for, those of its aliases included."""
+        """Anchor -> number of nodes that it stands for, including the nodes of aliases in them."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
-            raise _error("tags are not read here: leave out the `!`", event.start_mark)
+            raise _error("tags are not allowed: leave out the `!`", event.start_mark)
         anchor: str | None = getattr(event, "anchor", None)
         if isinstance(event, yaml.AliasEvent):
             if anchor in self.anchors and anchor not in self._counts:
-                raise _error(f"*{cut(str(anchor))} stands inside of itself", event.start_mark)
+                raise _error(
+                    f"*{cut(str(anchor))} must not be used inside of itself", event.start_mark
+                )
             self._count += self._counts.get(str(anchor), 0)
             node = super().compose_node(parent, index)
         else:
@@ -58,14 +62,19 @@ class _Loader(yaml.SafeLoader):
             self._count += 1
             self._depth += 1
             if self._depth > DEEPEST:
-                raise _error(f"more than {DEEPEST} levels of lists and mappings", event.start_mark)
+                raise _error(
+                    f"there must be at most {DEEPEST} levels of lists and mappings inside each "
+                    "other",
+                    event.start_mark,
+                )
             node = super().compose_node(parent, index)
             self._depth -= 1
             if anchor is not None:
                 self._counts[anchor] = self._count - before
         if self._count > self.most_nodes:
             raise _error(
-                f"more than {self.most_nodes:,} values and keys, with what aliases repeat",
+                f"there must be at most {self.most_nodes:,} values and keys, including those that "
+                "aliases repeat",
                 event.start_mark,
             )
         return node
@@ -73,9 +82,15 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         if isinstance(node, yaml.ScalarNode):
             if node.tag in NUMBERS and len(node.value) > LONGEST_NUMBER:
-                raise _error(f"a number of {len(node.value):,} characters", node.start_mark)
+                raise _error(
+                    f"a number must have at most {LONGEST_NUMBER} characters, but one has "
+                    f"{len(node.value):,}",
+                    node.start_mark,
+                )
             if re.search(r"[\ud800-\udfff]", node.value):
-                raise _error("half a character (a lone surrogate)", node.start_mark)
+                raise _error(
+                    "text must not contain half a character (a lone surrogate)", node.start_mark
+                )
         try:
             return super().construct_object(node, deep)
         except ValueError:
@@ -96,8 +111,8 @@ def _error(problem: str, mark: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
-# Dates and `=` stay text. YAML 1.1, which PyYAML implements, reads 1e-3 as text because it has no
-# dot.
+# Dates and `=` stay text. PyYAML implements YAML 1.1, which reads 1e-3 as text because it has no
+# dot. So the resolver of numbers is extended below.
 _Loader.yaml_implicit_resolvers = {
     first: [
         (tag, pattern)
@@ -111,14 +126,15 @@ _Loader.add_implicit_resolver(
 )
 
 
-class _OwnLoader(_Loader):
-    """What a run keeps says every default, so it is larger than the file that it was made of."""
+class _RunLoader(_Loader):
+    """Loads files that a run holds. They contain every default, so they are larger than the files
+    that users write."""
 
     most_nodes = 3 * MOST_NODES
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The document in `text`; `source` names it in the error message."""
+    """Returns the document in `text`. `source` is its name in error messages."""
     return _parse(text, source, _Loader)
 
 
@@ -128,7 +144,7 @@ def _parse(text: str, source: str, loader: type[_Loader]) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
-        # Where options are most likely to be written: `workloads: [digits/mlp?classes=5]`.
+        # The most likely cause is a workload with options: `workloads: [digits/mlp?classes=5]`.
         hint = " Within [ ], text with a `?` must be in quotes." if "'?'" in str(error) else ""
         problem = cut(error.problem or str(error), 200)
         raise BadInput(f"{source}{line}: not valid YAML: {problem}.{hint}") from None
@@ -138,15 +154,18 @@ def _parse(text: str, source: str, loader: type[_Loader]) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in the file at `path`."""
+    """Returns the mapping in the file at `path`."""
     try:
-        # A pipe could keep its reader waiting, and a device has no end.
+        # Reading from a pipe might never return, and a device may be endless.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"{path} is no regular file. Write what it holds to one.")
+            raise BadInput(f"{path} must be a regular file. Write its content to one.")
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
-            raise BadInput(f"{path}: can't be read: it has more than {LARGEST_FILE:,} bytes.")
+            raise BadInput(
+                f"{path}: can't be read: a file must have at most {LARGEST_FILE:,} bytes, but it "
+                "has more."
+            )
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8: {error}"
@@ -155,8 +174,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_mapping(text: str, source: str) -> dict[str, Any]:
-    """The mapping in what a run keeps; `source` names it in the error message."""
-    return _mapping(_parse(text, source, _OwnLoader), source)
+    """Returns the mapping in a file that a run holds. `source` is its name in error messages."""
+    return _mapping(_parse(text, source, _RunLoader), source)
 
 
 def _mapping(document: Any, source: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ __all__ = ["NoiseScale"]
 
 def __getattr__(name: str) -> Any:
     if name == "NoiseScale":
-        # Who reads what was measured needs no torch.
+        # Imported here, since code that only reads measurements needs no torch.
         from orchestrator.noise.loop import NoiseScale
 
         return NoiseScale

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.9
+"""Confidence of an interval unless another is given."""
 
 CHUNKS = 32
-"""In a sample: one less is an interval's degrees of freedom."""
+"""Number of chunks of a sample. An interval has one degree of freedom less."""
 
 GRADIENT_SQUARE, VARIANCE = "noise/gradient_square", "noise/variance"
 ERRORS = (
@@ -26,76 +27,83 @@ ERRORS = (
     "noise/covariance",
 )  # fmt: skip
 PRECONDITIONED = ("noise/preconditioned_gradient_square", "noise/preconditioned_variance")
-"""Columns among a trial's measurements."""
+"""Names of the estimates of the preconditioned gradient among a trial's measurements."""
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What is kept of the gradients of a sample, which was drawn in chunks of one size."""
+    """Sums over the gradients of a sample of examples, which was divided into chunks of equal
+    size."""
 
     size: float
-    """Examples in a chunk; at the end of a data set, in the mean over chunks."""
+    """Number of examples in a chunk; the mean over chunks if the sizes differ by one."""
     products: Vector
-    """Of the mean gradients of every two chunks."""
+    """Matrix of the scalar products of the mean gradients of every two chunks."""
     squares: Vector | None = None
-    """The mean square of an example's gradient in each chunk; None where only chunks were seen."""
+    """Mean squared length of an example's gradient in each chunk; None if only the mean gradients
+    of chunks are known."""
 
 
 @dataclass(frozen=True)
 class Estimate:
+    """Estimates of |G|^2 and trS, with their errors."""
+
     gradient_square: float
-    """|G|^2"""
+    """Estimate of |G|^2."""
     variance: float
-    """trS"""
+    """Estimate of trS."""
     slope: float = 0.0
     floor: float = 0.0
-    """The variance of the estimate of |G|^2 is `slope` times the true |G|^2, plus `floor`."""
+    """`slope` and `floor` give the variance of the estimate of |G|^2: `slope` times the true |G|^2,
+    plus `floor`."""
     variance_error: float = 0.0
-    """The standard error of trS."""
+    """Standard error of the estimate of trS."""
     covariance: float = 0.0
-    """The covariance of both estimates."""
+    """Covariance of both estimates."""
     freedom: float = math.inf
     """Degrees of freedom of the errors."""
 
     @property
     def gradient_square_error(self) -> float:
-        """The standard error of |G|^2."""
+        """Standard error of the estimate of |G|^2."""
         return math.sqrt(self.slope * max(self.gradient_square, 0.0) + self.floor)
 
     @property
     def noise_scale(self) -> float:
-        """Infinite where the gradient can't be told from noise."""
+        """The noise scale in examples; infinite if the gradient can't be told from noise."""
         if self.gradient_square <= 0:
             return math.inf
         return max(self.variance, 0.0) / self.gradient_square
 
     def columns(self, preconditioned: Estimate | None = None) -> dict[str, float]:
-        """What is kept of this one, and of that for the gradient as the optimizer scales it."""
+        """Returns this estimate as columns of a measurement, together with the estimate for the
+        gradient as the optimizer scales it, if it is given."""
         errors = (self.slope, self.floor, self.variance_error, self.covariance)
-        kept = {GRADIENT_SQUARE: self.gradient_square, VARIANCE: self.variance}
-        kept |= dict(zip(ERRORS, errors, strict=True))
+        columns = {GRADIENT_SQUARE: self.gradient_square, VARIANCE: self.variance}
+        columns |= dict(zip(ERRORS, errors, strict=True))
         if preconditioned is not None:
             both = (preconditioned.gradient_square, preconditioned.variance)
-            kept |= dict(zip(PRECONDITIONED, both, strict=True))
-        return kept
+            columns |= dict(zip(PRECONDITIONED, both, strict=True))
+        return columns
 
     @classmethod
     def from_columns(cls, row: Mapping[str, float]) -> Estimate:
-        """What `columns` made."""
+        """Returns the estimate that `columns` wrote to a measurement."""
         names = (GRADIENT_SQUARE, VARIANCE, *ERRORS)
         return replace(cls(*(float(row[name]) for name in names)), freedom=CHUNKS - 1)
 
     @classmethod
     def preconditioned_from(cls, row: Mapping[str, float]) -> Estimate:
+        """Returns the estimate for the preconditioned gradient, which has no errors."""
         return cls(*(float(row[name]) for name in PRECONDITIONED))
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
-        """The interval of the noise scale: all B for which trS - B |G|^2 is as near to 0 as chance
-        would have it if trS / |G|^2 were B (Fieller). Its upper end is infinite where the gradient
-        can't be told from noise."""
-        from scipy.special import stdtrit  # takes half a second, which no training waits for
+        """Returns the interval of the noise scale in examples, by Fieller's method: all B for which
+        trS - B |G|^2 does not differ significantly from 0. The upper end is infinite if the
+        gradient can't be told from noise."""
+        from scipy.special import stdtrit  # imported here: it takes half a second
 
         reach = float(stdtrit(self.freedom, (1 + confidence) / 2)) ** 2
         g, s = max(self.gradient_square, 0.0), self.variance
@@ -112,12 +120,13 @@ class Estimate:
 
 
 def of_chunks(sample: Sample, *, population: int | None = None) -> Estimate:
-    """Of the `population` that the sample was drawn from without replacement; None: of one without
-    an end."""
+    """Estimates |G|^2 and trS from a sample. It was drawn without replacement from a population of
+    so many examples; None: from an endless one."""
     products, size = sample.products, sample.size
     count = len(products)
-    assert count > 1, "one chunk tells nothing"
-    # Without replacement, what is not drawn is all that is not known.
+    assert count > 1, "an estimate needs two chunks"
+    # Only the examples that were not drawn are unknown, so variances shrink by their share (finite
+    # population correction).
     left = 1 - size * count / population if population else 1.0
     lengths = np.diagonal(products)
     off = products - np.diag(lengths)
@@ -131,31 +140,33 @@ def of_chunks(sample: Sample, *, population: int | None = None) -> Estimate:
         square = (examples * products.mean() - per_chunk.mean()) / (examples - 1)
         variance = per_chunk.mean() - square
     slope, floor = (left * part for part in _errors(off, lengths, float(square)))
-    of_square = slope * max(square, 0.0) + left * floor
-    of_lengths = left * np.var(per_chunk, ddof=1) / count
-    # The rows of different chunks share pairs, which takes 1 / (count - 1) off their covariance.
+    square_variance = slope * max(square, 0.0) + left * floor
+    length_variance = left * np.var(per_chunk, ddof=1) / count
+    # The rows of different chunks share pairs, which reduces their covariance by 1 / (count - 1).
     shared = (count - 2) / (count - 1) if count > 2 else 1.0
-    together = left * 2 / count * np.cov(per_chunk, rows / (count - 1))[0, 1] / shared
-    of_variance = of_lengths - 2 * scale * together + scale**2 * of_square
+    joint = left * 2 / count * np.cov(per_chunk, rows / (count - 1))[0, 1] / shared
+    variance_variance = length_variance - 2 * scale * joint + scale**2 * square_variance
     if sample.squares is None:
-        # Of chunks whose gradients are normal: surer than the scatter of a few lengths.
-        of_variance = max(of_variance, size**2 * floor * count)
+        # This is the variance for normally distributed gradients of chunks. It is more reliable
+        # than the scatter of a few lengths, which may be too small by chance.
+        variance_variance = max(variance_variance, size**2 * floor * count)
     return Estimate(
         gradient_square=float(square + (variance / population if population else 0.0)),
         variance=float(variance),
         slope=slope,
         floor=left * floor,
-        variance_error=math.sqrt(max(of_variance, 0.0)),
-        covariance=float(together - scale * of_square),
+        variance_error=math.sqrt(max(variance_variance, 0.0)),
+        covariance=float(joint - scale * square_variance),
         freedom=count - 1,
     )
 
 
 def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
-    """Slope and floor of the variance of the mean product of two chunks, from the products of all.
+    """Returns slope and floor of the variance of the mean product of two chunks, estimated from the
+    products of all chunks.
 
-    With S the covariance of a chunk's gradient, that variance is about 4 G'SG / count, which grows
-    with |G|^2, plus 2 tr(S^2) / count^2, which is there without any gradient. Both follow from
+    Let S be the covariance of a chunk's gradient. The variance is about 4 G'SG / count, which grows
+    with |G|^2, plus 2 tr(S^2) / count^2, which remains without any gradient. Both terms follow from
     pairs of products that have one, both or none of their chunks in common."""
     count, rows = len(off), off.sum(axis=1)
     pairs = count * (count - 1)
@@ -166,10 +177,11 @@ def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
     none = float(rows.sum()) ** 2 - 4 * one - 2 * both
     level = none / (pairs * (count - 2) * (count - 3))
     along = max(one / (pairs * (count - 2)) - level, 0.0)
-    """G'SG"""
+    """Estimate of G'SG."""
     trace = max(both / pairs - level - 2 * along, 0.0)
-    """tr(S^2)"""
-    # G'SG / |G|^2, in the direction of the mean gradient, whose noise is small where that matters.
+    """Estimate of tr(S^2)."""
+    # This is G'SG / |G|^2 in the direction of the mean gradient. If the slope matters, |G|^2 is
+    # large, and then the noise of this direction is small.
     curvature = (along + trace / count) / float((lengths.sum() + rows.sum()) / count**2)
     if square > 0:
         curvature = max(curvature, along / square)

@@ -1,4 +1,4 @@
-"""Computes gradients of single examples or of chunks, and keeps what `estimates` needs of them."""
+"""Computes gradients of single examples or of chunks, and the sums that `estimates` needs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch.func import grad, vmap
 from orchestrator.noise.estimates import CHUNKS, Sample, Vector
 
 LEAST_CHUNKS = 8
+"""Smallest number of chunks of a sample."""
 CHUNKS_BYTES = {"cpu": 2**30, "cuda": 2**33}
-"""So much the gradients of all chunks may take; of a larger model there are fewer chunks."""
+"""Largest number of bytes of the gradients of all chunks. A larger model has fewer chunks."""
 
 BYTES_AT_ONCE = {"cpu": 2**26, "cuda": 2**30}
-"""And so much those of the examples that are looked at together."""
+"""Largest number of bytes of the gradients of examples that are computed together."""
 
 Weights = Mapping[str, Tensor]
 Scales = Sequence[Tensor | None]
-"""What gradients are multiplied with, each in one row; None: as they are."""
+"""Factors on gradients, each a vector with one factor per weight; None: no scaling."""
 
 
 def chunks_for(weights: Collection[Tensor]) -> int:
-    """How many chunks a sample is cut into."""
+    """Returns the number of chunks that a sample is divided into."""
     device = next(iter(weights)).device.type
     return max(LEAST_CHUNKS, min(CHUNKS, CHUNKS_BYTES[device] // _bytes(weights)))
 
@@ -36,16 +37,17 @@ def per_example(
     at_once: int | None = None,
     pulse: Callable[[], None] = lambda: None,
 ) -> list[Sample]:
-    """A sample for each of `scales`. `loss` is that of one example, whose tensors lack the
-    dimension that `parts` have first; at most so many `at_once`."""
+    """Returns a sample for each of `scales`. `loss` computes the loss of one example; it gets the
+    tensors of `parts` without their first dimension. At most `at_once` examples are computed
+    together."""
     like, count = next(iter(weights.values())), len(parts[0])
     chunks = min(chunks_for(weights.values()), count)
     numbers = torch.arange(count, device=like.device) * chunks // count
-    # Weight by weight: to lay the gradients of all examples side by side would take most of the
-    # time of a small model.
+    # Gradients are added up for each weight separately: concatenating the gradients of all examples
+    # would take most of the time of a small model.
     sums = [weight.new_zeros(chunks, weight.numel()) for weight in weights.values()]
     sizes = [weight.numel() for weight in weights.values()]
-    cut = [None if scale is None else torch.split(scale, sizes) for scale in scales]
+    factors = [None if scale is None else torch.split(scale, sizes) for scale in scales]
     squares = [torch.zeros(chunks, dtype=torch.float64, device=like.device) for _ in scales]
     gradient = vmap(grad(loss), in_dims=(None, 0), randomness="different")
     most = max(1, BYTES_AT_ONCE[like.device.type] // _bytes(weights.values()))
@@ -56,8 +58,8 @@ def per_example(
         for place, name in enumerate(weights):
             gradients = found.pop(name).flatten(1)
             sums[place].index_add_(0, chunk_of, gradients)
-            for scale, total in zip(cut, squares, strict=True):
-                scaled = gradients if scale is None else gradients * scale[place]
+            for factor, total in zip(factors, squares, strict=True):
+                scaled = gradients if factor is None else gradients * factor[place]
                 lengths = torch.linalg.vector_norm(scaled, dim=1).double()
                 total.index_add_(0, chunk_of, lengths**2)
     size = count / chunks
@@ -71,7 +73,8 @@ def per_example(
 def per_chunk(
     gradients: Iterable[Sequence[Tensor]], size: int, scales: Scales = (None,)
 ) -> list[Sample]:
-    """The same from the mean `gradients` of chunks of one size."""
+    """Returns a sample for each of `scales`, from the mean `gradients` of chunks of `size` examples
+    each."""
     rows = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in gradients])
     return [Sample(size=size, products=_products(rows, scale)) for scale in scales]
 

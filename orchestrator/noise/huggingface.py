@@ -29,9 +29,9 @@ class NoiseScaleCallback(TrainerCallback):
         self._count = int(arguments.gradient_accumulation_steps)
         if self._count < 2:
             raise BadInput(
-                "The noise scale is measured by comparing the micro-batches of a step. Accumulate "
-                "gradients: set gradient_accumulation_steps to 2 or more, and divide "
-                "per_device_train_batch_size by it."
+                "The noise scale is measured by comparing the micro-batches of a step, so "
+                "gradient_accumulation_steps must be at least 2, but is "
+                f"{self._count}. Set it to 2 or more, and divide per_device_train_batch_size by it."
             )
         self._handles: list[Any] = []
 
@@ -46,8 +46,8 @@ class NoiseScaleCallback(TrainerCallback):
             scaler=getattr(self._trainer.accelerator, "scaler", None),
             decay=self._decay,
         )
-        # The trainer clips gradients before its callbacks hear that they are complete, so each
-        # gradient is measured when it is accumulated.
+        # The trainer clips gradients before it calls its callbacks at the end of the last backward
+        # pass. So each gradient is measured when it is accumulated.
         self._handles = [
             parameter.register_post_accumulate_grad_hook(self._seen)  # type: ignore[no-untyped-call]
             for parameter in model.parameters()

@@ -21,15 +21,16 @@ class NoiseScaleCallback(Callback):
     noise: NoiseScale
 
     def __init__(self, *, micro_batch: int, decay: float = 0.99) -> None:
-        """`micro_batch` is the batch size of the data loader of one rank."""
+        """`micro_batch` is the batch size, in examples, of the data loader of one rank."""
         self._micro_batch, self._decay = micro_batch, decay
         self._passes = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
             raise BadInput(
-                "With manual optimization the callback can't know when a step is complete. Use "
-                "orchestrator.noise.NoiseScale in `training_step`, as in a plain loop."
+                "The callback needs automatic optimization: with manual optimization it can't know "
+                "when a step is complete. Use orchestrator.noise.NoiseScale in `training_step`, as "
+                "in a plain loop."
             )
         self._count = int(trainer.accumulate_grad_batches)
         model = trainer.strategy.model
@@ -46,7 +47,7 @@ class NoiseScaleCallback(Callback):
         self._passes += 1
         self.noise.after_backward()
         if self._passes == self._count:
-            # Here gradients are as `backward` left them, neither unscaled nor clipped.
+            # At this point gradients are as `backward` left them, neither unscaled nor clipped.
             self.noise.before_step()
 
     def on_before_optimizer_step(

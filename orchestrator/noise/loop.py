@@ -1,4 +1,4 @@
-"""The gradient noise scale in anybody's training loop."""
+"""Measures the gradient noise scale in any training loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.noise.words import in_words
 from orchestrator.records import BadInput
 
 AT_ONCE = 64
-"""Steps whose numbers are read from the device together."""
+"""Number of steps whose measurements are read from the device together."""
 
 
 class NoiseScale:
@@ -33,12 +33,12 @@ class NoiseScale:
             optimizer.zero_grad()
         print(noise.report())
 
-    It compares the gradient of the first micro-batch with that of the whole batch. Under
-    DistributedDataParallel it compares each rank's own gradient with the mean over ranks. That
-    needs no accumulation, and only `before_step` is called.
+    It compares the gradient of the first micro-batch with the gradient of the whole batch. Under
+    DistributedDataParallel it compares each rank's gradient with the mean over ranks. That needs no
+    accumulation, and only `before_step` is called.
 
-    Call both while the gradients are as `backward` left them: before they are clipped, and before a
-    gradient scaler unscales them.
+    Call both methods while the gradients are as `backward` left them: before they are clipped, and
+    before a gradient scaler unscales them.
     """
 
     def __init__(
@@ -51,26 +51,30 @@ class NoiseScale:
         scaler: Any = None,
         decay: float = 0.99,
     ) -> None:
-        """`batch_size` counts the examples of one optimizer step, on all ranks. `divided` says that
-        each loss was divided by the number of micro-batches, so that gradients add up to the mean
-        over the batch. `scaler` is the torch.amp.GradScaler, if one is used. After each step,
-        earlier ones count `decay` times as much."""
+        """`batch_size` is the number of examples of one optimizer step, on all ranks. `divided`
+        says that each loss was divided by the number of micro-batches, so that gradients add up to
+        the mean over the batch. `scaler` is the torch.amp.GradScaler, if one is used. With each new
+        step, the weights of all earlier steps are multiplied by `decay`."""
         modules = [*model.modules()] if isinstance(model, nn.Module) else []
         _check_norms(modules)
         parameters = model.parameters() if isinstance(model, nn.Module) else model
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters:
-            raise BadInput("The noise scale is that of a gradient, but no parameter has one.")
+            raise BadInput(
+                "The noise scale needs a parameter that is trained, but no parameter has "
+                "requires_grad=True."
+            )
         if any(hasattr(p, "placements") for p in self._parameters):
             raise BadInput(
-                "The noise scale is not measured where parameters are sharded over ranks (FSDP): "
-                "no rank has a gradient of its own. Measure it on a smaller run without sharding."
+                "The noise scale can't be measured if parameters are sharded over ranks (FSDP), "
+                "since no rank holds a whole gradient. Measure it in a smaller run without "
+                "sharding."
             )
         ranks = model if isinstance(model, DistributedDataParallel) else None
-        self._hook: _RanksOwn | None = None
+        self._hook: _RankGradients | None = None
         count, micro_batch = 1, micro_batch or batch_size
         if ranks is not None and dist.get_world_size(ranks.process_group) > 1:
-            self._hook = _RanksOwn(ranks)
+            self._hook = _RankGradients(ranks)
             count = self._hook.count
         small = batch_size / count if self._hook else micro_batch
         if not 0 < small < batch_size or not 0 <= decay < 1:
@@ -90,7 +94,8 @@ class NoiseScale:
         self._sums = dict.fromkeys(("weight", "weight2", "g", "s", "gg", "ss", "gs"), 0.0)
 
     def after_backward(self) -> None:
-        """Call this after each backward pass. It looks at the first one of a step."""
+        """Call this after each backward pass. It measures the gradient after the first backward
+        pass of a step."""
         if self._first is None and self._hook is None:
             self._first = self._square()
 
@@ -102,32 +107,34 @@ class NoiseScale:
             small = self._first
         else:
             raise BadInput(
-                "`before_step` was called without `after_backward`, which belongs after the "
-                "backward pass of a step's first micro-batch."
+                "`before_step` was called without `after_backward`. Call `after_backward` after "
+                "the backward pass of each micro-batch."
             )
         self._first = None
         self.record(small, self._square())
 
     def record(self, first: Tensor, last: Tensor) -> None:
-        """Takes the squared lengths of the gradient after the first micro-batch of a step (or their
-        mean over the ranks' own gradients) and after the last one. For callers that can't use the
-        two methods above."""
+        """Records a step for callers that can't use the two methods above. `first` is the squared
+        length of the gradient after the first micro-batch, or the mean of the squared lengths of
+        the ranks' gradients. `last` is the squared length of the gradient after the last
+        micro-batch."""
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         unit = (self._factor / scale) ** 2
-        # `first` is the micro-batch's share of the whole gradient; this makes it its own mean.
+        # `first` belongs to the micro-batch's share of the whole gradient. This factor turns the
+        # share into the mean over the micro-batch.
         alone = 1.0 if self._hook else (self._large / self._small) ** 2
         self._waiting.append((first * unit * alone, last * unit))
         if len(self._waiting) >= AT_ONCE:
             self._read()
 
     def forget_step(self) -> None:
-        """Drops a step that was begun, for example one with fewer micro-batches."""
+        """Drops a step that was begun, for example a step with fewer micro-batches."""
         self._first = None
 
     @property
     def estimate(self) -> Estimate | None:
-        """Over the steps so far, each with the weight `decay` to the power of its age. None before
-        the second step."""
+        """The estimate over the steps so far, each with the weight `decay` to the power of its age
+        in steps; None before the second step."""
         self._read()
         total = self._sums["weight"]
         if not total:
@@ -136,7 +143,7 @@ class NoiseScale:
         if count < 1.5:
             return None
         g, s, gg, ss, gs = (self._sums[name] / total for name in ("g", "s", "gg", "ss", "gs"))
-        # Of weighted means, whose weights are worth `count` equal ones.
+        # These are errors of weighted means. The weights are worth `count` equal weights.
         return Estimate(
             gradient_square=g,
             variance=s,
@@ -147,13 +154,13 @@ class NoiseScale:
         )
 
     def report(self) -> str:
-        """In words."""
+        """Returns the noise scale and its interval in words."""
         estimate = self.estimate
         return "noise scale: not known yet" if estimate is None else in_words(estimate)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers for a logger: |G|^2, trS, the noise scale and its 90 % interval. The upper end is
-        infinite where the gradient can't be told from noise."""
+        """Returns numbers for a logger: |G|^2, trS, and the noise scale and its 90 % interval in
+        examples. The upper end is infinite if the gradient can't be told from noise."""
         estimate = self.estimate
         if estimate is None:
             return {}
@@ -175,10 +182,12 @@ class NoiseScale:
         self._sums = {name: float(state[name]) for name in self._sums}
 
     def _square(self) -> Tensor:
-        """The squared length of the gradient as it is now, accumulated and scaled."""
+        """Returns the squared length of the present gradient, as it was accumulated and scaled."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:
-            raise BadInput("There is no gradient: measure after `backward`, before `zero_grad`.")
+            raise BadInput(
+                "No parameter has a gradient. Measure after `backward` and before `zero_grad`."
+            )
         norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
         return norms.square().sum()
 
@@ -205,26 +214,28 @@ class NoiseScale:
 def _check_norms(modules: Iterable[nn.Module]) -> None:
     if any(isinstance(module, SyncBatchNorm) for module in modules):
         raise BadInput(
-            "Batch norms that are synchronised over ranks make each rank's gradient depend on the "
-            "examples of all: parts of the batch don't differ by chance alone. Leave out "
+            "The noise scale can't be measured with SyncBatchNorm: batch norms that are "
+            "synchronised over ranks make each rank's gradient depend on the examples of all "
+            "ranks, so the gradients of ranks differ by more than chance. Leave out "
             "SyncBatchNorm.convert_sync_batchnorm, or use norms over single examples (GroupNorm)."
         )
 
 
-class _RanksOwn:
-    """Measures each rank's own gradient before DistributedDataParallel averages it over ranks."""
+class _RankGradients:
+    """Measures each rank's gradient before DistributedDataParallel averages it over ranks."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self._group = model.process_group
         self.count = dist.get_world_size(self._group)
         self._squares: list[Tensor] = []
         try:
-            # torch looks at annotations, which here are text.
+            # A lambda has no annotations. torch checks those of a hook, and refuses annotations
+            # that are text, as they are in this file.
             model.register_comm_hook(None, lambda _, bucket: self._average(bucket))
         except RuntimeError as error:
             raise BadInput(
-                f"The noise scale needs the communication hook of DistributedDataParallel, which "
-                f"another one has: {error}. Leave that out while you measure."
+                f"The noise scale needs the communication hook of DistributedDataParallel, but "
+                f"another hook is registered: {error}. Leave that hook out while you measure."
             ) from None
 
     def _average(self, bucket: Any) -> torch.futures.Future[Tensor]:
@@ -238,7 +249,8 @@ class _RanksOwn:
     def mean_square(self) -> Tensor:
         if not self._squares:
             raise BadInput(
-                "No gradients were averaged over ranks: leave `no_sync` for the last one."
+                "No gradients were averaged over ranks in this step. Run the last backward pass of "
+                "a step outside of `no_sync`."
             )
         square = torch.stack(self._squares).sum()
         self._squares = []

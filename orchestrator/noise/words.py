@@ -1,4 +1,4 @@
-"""A noise scale as people say it."""
+"""Puts a noise scale into words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import math
 from orchestrator.noise.estimates import Estimate
 
 NEARLY_FREE = 0.2
-"""Of the noise scale: a batch of so much takes a fifth more examples than the smallest."""
+"""Share of the noise scale up to which larger batches are called nearly free: at this batch size, a
+training takes a fifth more examples than at the smallest batch size."""
 
 
 def in_words(estimate: Estimate) -> str:
     low, high = estimate.interval()
     if math.isinf(high):
         if not 0 < low < math.inf:
-            return "noise scale: not to be told from this yet"
+            return "noise scale: these steps do not tell it yet"
         return (
             f"noise scale at least {rounded(low)}: up to about {rounded(NEARLY_FREE * low)} "
             f"examples per step are nearly free, and perhaps many more"
@@ -23,10 +24,10 @@ def in_words(estimate: Estimate) -> str:
     return (
         f"noise scale {rounded(scale)} ({rounded(low)} to {rounded(high)}): up to about "
         f"{rounded(NEARLY_FREE * scale)} examples per step are nearly free, beyond "
-        f"{rounded(scale)} you pay more than double"
+        f"{rounded(scale)} a training takes more than twice the examples"
     )
 
 
 def rounded(value: float) -> str:
-    """To two digits."""
+    """Rounds to two significant digits."""
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""The nouns of the project: what a sweep is made of, as frozen values validated when made."""
+"""The nouns of the project: frozen values that describe a sweep and are validated when made."""
 
 from orchestrator.records.errors import (
     CONTROLS,

@@ -1,4 +1,4 @@
-"""What went wrong, in words a user can act on."""
+"""Errors with messages that a user can act on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 
 class BadInput(ValueError):
-    """Something a user wrote can't be used. The message says the rule, the value and the remedy."""
+    """Something that a user wrote can't be used. The message states the rule, the value and the
+    remedy."""
 
 
 class MissingData(BadInput):
@@ -17,11 +18,11 @@ class MissingData(BadInput):
 
 
 class SweepFailed(RuntimeError):
-    """Nothing but failures came of a sweep; the message ends with the last one's error."""
+    """All trials of a sweep failed. The message ends with the error of the last trial."""
 
 
 SHOWN = 60
-"""Characters of a value that an error message shows."""
+"""Largest number of characters of a value that an error message shows."""
 
 _REPR = reprlib.Repr()
 _REPR.maxlevel = 2
@@ -29,29 +30,33 @@ _REPR.maxstring = _REPR.maxlong = _REPR.maxother = SHOWN
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it. It is never written out in full, which would take
-    gigabytes where lists hold each other many times, as YAML's aliases let them."""
+    """Returns a value as an error message shows it. The value is never written out in full: with
+    YAML's aliases, lists can contain each other so often that their text would take gigabytes."""
     return cut(_REPR.repr(value))
 
 
 def cut(text: str, length: int = SHOWN) -> str:
+    """Returns the text, shortened to at most `length` characters."""
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 CONTROLS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Characters that no name may hold and no terminal should get: control characters (C0 and C1), line
-and paragraph separators, those that turn the direction of writing, and halves of characters."""
+"""Characters that no name may contain and no terminal should get: control characters (C0 and C1),
+line and paragraph separators, characters that change the direction of writing, and surrogates,
+which are halves of characters."""
 
 
 def escaped(text: str, *, but: str = "") -> str:
-    """The text with each of `CONTROLS`, `but` for these, as Python would write it."""
+    """Returns the text with each character in `CONTROLS`, except those in `but`, as a Python escape
+    sequence."""
     return CONTROLS.sub(lambda found: found[0] if found[0] in but else ascii(found[0])[1:-1], text)
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> BadInput:
-    """The error for a name that is in no registry: lists the known ones, closest first."""
+    """Makes the error for a name that is in no registry. It lists the known names, closest
+    first."""
     names = sorted(set(known))
     close = difflib.get_close_matches(shown(name).strip("'"), names, n=3, cutoff=0.5)
     listed = cut(", ".join(close + [other for other in names if other not in close]), 2000)

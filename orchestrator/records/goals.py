@@ -1,4 +1,4 @@
-"""What a training is to reach, and what others are held against."""
+"""Goals, which trainings must reach, and baselines, which other trainings are compared with."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _GOAL = re.compile(r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)\s*$")
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """A metric and a bound that it must go strictly past, compared in float64. A value that is not
-    finite is never past a goal."""
+    """A metric and a bound that the metric must pass strictly, compared in float64. A value that is
+    not finite never passes a goal."""
 
     metric: str
     direction: Literal["<", ">"]
@@ -33,7 +33,7 @@ class Goal:
             )
         except ValueError:
             raise BadInput(
-                f"A goal is written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
+                f"A goal must be written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
                 f"for example 'val/error < 0.04', but got {shown(text)}."
             ) from None
         if not math.isfinite(goal.bound):
@@ -51,7 +51,7 @@ class Goal:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What other trainings are held against: a recipe at one batch size."""
+    """The trainings that others are compared with: those of one recipe at one batch size."""
 
     recipe: str
     batch_size: int
@@ -61,8 +61,8 @@ class Baseline:
         recipe, _, size = text.rpartition("@")
         if not recipe or not re.fullmatch(r"[1-9]\d{0,17}", size):
             raise BadInput(
-                f"A baseline is written RECIPE@BATCH_SIZE, for example linear_rule@256, but got "
-                f"{shown(text)}."
+                f"A baseline must be written RECIPE@BATCH_SIZE, for example linear_rule@256, but "
+                f"got {shown(text)}."
             )
         return cls(recipe=recipe, batch_size=int(size))
 

@@ -1,8 +1,8 @@
 """Learning-rate schedules: the factor on the learning rate as a function of the step.
 
-Every schedule has an explicit horizon, the study's full budget, so its shape doesn't depend on
-where a trial happens to stop. A warmup goes in front of any decay, which then takes the steps that
-are left. All settings are metaparameters: a search may tune them like the learning rate itself.
+The horizon of a schedule is the study's full budget, so the schedule doesn't depend on the step at
+which a trial stops. A warmup comes before the decay, which then takes the remaining steps. All
+settings are metaparameters, so a search may tune them like the learning rate itself.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown
 
 Factor = Callable[[int], float]
-"""Step (0 is the first update) -> what the learning rate is multiplied with."""
+"""Function from the step (0 is the first update) to the factor on the learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Shape:
-    """A decay from 1 as `progress` goes from 0 to 1."""
+    """The shape of a decay: the factor on the learning rate as `progress` goes from 0 to 1."""
 
     at: Callable[[float, Mapping[str, float]], float]
+    """Function from progress and settings to the factor."""
     defaults: Mapping[str, float]
-    """The settings it takes, beside those of every decay."""
+    """The settings that only this shape takes, with their defaults."""
 
 
 def _to_end(remaining: float, settings: Mapping[str, float]) -> float:
-    """From 1 to the end factor as `remaining` goes from 1 to 0."""
+    """Returns a factor that goes from 1 to the end factor as `remaining` goes from 1 to 0."""
     return settings["end_factor"] + (1 - settings["end_factor"]) * remaining
 
 
@@ -50,13 +51,14 @@ def _cosine_restarts(progress: float, settings: Mapping[str, float]) -> float:
 
 
 def _cyclical(progress: float, settings: Mapping[str, float]) -> float:
-    """Triangles: each cycle starts and ends at the end factor and peaks half-way."""
+    """Returns a triangle wave: each cycle starts and ends at the end factor and peaks half-way."""
     position = settings["cycles"] * progress % 1 if progress < 1 else 0.0
     return _to_end(1 - abs(2 * position - 1), settings)
 
 
 def _step(progress: float, settings: Mapping[str, float]) -> float:
-    """Multiplied by the drop at each of equally spaced points inside the decay."""
+    """Multiplies the factor by `drop_factor` at each of `drops` points, which divide the decay into
+    equal parts."""
     drops = min(int(progress * (settings["drops"] + 1)), settings["drops"])
     return float(settings["drop_factor"] ** drops)
 
@@ -77,11 +79,11 @@ SCHEDULE_SETTINGS = frozenset(
     ["decay", "warmup_shape", *_LENGTHS, *_WARMUPS]
     + [name for shape in DECAYS.values() for name in shape.defaults]
 )
-"""Every metaparameter that belongs to the schedule."""
+"""Names of all metaparameters that belong to the schedule."""
 
 
 def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
-    """Refuses settings that none of `decays`, the shapes to choose from, would use."""
+    """Refuses settings that no shape in `decays`, from which trials choose, would use."""
     given = set(names) & SCHEDULE_SETTINGS
     used = {"decay", *_WARMUPS}
     for decay in decays:
@@ -93,20 +95,27 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
     if given & set(_WARMUPS):
         used.add("warmup_shape")
     if "warmup_shape" in given - used:
-        raise BadInput(f"'warmup_shape' has no effect without one of {', '.join(_WARMUPS)}.")
+        raise BadInput(
+            f"'warmup_shape' has no effect without one of {', '.join(_WARMUPS)}: set one of them, "
+            "or leave it out."
+        )
     for name in sorted(given - used):
         shapes = ", ".join(map(str, decays))
         raise BadInput(f"{name!r} has no effect with decay {shapes!r}: leave it out.")
     for group in (_LENGTHS, _WARMUPS):
         if len(given & set(group)) > 1:
-            raise BadInput(f"Give only one of {', '.join(sorted(given & set(group)))}.")
+            raise BadInput(
+                f"At most one of {', '.join(group)} may be set, but got "
+                f"{' and '.join(sorted(given & set(group)))}. Leave out all but one."
+            )
 
 
 def tied_to_horizon(
     space: Space, *, horizon: int, steps_per_epoch: float | None
 ) -> tuple[str, Value] | None:
-    """A setting, and a value of it in `space`, with which a training of more steps than `horizon`
-    would have other learning rates within these; None if there is none."""
+    """Returns a setting and its value in `space` whose learning rates in the first `horizon` steps
+    would change if the training took more steps than `horizon`; None if there is no such
+    setting."""
     length = space.get("decay_steps")
     if length is None or getattr(length, "when", None) is not None:
         for decay in _values(space, "decay"):
@@ -121,7 +130,7 @@ def tied_to_horizon(
 
 
 def _values(space: Space, name: str) -> tuple[Value, ...]:
-    """The values that a setting may take; of a range, the highest."""
+    """Returns the values that a setting may take. For a range, this is the highest value only."""
     entry = space.get(name)
     if entry is None:
         return ()
@@ -133,15 +142,15 @@ def _values(space: Space, name: str) -> tuple[Value, ...]:
 def make_schedule(
     params: Mapping[str, Value], *, horizon: float, steps_per_epoch: float | None
 ) -> Callable[[float], float]:
-    """The factor for each step of a training of `horizon` steps. Settings of shapes other than the
-    chosen one are left alone: `check_schedule` refuses those that no trial would use."""
+    """Returns the factor for each step of a training of `horizon` steps. Settings of shapes other
+    than the chosen shape are ignored: `check_schedule` refuses those that no trial would use."""
     settings = {name: value for name, value in params.items() if name in SCHEDULE_SETTINGS}
     decay = str(settings.pop("decay", "constant"))
     if decay not in DECAYS:
         raise unknown("decay", decay, DECAYS)
-    shape_of_warmup = settings.pop("warmup_shape", "linear")
-    if shape_of_warmup not in ("linear", "cosine"):
-        raise unknown("warmup_shape", str(shape_of_warmup), ("linear", "cosine"))
+    warmup_shape = settings.pop("warmup_shape", "linear")
+    if warmup_shape not in ("linear", "cosine"):
+        raise unknown("warmup_shape", str(warmup_shape), ("linear", "cosine"))
     numbers = {name: _number(name, value) for name, value in settings.items()}
     warmup = _warmup_steps(numbers, horizon, steps_per_epoch)
     length = numbers.get("decay_steps", numbers.get("decay_fraction", 1.0) * (horizon - warmup))
@@ -154,16 +163,17 @@ def make_schedule(
     def factor(step: float) -> float:
         if step < warmup:
             risen = (step + 1) / (warmup + 1)
-            return risen if shape_of_warmup == "linear" else (1 - math.cos(math.pi * risen)) / 2
+            return risen if warmup_shape == "linear" else (1 - math.cos(math.pi * risen)) / 2
         return shape.at(min((step - warmup) / length, 1.0) if length > 0 else 1.0, chosen)
 
     return factor
 
 
 def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> Factor | None:
-    """What the learning rate of a trial with these metaparameters is multiplied with; None where it
-    stays as it is. `size`: examples in an epoch. Where batches grow, decay and warmup go by
-    examples: a step counts as so many of the first batch size."""
+    """Returns the factor on the learning rate of a trial with these metaparameters; None if the
+    learning rate is constant. `size` is the number of examples in an epoch. If the batch size
+    grows, decay and warmup are counted in examples: a step counts as the number of steps at the
+    first batch size that train on as many examples."""
     if study.batch_schedule is None and not SCHEDULE_SETTINGS & params.keys():
         return None
     batches, first = study.batches, study.batches.first
@@ -180,7 +190,10 @@ def _warmup_steps(
 ) -> float:
     if "warmup_epochs" in numbers:
         if steps_per_epoch is None:
-            raise BadInput("'warmup_epochs' needs a finite training set; use 'warmup_steps'.")
+            raise BadInput(
+                "'warmup_epochs' needs a finite training set, but this one is endless. Use "
+                "'warmup_steps'."
+            )
         return min(numbers["warmup_epochs"] * steps_per_epoch, horizon)
     if "warmup_fraction" in numbers:
         return numbers["warmup_fraction"] * horizon
@@ -189,9 +202,9 @@ def _warmup_steps(
 
 def _number(name: str, value: Value) -> float:
     if isinstance(value, (bool, str)) or not math.isfinite(value) or value < 0:
-        raise BadInput(f"{name!r} must be a number from 0 up, but got {value!r}.")
+        raise BadInput(f"{name!r} must be a finite number of at least 0, but got {value!r}.")
     if name.endswith("_fraction") and value > 1:
         raise BadInput(f"{name!r} must be at most 1, but got {value!r}.")
     if name in ("cycles", "drops") and (value < 1 or value % 1):
-        raise BadInput(f"{name!r} must be a whole number from 1 up, but got {value!r}.")
+        raise BadInput(f"{name!r} must be a whole number of at least 1, but got {value!r}.")
     return float(value)

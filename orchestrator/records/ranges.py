@@ -1,4 +1,5 @@
-"""Metaparameters: values, the ranges that are searched, and what scales with the batch size."""
+"""Metaparameters: their values, the ranges that are searched, and rules that scale them with the
+batch size."""
 
 from __future__ import annotations
 
@@ -10,32 +11,37 @@ from typing import Literal, get_args
 from orchestrator.records.errors import BadInput, shown
 
 Value = float | int | str | bool
-"""A setting of one metaparameter."""
+"""The value of one metaparameter."""
 
 Scale = Literal["linear", "log", "reverse_log"]
 
 Side = Literal["low", "high"]
 
 When = Mapping[str, tuple[Value, ...]]
-"""Other metaparameters, and the values of theirs with which one is there at all."""
+"""The condition under which a metaparameter exists: other metaparameters, each with the values that
+it must have."""
 
 LARGEST, SMALLEST = 1e100, 1e-100
-"""Bounds of what a range holds: beyond any metaparameter, and so far from the ends of float64 that
-no width, ratio or decade more of a range overflows."""
+"""Bounds on the ends of a range. They lie beyond any sensible metaparameter, and so far within the
+limits of float64 that the width, the ratio or a widening of a range never overflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """An interval of one metaparameter, and the scale on which it is uniform."""
+    """An interval of one metaparameter, and the scale on which points are drawn uniformly."""
 
     low: float
     high: float
     scale: Scale = "linear"
-    """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is, which suits momentum near one."""
+    """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is uniform, which suits a momentum near
+    1."""
     integer: bool = False
+    """Whether values are rounded to whole numbers."""
     limits: tuple[float | None, float | None] = (None, None)
-    """How far a search may widen it; below 0 never what begins at 0 or above."""
+    """The lowest and the highest value to which a search may widen the range; None: no limit. But a
+    range that begins at 0 or above is never widened below 0 without a limit."""
     when: When | None = None
+    """The condition under which the metaparameter exists; None: it always does."""
 
     def __post_init__(self) -> None:
         ends = (self.low, self.high, *(limit for limit in self.limits if limit is not None))
@@ -50,13 +56,14 @@ class Range:
             )
         if self.scale == "log" and self.low < SMALLEST:
             raise BadInput(
-                f"A log scale needs `low > 0`, from {SMALLEST:g} up, but got low={self.low:g}."
+                f"A log scale needs `low > 0`, at least {SMALLEST:g}, but got low={self.low:g}."
             )
         if self.scale == "reverse_log" and self.high >= 1:
             raise BadInput(f"A reverse_log scale needs `high < 1`, but got high={self.high:g}.")
 
     def at(self, fraction: float) -> float | int:
-        """The value that lies `fraction` (0 to 1) of the way from low to high on the scale."""
+        """Returns the value that lies `fraction` (0 to 1) of the way from low to high on the
+        scale."""
         value: float
         if self.scale == "log":
             value = self.low * (self.high / self.low) ** fraction
@@ -68,8 +75,8 @@ class Range:
         return round(value) if self.integer else value
 
     def fraction(self, value: float) -> float:
-        """What `at` makes `value` of; below 0 or above 1 outside of the range, infinite where the
-        scale ends."""
+        """Returns the fraction from which `at` makes `value`. It is below 0 or above 1 for a value
+        outside of the range, and infinite for a value that the scale does not have."""
         low, high, at = (self._position(number) for number in (self.low, self.high, value))
         return (at - low) / (high - low) if high > low else 0.5
 
@@ -81,8 +88,9 @@ class Range:
         return value
 
     def widened(self, side: Side) -> Range | None:
-        """The range with a decade more on one side, on a linear scale its own width more, as far
-        as the limits and the numbers of a machine let it; None if they don't."""
+        """Returns the range widened on one side: by a decade on a log scale, by its width on a
+        linear scale, but not beyond the limits or what float64 can hold. Returns None if it can't
+        be widened."""
         lowest, highest = self.limits
         if side == "low":
             if self.scale == "log":
@@ -111,6 +119,7 @@ class Choice:
 
     options: tuple[Value, ...]
     when: When | None = None
+    """The condition under which the metaparameter exists; None: it always does."""
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -127,18 +136,22 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingRule:
-    """A metaparameter that is tuned at one batch size and scaled to the others."""
+    """A metaparameter that was tuned at one batch size and is scaled to all others."""
 
     rule: Rule
-    """`half_life` suits a decay such as beta2: its half-life in examples stays the same."""
+    """How the value follows the batch size. `half_life` suits a decay such as beta2: its half-life
+    in examples stays the same."""
     base: float
+    """The value at the batch size `at_batch_size`."""
     at_batch_size: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_batch_size <= LARGEST:
             raise BadInput(f"`at_batch_size` must be at least 1, but got {self.at_batch_size}.")
         if not abs(self.base) <= LARGEST:
-            raise BadInput(f"`base` must be a number, at most {LARGEST:g}, but got {self.base:g}.")
+            raise BadInput(
+                f"`base` must be a number from {-LARGEST:g} to {LARGEST:g}, but got {self.base:g}."
+            )
         if self.rule == "half_life" and not 0 <= self.base < 1:
             raise BadInput(f"Rule half_life needs `0 <= base < 1`, but got base={self.base:g}.")
 
@@ -156,7 +169,7 @@ class ScalingRule:
 
 
 def check_kind(name: str, value: Value, default: Value) -> None:
-    """Refuses a value that isn't of the default's kind: a finite number, text, or a bool."""
+    """Refuses a value whose kind (a finite number, text, or a bool) differs from the default's."""
     if isinstance(default, (bool, str)):
         kind = "true or false" if isinstance(default, bool) else "text"
         right = type(value) is type(default)
@@ -168,17 +181,19 @@ def check_kind(name: str, value: Value, default: Value) -> None:
 
 
 Space = Mapping[str, Range | Choice | Value]
-"""Metaparameter -> where it is searched; a plain value is fixed."""
+"""Metaparameter -> the range or choice that is searched, or a plain value, which is fixed."""
 
 NEAR_BOUND = 0.05
-"""A best trial this close to an end of a range, as a share of it, may have its better beyond."""
+"""Share of a range: if the best trial lies closer than this to an end of the range, better values
+may lie beyond that end."""
 
 WIDENINGS = 2
-"""How often a search may widen its ranges."""
+"""Largest number of times that a search may widen its ranges."""
 
 
 def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
-    """The ranges near whose end a point lies, unless their limits let nothing lie beyond."""
+    """Returns the ranges that have the point near one of their ends, with that side. Ends that
+    can't be widened are left out."""
     found: list[tuple[str, Side]] = []
     for name, entry in space.items():
         if not isinstance(entry, Range) or name not in params or entry.low == entry.high:
@@ -190,7 +205,7 @@ def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Si
 
 
 def widened_to(space: Space, points: Iterable[Mapping[str, Value]]) -> Space:
-    """The space, widened as far as a search must have done it to come to `points`."""
+    """Returns the space, widened as far as a search must have widened it to reach `points`."""
     wide = dict(space)
     for point in points:
         for name, value in point.items():

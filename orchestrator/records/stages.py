@@ -1,4 +1,4 @@
-"""Batch sizes along a training: how many examples so many steps are."""
+"""Batch sizes along a training. They give the number of examples of a number of steps."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from orchestrator.records.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Steps at one batch size, until the next stage begins."""
+    """The steps of a training at one batch size, until the next stage begins."""
 
     batch_size: int
     from_step: int = 0
+    """Number of steps before the stage."""
     from_examples: int = 0
-    """Trained before it."""
+    """Number of examples that were trained before the stage."""
     factor: float = 1.0
-    """What the learning rate is multiplied with."""
+    """Factor on the learning rate during the stage."""
 
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """Batch sizes that grow along a training, or the one that it has throughout."""
+    """The batch sizes of a training, which grow from stage to stage or stay the same."""
 
     stages: tuple[Stage, ...]
-    """From the first step on; neighbours differ."""
+    """All stages, from step 0 on. Neighbouring stages differ."""
 
     def __post_init__(self) -> None:
         first = self.stages[0]
@@ -44,8 +45,8 @@ class BatchSchedule:
         return max(stage.batch_size for stage in self.stages)
 
     def then(self, *, batch_size: int, factor: float, at: int) -> BatchSchedule:
-        """This one, and from the first step on before which `at` examples were trained another
-        stage."""
+        """Returns this schedule with one more stage. It begins as soon as at least `at` examples
+        have been trained."""
         step, last = self.steps(at), self.stages[-1]
         if batch_size < last.batch_size:
             raise BadInput(
@@ -53,7 +54,7 @@ class BatchSchedule:
             )
         if step <= last.from_step:
             raise BadInput(
-                f"each stage must take a step or more, but the one of batch size "
+                f"each stage must have at least one step, but the stage of batch size "
                 f"{last.batch_size:,} begins at {last.from_examples:,} examples and the next at "
                 f"{at:,}"
             )
@@ -65,25 +66,26 @@ class BatchSchedule:
         return BatchSchedule((*self.stages, stage))
 
     def stage(self, step: int) -> Stage:
-        """That of the step which follows so many."""
+        """Returns the stage of the update that follows `step` updates."""
         return next(stage for stage in reversed(self.stages) if stage.from_step <= step)
 
     def end(self, stage: Stage, budget_steps: int) -> int:
-        """The step before which a stage ends, in a training of so many."""
+        """Returns the step at which a stage ends in a training of `budget_steps`. The next stage,
+        if there is one, begins there."""
         later = (other.from_step for other in self.stages if other.from_step > stage.from_step)
         return min(next(later, budget_steps), budget_steps)
 
     def examples(self, step: int) -> int:
-        """How many were trained in so many steps."""
+        """Returns the number of examples that are trained in the first `step` steps."""
         stage = self.stage(step)
         return stage.from_examples + (step - stage.from_step) * stage.batch_size
 
     def steps(self, examples: int) -> int:
-        """The fewest in which so many examples are trained."""
+        """Returns the smallest number of steps in which at least `examples` are trained."""
         stage = next(stage for stage in reversed(self.stages) if stage.from_examples <= examples)
         return stage.from_step - (stage.from_examples - examples) // stage.batch_size
 
     def __str__(self) -> str:
         first, *later = self.stages
-        said = [f"{stage.batch_size:,} from step {stage.from_step:,}" for stage in later]
-        return ", ".join([f"{first.batch_size:,}", *said])
+        parts = [f"{stage.batch_size:,} from step {stage.from_step:,}" for stage in later]
+        return ", ".join([f"{first.batch_size:,}", *parts])

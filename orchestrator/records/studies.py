@@ -1,4 +1,5 @@
-"""One search: a workload, a recipe and a batch size, with all that its trials share."""
+"""Studies: one search of a workload, a recipe and a batch size, with everything that its trials
+share."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from orchestrator.records.ranges import Choice, Range, Space, Value
 from orchestrator.records.stages import BatchSchedule, Stage
 
 WIDEST_SPACING = 1_000_000
-"""With that, a trial is evaluated at its beginning, soon after, and at its end."""
+"""Largest spacing of evaluations. With it, a trial is evaluated at its beginning, soon after it,
+and at its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationGrid:
-    """The steps at which a trial is evaluated; the same for every trial of a study."""
+    """The steps at which a trial is evaluated. They are the same for all trials of a study."""
 
     spacing: float
-    """Distance between evaluations, relative to the step reached."""
+    """Distance between two evaluations in steps, divided by the step of the first of them."""
     min_gap: int
-    """Fewest steps between evaluations."""
+    """Smallest number of steps between two evaluations."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.spacing <= WIDEST_SPACING:
@@ -36,12 +38,13 @@ class EvaluationGrid:
             raise BadInput(f"`min_gap` must be at least 1 step, but got {self.min_gap}.")
 
     def after(self, step: int) -> int:
-        """The evaluation that follows the one at `step`."""
+        """Returns the step of the evaluation that follows the evaluation at `step`."""
         return max(math.ceil(step * (1 + self.spacing)), step + self.min_gap)
 
     def most_until(self, step: int) -> float:
-        """An upper bound on the evaluations up to `step`, without walking from one to the next:
-        they are `min_gap` steps apart at first, then in the ratio of the spacing."""
+        """Returns an upper bound on the number of evaluations up to `step`, without a loop over
+        them. Evaluations are at first `min_gap` steps apart; later each comes at 1 + `spacing`
+        times the step of the one before."""
         first = min(float(step), self.min_gap / self.spacing) if self.spacing else float(step)
         later = math.log(step / first) / math.log1p(self.spacing) if step > first else 0
         return first / self.min_gap + later + 2
@@ -49,26 +52,31 @@ class EvaluationGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class Extras:
-    """What is measured beyond the metrics of the validation and test splits, on request."""
+    """Optional measurements beyond the metrics of the validation and test splits."""
 
     train_examples: int = 0
-    """`train/*` is evaluated on so many examples of the training set, always the same ones."""
+    """Number of training examples on which `train/*` is evaluated, always the same examples; 0:
+    none."""
     gradient_norm: bool = False
-    """`batch/gradient_norm`: of the last batch before the evaluation."""
+    """Whether to measure `batch/gradient_norm`, the norm of the gradient of the last batch before
+    the evaluation."""
     distance: bool = False
-    """`weights/distance`: the Euclidean distance of the weights from their initial values."""
+    """Whether to measure `weights/distance`, the Euclidean distance of the weights from their
+    initial values."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
-    """`noise/*`: of the gradient, at the first step, whenever the steps have doubled, and at the
-    end."""
+    """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
+    whenever the number of steps has doubled, and at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """When a trial whose numbers are still finite counts as diverged: a loss was `above` times its
-    first measured value for so many `evaluations` in a row."""
+    """The rule by which a trial with finite losses counts as diverged: a loss was above `above`
+    times its first measured value in `evaluations` evaluations in a row."""
 
     above: float = 1000.0
+    """Factor on the first measured value of the loss."""
     evaluations: int = 10
+    """Number of evaluations in a row."""
 
 
 DESIGN_NAMES = ("halton", "sobol", "random")
@@ -80,30 +88,33 @@ class SearchPlan:
     """How the points of a study are chosen."""
 
     algorithm: str = "halton"
-    """halton, sobol, random; points: those listed, no others; tpe, gp, cmaes or the import path of
-    a sampler: Optuna's."""
+    """`halton`, `sobol` or `random`: a design. `points`: the listed points and no others. `tpe`,
+    `gp`, `cmaes` or the import path of a sampler: a sampler of Optuna."""
     launches: int | None = None
-    """At most so many trials, divergent ones included; None: three times `Study.trials`."""
+    """Largest number of trials, diverged ones included; None: three times `Study.trials`."""
     generation: int = 8
-    """Trials between two times that Optuna is told how they ended."""
+    """Number of trials of a round with Optuna's samplers, which are told the results after each
+    round."""
     extend: bool = False
-    """Widen a range near whose end the best trial lies."""
+    """Whether to widen a range if the best trial lies near one of its ends."""
     points: tuple[Mapping[str, Value], ...] = ()
+    """The points of algorithm `points`."""
 
     @property
     def is_even_sample(self) -> bool:
-        """Whether the points are an even sample of the search space: no result had a say in them,
-        and no range is widened on the way."""
+        """Whether the points are an even sample of the search space: they depend on no result, and
+        no range is widened during the search."""
         return self.algorithm in DESIGN_NAMES and not self.extend
 
 
 ENOUGH_SIZES = 4
-"""Batch sizes without which nothing is said of a curve, and none of them is recommended."""
+"""Smallest number of batch sizes of a curve for which an answer is given and a batch size is
+recommended."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class StudyKey:
-    """What tells one study of a run from another."""
+    """The identity of a study within a run."""
 
     workload: str
     recipe: str
@@ -115,42 +126,48 @@ class StudyKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One search: a workload, a recipe and a batch size, with all that its trials share."""
+    """One search: a workload, a recipe and a batch size, with everything that its trials share."""
 
     workload: str
     recipe: str
     optimizer: str
     batch_size: int
-    """The largest, where it grows along a training."""
+    """Number of examples per step; if the batch size grows along a training, its largest value."""
     goals: tuple[Goal, ...]
-    """A trial has reached them once it has passed all of them."""
+    """The goals of each trial, which ends with status `reached` once it has passed all of them."""
     budget_steps: int
+    """Largest number of steps of a trial."""
     grid: EvaluationGrid
     space: Space
     trials: int
-    """Points that do not diverge."""
+    """Number of points to search. Trials that diverge do not count."""
     search: SearchPlan = SearchPlan()
     train_size: int | None = None
-    """Examples in an epoch; None where that isn't known or there is no end to them."""
+    """Number of examples in an epoch; None if it is unknown or the training set is endless."""
     repeats: int = 0
-    """How often each of the best `repeat_best` trials is run again, with other seeds."""
+    """Number of repeats, with other seeds, of each of the best `repeat_best` trials."""
     repeat_best: int = 1
-    """Where more than one is, half of their repeats choose one of them, and its others tell."""
+    """Number of trials that are repeated. If there are several, half of their repeats choose one of
+    these trials, and the other repeats of that trial measure it."""
     inherit: float | None = None
-    """The budget is at first so many times the steps that the next smaller batch size needed."""
+    """Factor that gives the initial budget: this many times the steps that the next smaller batch
+    size needed. None: trials have the full budget from the start."""
     stop_at_goal: bool = True
+    """Whether a trial ends once it has passed all goals."""
     stop_dominated: bool = True
-    """End a trial once it can no longer be among the best `keep` at any goal."""
+    """Whether a trial ends once it can no longer be among the best `keep` trials at any goal."""
     keep: int = 1
-    """How many of the best trials are known exactly; with 1, the winner alone."""
+    """Number of best trials whose steps to goal are known exactly; 1: only the winner's."""
     extras: Extras = Extras()
     divergence: Divergence = Divergence()
     batch_schedule: BatchSchedule | None = None
-    """How the batch size grows along a training; None: it does not."""
+    """The batch sizes along a training; None: the batch size is constant."""
     start_step: int = 0
-    """Its trials begin with the state that another one had at that step."""
+    """Step at which trials begin. If it is above 0, they begin with the state that a trial of
+    another study had at this step."""
     states_at: tuple[int, ...] = ()
-    """Steps at which the states of its trials are kept, for others to begin with."""
+    """Steps at which the states of trials are saved, so that trials of other studies can begin with
+    them."""
 
     @property
     def key(self) -> StudyKey:
@@ -158,13 +175,15 @@ class Study:
 
     @property
     def is_one_point(self) -> bool:
-        """Whether there is nothing to search: what is trained is one point, with several seeds."""
+        """Whether there is nothing to search, because the search space has a single point. It is
+        trained once, and repeated with other seeds."""
         searched = any(isinstance(entry, Range | Choice) for entry in self.space.values())
         return self.trials == 1 and not searched
 
     @property
     def launches(self) -> int:
-        """The most trials that its search may launch, repeats and widening aside."""
+        """The largest number of trials that the search may launch, without repeats and without
+        trials after widening."""
         if self.is_one_point:
             return 1
         if self.search.algorithm == "points":
@@ -176,7 +195,7 @@ class Study:
         return self.batch_schedule or BatchSchedule.constant(self.batch_size)
 
     def with_batches_of(self, size: int) -> Study:
-        """The same at another batch size, which does not grow."""
+        """Returns the same study at another batch size, which is constant along a training."""
         if self.batch_schedule is None:
             return replace(self, batch_size=size)
         stage = Stage(batch_size=size, factor=self.batches.stages[-1].factor)
@@ -185,15 +204,15 @@ class Study:
 
     @property
     def grows(self) -> bool:
-        """Whether the batch grows while its trials train."""
+        """Whether the batch size grows while the trials of this study train."""
         return self.batches.stages[-1].from_step > self.start_step
 
     def examples(self, step: int) -> int:
-        """How many were trained in so many steps."""
+        """Returns the number of examples that are trained in the first `step` steps."""
         return self.batches.examples(step)
 
     def following(self, step: int) -> int:
-        """The step of the measurement after the one at `step`."""
+        """Returns the step of the measurement that follows the measurement at `step`."""
         if self.batch_schedule is None:
             return min(self.grid.after(step), self.budget_steps)
         later = bisect_right(self._measured, step)
@@ -201,8 +220,8 @@ class Study:
 
     @cached_property
     def _measured(self) -> list[int]:
-        """The steps of all measurements, where batches grow: after as many examples as if they
-        did not, counted from the start."""
+        """The steps of all measurements if the batch size grows. Measurements come after as many
+        examples, counted from the start, as they would at the first batch size."""
         steps, first, in_first = [self.start_step], self.batches.first, 0
         begun = self.examples(self.start_step)
         while steps[-1] < self.budget_steps:

@@ -1,4 +1,4 @@
-"""One training of a study, and what came of it."""
+"""Trials: one training of a study, its measurements and its outcome."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ from orchestrator.records.ranges import Value
 from orchestrator.records.studies import Study, StudyKey
 
 Status = Literal["reached", "exhausted", "dominated", "paused", "diverged", "failed"]
-"""How a trial ended: passed every goal; spent its budget; could no longer win; came to the limit up
-to which all are trained first, and may go on from there; its loss or a metric stopped being finite;
-its worker kept dying or its code raised."""
+"""How a trial ended.
+
+`reached`: it passed all goals. `exhausted`: it spent its budget. `dominated`: it could no longer be
+among the best trials that its study keeps. `paused`: it came to the limit up to which all trials of
+its study are trained first, and may go on from there. `diverged`: its loss or a metric stopped
+being finite, or its loss grew too far. `failed`: its worker died, or its code raised, at every
+attempt.
+"""
 
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A seed that is a function of `parts` alone, the same on every machine (63 bits)."""
+    """Derives a seed of 63 bits from `parts` alone. It is the same on every machine."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class TrialKey:
-    """What tells one trial of a run from another."""
+    """The identity of a trial within a run."""
 
     study: StudyKey
     index: int
@@ -39,15 +44,17 @@ class TrialKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training run of one study: a point of its space and a seed."""
+    """One training of a study: a point of its search space and a seed."""
 
     study: Study
     index: int
-    """Counts from 0 within the study."""
+    """Number of the trial within its study, from 0 on."""
     seed: int
     params: Mapping[str, Value]
+    """Value of each metaparameter."""
     repeat: int = 0
-    """0: the search's own; from 1 up: the same point again with another seed."""
+    """0 for a trial of the search; from 1 on for a repeat, which trains the same point with another
+    seed."""
 
     @property
     def key(self) -> TrialKey:
@@ -55,14 +62,14 @@ class Trial:
 
     @property
     def measures_noise(self) -> bool:
-        """Whether the noise scale of its gradient is measured, too."""
-        of = self.study.extras.noise_scale
-        return of == "always" or (of == "repeats" and self.repeat > 0)
+        """Whether the noise scale of the trial's gradient is measured."""
+        when = self.study.extras.noise_scale
+        return when == "always" or (when == "repeats" and self.repeat > 0)
 
     @property
     def kind(self) -> frozenset[tuple[str, Value | None]]:
-        """What trials must share to be trained as one model: the names of their metaparameters,
-        and all values that aren't numbers."""
+        """The names of the metaparameters, and all values that aren't numbers. Only trials that
+        have these in common can be trained as one model."""
         return frozenset(
             (name, value if isinstance(value, bool | str) else None)
             for name, value in self.params.items()
@@ -70,64 +77,72 @@ class Trial:
 
     @property
     def settings(self) -> str:
-        """Its metaparameters in words, as NAME=VALUE."""
-        said = ", ".join(
+        """The metaparameters as text, NAME=VALUE."""
+        text = ", ".join(
             f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}"
             for name, value in self.params.items()
         )
-        return said or "the defaults of its library"
+        return text or "the defaults of its library"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One evaluation inside a trial."""
+    """One evaluation in a trial."""
 
     step: int
+    """Number of updates before the evaluation."""
     seconds: float
-    """Spent training so far: the slowest rank's, evaluation and start-up excluded."""
+    """Seconds that the slowest rank has spent training so far, without evaluation and start-up."""
     metrics: Mapping[str, float]
     """`split/metric` -> value, in float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a trial ended."""
+    """How a trial ended, and what it took."""
 
     status: Status
     steps: int
+    """Number of steps that were trained."""
     seconds: float
+    """Seconds spent training, without evaluation and start-up."""
     evaluation_seconds: float = 0.0
-    """Spent evaluating, beside the training."""
+    """Seconds spent evaluating, which are not part of `seconds`."""
     error: str | None = None
-    """The last lines of what went wrong, for a failed trial."""
+    """The last lines of the error of a failed trial."""
     micro_batch: int | None = None
-    """Most examples a rank put through the model at once; None: its whole slice of the batch."""
+    """Largest number of examples that a rank put through the model at once; None: its whole slice
+    of the batch."""
     memory: int | None = None
-    """Most bytes that the first rank held at once: on its GPU, or as a process without one."""
+    """Largest number of bytes that the first rank held at once: GPU memory or, without a GPU, the
+    memory of its process."""
     died: bool = False
-    """The process of a failed trial was lost, whatever the reason: another try may end well."""
+    """Whether the process of a failed trial was lost, for whatever reason. Another attempt may then
+    succeed."""
     resumed_steps: int = 0
-    """Of `steps`, those that were taken over from a checkpoint."""
+    """Number of `steps` that were taken over from a checkpoint."""
     resumed_seconds: float = 0.0
-    """And of the training and evaluation."""
+    """Seconds of training and evaluation that were taken over from a checkpoint."""
     width: int = 1
-    """Slots of the stack that it was trained in; its seconds are then its share of the stack's."""
+    """Number of slots of the stack in which the trial was trained. Its seconds are then its share
+    of the stack's seconds."""
 
     @property
     def own_seconds(self) -> float:
-        """Of training and evaluation, since it was last begun."""
+        """Seconds of training and evaluation since the trial was last started."""
         return self.seconds + self.evaluation_seconds - self.resumed_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedTrial:
-    """A trial with all that was measured in it: what the store keeps."""
+    """A trial that ended, with its outcome and all its measurements. The store writes these."""
 
     trial: Trial
     outcome: Outcome
     measurements: tuple[Measurement, ...] = ()
     ranks: int = 1
+    """Number of ranks that trained the trial."""
     started: float | None = None
-    """Wall-clock start, seconds since the epoch."""
+    """Wall-clock time of the start, in seconds since 1970 (Unix time)."""
     where: str | None = None
-    """MACHINE:PROCESS of its first rank."""
+    """Machine and process of the first rank, written MACHINE:PROCESS."""

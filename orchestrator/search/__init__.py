@@ -1,5 +1,5 @@
-"""Which points of which space are tried, in which order, and which can no longer win: pure
-functions of the sweep and of what its trials have shown."""
+"""Decides which points of a search space are trained, in which order, and which trials can no
+longer win. All of it is a pure function of the sweep and of the results of its trials."""
 
 from orchestrator.search.branching import Branching, Judge, Point, branches
 from orchestrator.search.chosen import STOPPED

@@ -1,4 +1,5 @@
-"""Optuna's samplers, asked for a whole generation of points at a time and told their values."""
+"""Runs Optuna's samplers by generations: a sampler proposes a whole generation of points, and is
+told the values of all of them before it proposes the next one."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ from orchestrator.records import BadInput, Choice, Range, Space, Value
 from orchestrator.search.space import assemble
 
 _DRAWS = 64
-"""After so many points at random that are all there already, the space holds no other."""
+"""Number of random points that are drawn in search of a new one. If all of them were proposed
+before, the space is taken to have no other point."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Adaptive:
-    """A search that learns. It is a function of its arguments and of what it was told, so telling
-    a new one the same generations brings it to the same place."""
+    """A search that learns from results. It is a function of its arguments and of the results that
+    it was told. A new instance that is told the same generations therefore proposes the same
+    points."""
 
     def __init__(self, space: Space, algorithm: str, seed: int) -> None:
         self._space = space
@@ -41,12 +44,14 @@ class Adaptive:
         self._asked: list[Trial] = []
 
     def propose(self, first: int, count: int) -> list[dict[str, Value]]:
-        """The next `count` points (number `first` and on, as the caller counts them), with all that
-        was told in mind; no two the same, as far as the sampler has others. A smaller count gives
-        the first of them; the first generation's is taken for the size of all."""
+        """Returns the next `count` points, which the caller numbers from `first` on. They depend on
+        all results so far. No two of them are equal unless the sampler has no other points. A
+        smaller count gives the first of the same points. The count of the first generation is taken
+        for the size of all generations."""
         assert not self._asked, "the last generation has not been told"
         points: list[dict[str, Value]] = []
-        # Beside training, threads that wait for each other make a Gaussian process 10 times slower.
+        # While trials train, threads that wait for each other make a Gaussian process 10 times
+        # slower, so it gets one thread.
         with _quietly(), threadpool_limits(1):
             if self._study is None:
                 self._study = self._new_study(count)
@@ -57,8 +62,9 @@ class Adaptive:
         return points
 
     def learn(self, points: Sequence[Mapping[str, Value]], values: Sequence[float | None]) -> None:
-        """What became of the points of the last `propose`, in its order; lower is better, infinity
-        is worst, None: nothing is known (its worker kept dying)."""
+        """Tells the sampler the values of the points of the last `propose`, in the same order.
+        Lower is better and infinity is worst. None means that a point has no value, because its
+        worker died at every attempt."""
         assert self._study is not None, "nothing was proposed"
         with _quietly():
             for trial, point, value in zip(self._asked, points, values, strict=True):
@@ -67,7 +73,7 @@ class Adaptive:
                     continue
                 failed = self._study.tell(trial, state=TrialState.FAIL)
                 if value is not None:
-                    self._study.add_trial(self._instead_of(failed, point, value))
+                    self._study.add_trial(self._replacement(failed, point, value))
         self._asked = []
 
     def _new_study(self, count: int) -> optuna.Study:
@@ -84,26 +90,28 @@ class Adaptive:
     def _unlike(
         self, others: Sequence[Mapping[str, Value]], point: dict[str, Value]
     ) -> dict[str, Value]:
-        """`point`; if it is among the others, as rounding makes it be, then one at random."""
+        """Returns `point`, or a random point if rounding made it equal to one of the others."""
         if point not in others:
             return point
         rows: list[list[float]] = self._rng.random((_DRAWS, len(self._searched))).tolist()
         drawn = (assemble(self._space, row) for row in rows)
         return next((other for other in drawn if other not in others), point)
 
-    def _point(self, told: Mapping[str, float | int]) -> dict[str, Value]:
+    def _point(self, sampled: Mapping[str, float | int]) -> dict[str, Value]:
         fractions = [
-            (told[name] + 0.5) / len(entry.options) if isinstance(entry, Choice) else told[name]
+            (sampled[name] + 0.5) / len(entry.options)
+            if isinstance(entry, Choice)
+            else sampled[name]
             for name, entry in self._searched.items()
         ]
         return assemble(self._space, fractions)
 
-    def _instead_of(
+    def _replacement(
         self, failed: FrozenTrial, point: Mapping[str, Value], value: float
     ) -> FrozenTrial:
-        """A trial of `point`, where the sampler asked for another: the generation had that one
-        already, or another version of Optuna asked."""
-        there = {
+        """Returns a trial of `point`, which was trained although the sampler asked for another
+        point: the generation already had that other point, or another version of Optuna asked."""
+        fractions = {
             name: entry.options.index(point[name])
             if isinstance(entry, Choice)
             else min(max(entry.fraction(float(point[name])), 0.0), 1.0)
@@ -111,10 +119,10 @@ class Adaptive:
             if name in point
         }
         return create_trial(
-            params={**failed.params, **there},
+            params={**failed.params, **fractions},
             distributions=self._distributions,
             value=value,
-            # CMA-ES and NSGA-II keep there which of their generations a trial belongs to.
+            # CMA-ES and NSGA-II write the generation of a trial to these attributes.
             system_attrs=failed.system_attrs,
         )
 
@@ -128,7 +136,7 @@ def check_sampler(algorithm: str) -> None:
 def _sampler(
     algorithm: str, seed: int, distributions: Mapping[str, BaseDistribution], count: int
 ) -> BaseSampler:
-    seed %= 2**32  # as many bits as NumPy's RandomState takes
+    seed %= 2**32  # NumPy's RandomState takes 32 bits
     match algorithm:
         case "tpe":
             return TPESampler(
@@ -152,17 +160,21 @@ def _sampler(
     try:
         sampler = factory(seed=seed)
     except Exception as error:
-        raise BadInput(f"The sampler {algorithm!r} can't be made with `seed=`: {error}.") from error
+        raise BadInput(
+            f"The sampler {algorithm!r} must be callable with the argument `seed`, but that "
+            f"raised: {error}."
+        ) from error
     if not isinstance(sampler, BaseSampler):
         raise BadInput(
-            f"{algorithm!r} must make an optuna.samplers.BaseSampler, but made {sampler!r}."
+            f"The sampler {algorithm!r} must return an optuna.samplers.BaseSampler, but returned "
+            f"{sampler!r}."
         )
     return sampler
 
 
 class _CmaEs(CmaEsSampler):
-    """CMA-ES that learns from every point. Optuna's own draws the first generation at random and
-    never looks at it, nor at what a generation has beyond the population."""
+    """CMA-ES that learns from every point. Optuna's CMA-ES draws the first generation at random and
+    never uses it, nor the points of a generation beyond the population size."""
 
     def __init__(
         self, seed: int, distributions: Mapping[str, BaseDistribution], count: int
@@ -172,11 +184,12 @@ class _CmaEs(CmaEsSampler):
             for name, distribution in distributions.items()
             if isinstance(distribution, FloatDistribution)
         }
-        advised = 4 + math.floor(3 * math.log(max(len(self._ranges), 1)))
+        # The default population size of CMA-ES, rounded up to whole generations.
+        default = 4 + math.floor(3 * math.log(max(len(self._ranges), 1)))
         super().__init__(
             seed=seed,
             n_startup_trials=0,
-            popsize=math.ceil(advised / count) * count,
+            popsize=math.ceil(default / count) * count,
             with_margin=False,
             lr_adapt=False,
             use_separable_cma=False,
@@ -197,7 +210,7 @@ def _distribution(entry: Range | Choice) -> BaseDistribution:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without Optuna's warnings of what is experimental or clipped."""
+    """Silences Optuna's warnings about experimental features and clipped values."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,8 +1,8 @@
-"""Branches from points of a trunk: which are trained next, and how far.
+"""Decides which branches from the points of a trunk are trained next, and how far.
 
-A trunk is a training whose states at some steps are kept. From each of these points, branches go on
+A trunk is a training whose states at some steps are saved. Branches begin at each of these points,
 at several batch sizes and learning rates, with several orders of examples. Their length is doubled
-until a judge has seen enough. What is trained depends on what was measured alone.
+until a judge has seen enough. The decisions depend on measurements alone.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from orchestrator.search.race import Bounds
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point of a trunk, with a study for each batch size that goes on from there."""
+    """A point of a trunk, with a study for each batch size of the branches that begin there."""
 
     at_examples: int
+    """Number of examples that the trunk has trained before the point."""
     studies: tuple[Study, ...]
-    """From the trunk's own batch size up. Their points are learning rates."""
+    """Studies by growing batch size, from the trunk's batch size up. The points of their search
+    spaces are learning rates."""
     lengths: tuple[int, ...]
-    """Examples of the branches, one after the other."""
+    """Lengths of the branches in examples. The next length is trained only if it is needed."""
     seeds: int
+    """Number of seeds per learning rate."""
     choosing: int
-    """So many of the seeds choose the learning rates, the others judge."""
+    """Number of seeds whose branches choose the learning rates. The other seeds judge."""
 
     def rate_of(self, trial: Trial) -> int:
-        """The number of its learning rate."""
+        """Returns the number of the trial's learning rate."""
         return trial.index // self.seeds
 
     def seed_of(self, trial: Trial) -> int:
-        """The number of its seed, which is an order of examples: the same at each point, batch
-        size and learning rate."""
+        """Returns the number of the trial's seed. A seed is an order of examples, the same at each
+        point, batch size and learning rate."""
         return trial.index % self.seeds
 
 
@@ -51,32 +54,33 @@ Verdict_co = TypeVar("Verdict_co", covariant=True)
 
 
 class Judge(Protocol[Verdict_co]):
-    """Who knows what branches say, of one point and up to one length."""
+    """Evaluates the branches of a point up to a length in examples."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
-        """Batch size -> number of the best learning rate, by the seeds that choose."""
+        """Returns batch size -> number of the best learning rate, from the seeds that choose."""
 
     def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
-        """Whether longer branches than these would not say anything else."""
+        """Tells whether branches longer than these would give the same verdict."""
 
     def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict_co:
-        """What branches of that length say."""
+        """Returns the verdict from branches of that length."""
 
 
 @dataclass
 class _Progress:
-    """How far a point has come."""
+    """The progress of the branches of one point."""
 
     point: Point
     done: bool = False
     lengths: list[int] = field(default_factory=list)
-    """Those that were trained."""
+    """Lengths, in examples, at which all branches were trained."""
     problem: str | None = None
-    """Why nothing more can be said."""
+    """The reason why longer branches can't be judged; None if there is no problem."""
 
 
 class Branching(Queue, Generic[Verdict_co]):
-    """The trunk first, then all points side by side."""
+    """The queue of a trunk and its branches: first the trunk, then the branches of all points side
+    by side."""
 
     def __init__(
         self,
@@ -115,39 +119,40 @@ class Branching(Queue, Generic[Verdict_co]):
         else:
             for progress in self._points:
                 self._advance(progress)
-        self._unfinished = [each for each in self._chosen.values() if not each.done]
+        self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
         key = finished.trial.study.key
         self._chosen[key].record(finished)
         if key in self._of_study:
             self._advance(self._of_study[key])
-            self._unfinished = [each for each in self._chosen.values() if not each.done]
+            self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
         else:
             self.begin()
         return None
 
     @property
     def problems(self) -> dict[int, str]:
-        """Point, by examples -> why nothing more can be said of it."""
+        """Position of a point in examples -> the reason why longer branches can't be judged."""
         return {
-            each.point.at_examples: each.problem
-            for each in self._points
-            if each.problem is not None
+            progress.point.at_examples: progress.problem
+            for progress in self._points
+            if progress.problem is not None
         }
 
     def judged(self) -> list[list[Verdict_co]]:
-        """What is said of each point, by branches of each length that were trained in full."""
+        """Returns, for each point, the verdicts from branches of each length that was trained in
+        full."""
         return [
             [
-                self._judge.verdict(each.point, length, [*self.ended(each.point.studies)])
-                for length in each.lengths
+                self._judge.verdict(progress.point, length, [*self.ended(progress.point.studies)])
+                for length in progress.lengths
             ]
-            for each in self._points
+            for progress in self._points
         ]
 
     def _advance(self, progress: _Progress) -> None:
-        """Wants the branches that are to be trained next."""
+        """Asks for the branches that must be trained next, until the point is settled."""
         point = progress.point
         while not progress.done:
             length = point.lengths[len(progress.lengths)]
@@ -156,7 +161,7 @@ class Branching(Queue, Generic[Verdict_co]):
                     return
                 lengths = [*progress.lengths, length]
                 settled = self._judge.settled(point, lengths, [*self.ended(point.studies)])
-            except BadInput as error:  # all of them diverged, or failed
+            except BadInput as error:  # all branches diverged or failed
                 progress.done, progress.problem = True, str(error)
                 break
             progress.lengths = lengths
@@ -165,8 +170,9 @@ class Branching(Queue, Generic[Verdict_co]):
             self._chosen[study.key].done = True
 
     def _trained(self, point: Point, length: int) -> bool:
-        """Whether all branches are that long which choose a learning rate, and of those that judge
-        the ones at the best."""
+        """Tells whether all branches that are needed have that length: those of the seeds that
+        choose, at all learning rates, and those of the seeds that judge, at the best learning
+        rate. Asks for those that are missing."""
         wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
         choosing = {
             key: [trial for trial in trials if point.seed_of(trial) < point.choosing]
@@ -189,7 +195,7 @@ class Branching(Queue, Generic[Verdict_co]):
         return self._want(point, judging, length)
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
-        """Wants these trials if they are not all that long; whether they are."""
+        """Tells whether all of these trials have that length. If not, asks for them."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
         if all(
             self._chosen[key].is_there(trial.key, limits[key])
@@ -202,13 +208,13 @@ class Branching(Queue, Generic[Verdict_co]):
         return False
 
     def ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
-        """What was trained of them, as far as it came."""
+        """Yields all trials of these studies that ended, whatever their length."""
         for study in studies:
             yield from self._chosen[study.key].ended.values()
 
 
 def branches(study: Study, seed: int, point: Point) -> Iterator[Trial]:
-    """All trials there could be of a study."""
+    """Yields all trials that a study of branches may have."""
     for rate, params in enumerate(study.search.points):
         for number in range(point.seeds):
             yield Trial(

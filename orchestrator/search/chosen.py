@@ -1,4 +1,4 @@
-"""The trials of a study of which others say which are trained, and how far."""
+"""The trials of a study whose owner decides which of them are trained, and how far."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from orchestrator.records import FinishedTrial, Study, Trial, TrialKey, Value
 from orchestrator.search.race import Bounds
 
 STOPPED = ("paused", "dominated")
-"""At a length, from where they may go on; the second is what becomes of the first once files of
-trials are put together."""
+"""Statuses of trials that stopped at a limit and may go on from there. `paused` becomes `dominated`
+when the files of single trials are merged."""
 
 
 class Chosen:
-    """Those that are wanted, of these the ones that wait, and how the others ended."""
+    """The trials of one study that its owner wants: those that wait, those in training, and those
+    that ended."""
 
     bounds: Bounds = ()
     begun = True
@@ -27,10 +28,10 @@ class Chosen:
         self._wanted: dict[TrialKey, Trial] = {}
         self._waiting: dict[TrialKey, Trial] = {}
         self._out: set[TrialKey] = set()
-        """Those that somebody trains."""
+        """Trials that were handed out and have not ended."""
 
     def want(self, trials: Iterable[Trial], limit: int) -> None:
-        """From now on these trials, up to that step."""
+        """Sets the trials that are wanted from now on, and the step up to which they train."""
         self._wanted, self.limit = {trial.key: trial for trial in trials}, limit
         self._waiting = {k: t for k, t in self._wanted.items() if self._is_due(k)}
 
@@ -38,7 +39,8 @@ class Chosen:
         return key not in self._out and not self.is_there(key, self.limit or 0)
 
     def is_there(self, key: TrialKey, step: int) -> bool:
-        """Whether a trial is trained no further than it is, up to that step."""
+        """Tells whether a trial needs no more training to get to that step: it is there, or it
+        ended before for good."""
         if key not in self.ended:
             return False
         outcome = self.ended[key].outcome
@@ -50,7 +52,7 @@ class Chosen:
         self._out.discard(key)
         self._waiting.pop(key, None)
         if key in self._wanted:
-            # It may have been begun under an earlier limit.
+            # It may have been started with a smaller limit; then it waits again.
             self.put_back(self._wanted[key])
 
     @property

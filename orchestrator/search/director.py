@@ -1,4 +1,4 @@
-"""All searches of a sweep together, and in which order they are served."""
+"""Runs all searches of a sweep and decides in which order they are served."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from orchestrator.search.result import result_of
 from orchestrator.search.rounds import StudySearch
 
 STEP_IN_EXAMPLES = 64
-"""What a step costs beside its examples, in examples: for the order of studies only."""
+"""Fixed cost of a step, as the number of examples that would cost as much. It is used for the order
+of studies only."""
 
 
 class Director(Queue):
-    """Studies of one gang shape follow each other, long ones first; while one waits for the end
-    of a round, others are served. None of it changes what any study comes to."""
+    """The queue of a sweep. Studies with the same shape of gang follow each other, long studies
+    first. While a study waits for the end of a round, other studies are served. The order does not
+    change the result of any study."""
 
     def __init__(
         self,
@@ -26,20 +28,21 @@ class Director(Queue):
         shape: Callable[[Study], int] = lambda study: 1,
     ) -> None:
         ordered = sorted(studies, key=lambda study: (-shape(study), -_cost(study), study.key))
-        self._own = {study.key: StudySearch(study, sweep_seed) for study in ordered}
-        self.searches = self._own
-        self._unfinished: list[StudySearch] = list(self._own.values())
+        self._searches = {study.key: StudySearch(study, sweep_seed) for study in ordered}
+        self.searches = self._searches
+        self._unfinished: list[StudySearch] = list(self._searches.values())
         self._families: dict[tuple[str, str], list[StudySearch]] = {}
-        """Workload and recipe -> its searches: one for each batch size."""
-        for key, search in self._own.items():
+        """(Workload, recipe) -> searches, one for each batch size."""
+        for key, search in self._searches.items():
             self._families.setdefault((key.workload, key.recipe), []).append(search)
 
     def load(self, finished: FinishedTrial) -> None:
-        """Takes note of a trial that a run holds already."""
-        self._own[finished.trial.study.key].record(result_of(finished))
+        """Records a trial that the run already holds."""
+        self._searches[finished.trial.study.key].record(result_of(finished))
 
     def begin(self) -> None:
-        """Opens what can be opened; called once everything is loaded, and after each trial."""
+        """Begins all searches that can begin. Call this once all trials are loaded; it is called
+        again when a search is done."""
         waiting = True
         while waiting:
             waiting = False
@@ -51,15 +54,16 @@ class Director(Queue):
             self._unfinished = [search for search in self._unfinished if not search.done]
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
-        """Takes note of a trial that ended; the new bounds of its study if they changed."""
-        search = self._own[finished.trial.study.key]
+        """Records a trial that ended. Returns the new bounds of its study if they changed."""
+        search = self._searches[finished.trial.study.key]
         changed = search.record(result_of(finished))
         if search.done:
             self.begin()
         return search.bounds if changed and search.study.stop_dominated else None
 
     def _inherits_from(self, search: StudySearch) -> StudySearch | None:
-        """The next smaller batch size, if the budget comes from there."""
+        """Returns the search at the next smaller batch size if the budget is inherited from it;
+        None if there is no such search."""
         if search.study.inherit is None:
             return None
         size = search.study.batch_size
@@ -72,10 +76,12 @@ class Director(Queue):
         return [other for other in family if other is not search]
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """The best so far, or that of the nearest batch size which has one."""
-        search = self._own[study.key]
-        if (own := search.best(reached=True)) is not None:
-            return own
+        """Returns the best point so far that reached the goal. Without one, returns that of the
+        nearest batch size, and without any, the point of the study that came closest to the
+        goal."""
+        search = self._searches[study.key]
+        if (best := search.best(reached=True)) is not None:
+            return best
         size = search.study.batch_size
         found = [
             (abs(math.log(other.study.batch_size / size)), other.study.batch_size, point)

@@ -1,4 +1,5 @@
-"""The race among trials that one process trains together: they hear of each other at once."""
+"""The race among the trials that one process trains together. They know each other's results at
+once."""
 
 from __future__ import annotations
 
@@ -12,20 +13,23 @@ from orchestrator.search.result import bounds_after, result_of
 
 
 class PackRace:
+    """Decides when the trials of a pack end."""
+
     def __init__(self, study: Study, heard: Callable[[], Bounds | None] = lambda: None) -> None:
-        """`heard` tells what trials elsewhere have come to."""
+        """`heard` returns the newest bounds from trials in other processes."""
         self._study, self._heard = study, heard
         self._bounds = no_bounds(study)
 
     def record(self, finished: FinishedTrial) -> None:
-        """Takes note of a trial that ended here. Others end for nothing that isn't on its way to
-        the run's files."""
+        """Records a trial that ended in this process. A trial may end other trials only once its
+        result is on its way to the run's files."""
         self._bounds = bounds_after(self._bounds, self._study, result_of(finished))
 
     def ending(
         self, proposal: Proposal, unmet: Collection[Goal], upcoming: int
     ) -> Literal["dominated", "paused"] | None:
-        """Whether the trial ends here, as far as is known by now."""
+        """Returns the status with which the trial ends at this measurement, by the present bounds;
+        None if it goes on."""
         trial, bounds = proposal.trial, proposal.bounds
         if self._study.stop_dominated and not trial.repeat:
             for known in (self._bounds, self._heard()):

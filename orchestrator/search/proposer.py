@@ -1,5 +1,5 @@
-"""The points a search tries. A design is one table per sweep, so it depends on nothing that
-happens while the sweep runs, and every batch size is searched with the same points."""
+"""Proposes the points of a search. A design is one table of points per sweep. It does not depend on
+anything that happens while the sweep runs, so every batch size is searched with the same points."""
 
 from __future__ import annotations
 
@@ -29,33 +29,36 @@ if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
 
 MOST_POINTS = 100_000
-"""Of one study: more than any experiment has trained, and held in a few dozen megabytes."""
+"""Largest number of points of a study. No published experiment has trained as many, and they take
+only a few dozen megabytes."""
 
 LARGEST_TABLE = 17
-"""As a power of two: a wider space that has nothing else in so many points is no wider."""
+"""Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a
+widened space is taken to hold no new points."""
 
 Table = Callable[[int, int, int], NDArray[np.float64]]
-"""(seed, dimensions, points) -> the first points of a sequence in the unit cube; a longer table
-begins with the shorter one."""
+"""Function (seed, dimensions, points) -> the first points of a sequence in the unit cube. A longer
+table begins with the points of a shorter one."""
 
 Point = dict[str, Value]
 
 
 DIGITS_BITS = 54
-"""Of a coordinate of Halton's: all that a float has."""
+"""Number of bits of a coordinate of Halton's sequence: all that a float can hold."""
 
 
 def halton(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
-    """Scrambled as by Owen (arXiv:1706.02808): each digit of the index by a permutation of its own.
-    The same points as scipy's, to the bit, whose import takes longer than most plans."""
-    (chance,), columns = np.random.default_rng(seed).spawn(1), []
+    """Returns points of Halton's sequence, scrambled as by Owen (arXiv:1706.02808): each digit of
+    the index goes through its own random permutation. The points equal scipy's, bit by bit. Scipy
+    is not used because importing it takes longer than most plans."""
+    (rng,), columns = np.random.default_rng(seed).spawn(1), []
     for base in itertools.islice(_primes(), dimensions):
-        left, column, weight = np.arange(points), np.zeros(points), 1 / base
+        digits, column, weight = np.arange(points), np.zeros(points), 1 / base
         for _ in range(math.ceil(DIGITS_BITS / math.log2(base)) - 1):
             permuted = np.arange(base)
-            chance.shuffle(permuted)
-            column += permuted[left % base] * weight
-            left, weight = left // base, weight / base
+            rng.shuffle(permuted)
+            column += permuted[digits % base] * weight
+            digits, weight = digits // base, weight / base
         columns.append(column)
     return np.stack(columns, axis=1)
 
@@ -72,7 +75,8 @@ def sobol(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
     from scipy.stats import qmc  # takes a second to load
 
     with warnings.catch_warnings():
-        # It is balanced for powers of two only, which is no reason to forbid other numbers.
+        # Scipy warns that the sequence is balanced for powers of two only. Other numbers of points
+        # are useful all the same.
         warnings.simplefilter("ignore", UserWarning)
         table: NDArray[np.float64] = qmc.Sobol(dimensions, scramble=True, rng=seed).random(points)
     return table
@@ -85,7 +89,7 @@ def independent(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
 DESIGNS: dict[str, Table] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
 
 ADAPTIVE = ("tpe", "gp", "cmaes")
-"""Those of Optuna's; others are written as an import path."""
+"""Names of Optuna's samplers. Other samplers are given as an import path."""
 
 
 def is_adaptive(algorithm: str) -> bool:
@@ -93,7 +97,7 @@ def is_adaptive(algorithm: str) -> bool:
 
 
 def check_algorithm(algorithm: str) -> None:
-    """Refuses an unknown name, and a sampler that can't be imported."""
+    """Refuses an unknown algorithm, and a sampler that can't be imported."""
     if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
         raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
     if is_adaptive(algorithm):
@@ -103,13 +107,13 @@ def check_algorithm(algorithm: str) -> None:
 
 
 class Proposer:
-    """The points of one study, in order of index."""
+    """Proposes the points of one study from a design, in order of index."""
 
     def __init__(self, study: Study, sweep_seed: int) -> None:
         self._study, self._seed = study, derive_seed(sweep_seed, "design")
 
     def propose(self, first: int, count: int) -> list[Point]:
-        """Points number `first` to `first + count - 1`."""
+        """Returns the points with numbers `first` to `first + count - 1`."""
         plan, space = self._study.search, self._study.space
         if plan.algorithm == "points":
             return [dict(point) for point in plan.points[first : first + count]]
@@ -117,11 +121,11 @@ class Proposer:
         return [assemble(space, row) for row in table[first:]]
 
     def learn(self, points: Sequence[Mapping[str, Value]], values: Sequence[float | None]) -> None:
-        """Nothing: a design doesn't depend on results."""
+        """Does nothing, since a design doesn't depend on results."""
 
 
 def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
-    """What chooses the points of `study`."""
+    """Returns the object that proposes the points of `study`."""
     if not is_adaptive(study.search.algorithm):
         return Proposer(study, sweep_seed)
     from orchestrator.search.adaptive import Adaptive
@@ -131,7 +135,8 @@ def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
 
 
 def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Point]:
-    """Points of `space`, a wider one than the study's, that the study's own does not hold."""
+    """Yields points of `space`, a widened version of the study's space, that lie outside of the
+    study's space."""
     seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
     algorithm = study.search.algorithm
     for size in (2**power for power in range(6, LARGEST_TABLE)):
@@ -150,8 +155,9 @@ def _holds(space: Space, point: Mapping[str, Value]) -> bool:
 
 
 def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
-    """Every combination of so many values on each axis, both ends among them; metaparameters that
-    are not named stay in the middle of their range. A choice has all of its options."""
+    """Returns every combination of values on the axes. `axes` is metaparameter -> number of values,
+    which are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
+    options. Metaparameters that are not in `axes` stay in the middle of their range."""
     if missing := sorted(axes.keys() - set(searched(space))):
         raise unknown("axis of the grid:", missing[0], searched(space))
     places = []
@@ -168,12 +174,13 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
         raise BadInput(
             f"A grid must have at most {MOST_POINTS:,} points, but this one has {count:,}."
         )
-    # Rounding and conditions make some of them the same.
+    # Rounding and conditions can make points equal.
     return distinct(assemble(space, row) for row in itertools.product(*places))
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:
-    """The axes of a grid of at most `trials` points, with as many values on each."""
+    """Returns the axes of a grid of at most `trials` points with equally many values on each
+    axis."""
     names = searched(space)
     return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
 

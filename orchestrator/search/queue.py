@@ -1,4 +1,4 @@
-"""Which trial of which study starts next, and what those who train have to know of a search."""
+"""The queue of trials: the interface through which gangs get the next trial and report results."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from orchestrator.search.race import Bounds
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A trial to start, and what was known then of what it has to be better than."""
+    """A trial to start, with the bounds of its study at the time of the proposal."""
 
     trial: Trial
     bounds: Bounds
     limit: int | None
-    """The step up to which its study trains for now."""
+    """Step up to which trials of the study are trained at present; None: the whole budget."""
 
 
 class Search(Protocol):
-    """The trials of one study, as far as others have to know of them."""
+    """The trials of one study: the part of a search that queues and gangs use."""
 
     study: Study
     bounds: Bounds
@@ -51,32 +51,33 @@ class Search(Protocol):
 
 
 class Queue(ABC):
-    """Which trial starts next, of all searches of a run. None of it changes what any comes to."""
+    """Decides which trial of all searches of a run starts next. The order does not change the
+    result of any search."""
 
     searches: Mapping[StudyKey, Search]
     _unfinished: Sequence[Search]
-    """In the order in which they are served."""
+    """Searches that are not done, in the order in which they are served."""
 
     @abstractmethod
     def load(self, finished: FinishedTrial) -> None:
-        """Takes note of a trial that a run holds already."""
+        """Records a trial that the run already holds."""
 
     @abstractmethod
     def begin(self) -> None:
-        """Opens what can be opened; called once everything is loaded."""
+        """Begins all searches that can begin. Call this once all trials are loaded."""
 
     @abstractmethod
     def record(self, finished: FinishedTrial) -> Bounds | None:
-        """Takes note of a trial that ended; the new bounds of its study if they changed."""
+        """Records a trial that ended. Returns the new bounds of its study if they changed."""
 
     def next(self) -> Proposal | None:
-        """The trial to start next; None if there is none, for now or for good."""
+        """Returns the trial to start next; None if no trial waits, at present or ever again."""
         return next(iter(self.next_pack(lambda study, waiting: 1)), None)
 
     def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
-        """The trials to start next, all of one study and of one kind; none if there are none, for
-        now or for good. They are at most so many as `most` makes of the study and of how many of
-        its trials wait."""
+        """Returns the trials to start next, all of one study and of one kind. The list is empty if
+        no trial waits, at present or ever again. `most` gets the study and the number of its
+        waiting trials, and returns the largest number of trials to return."""
         for search in self._unfinished:
             if search.waiting:
                 count = most(search.study, search.waiting)
@@ -84,7 +85,7 @@ class Queue(ABC):
         return []
 
     def put_back(self, trial: Trial) -> None:
-        """A trial that was handed out has not been begun."""
+        """Takes back a trial that was handed out but not started."""
         self.searches[trial.study.key].put_back(trial)
 
     def proposal(self, trial: Trial) -> Proposal:
@@ -101,7 +102,7 @@ class Queue(ABC):
 
     @property
     def stalled(self) -> bool:
-        """Whether what is left of the sweep needs trials that were lost, or studies which do."""
+        """Whether the rest of the run can't go on without trials whose processes were lost."""
         return not self.done and all(s.stalled or not s.begun for s in self._unfinished)
 
     @property
@@ -109,5 +110,6 @@ class Queue(ABC):
         return sum(search.planned for search in self.searches.values())
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """A point near which good ones of a study are likely."""
+        """Returns a point of a study near which other good points are likely; None if none is
+        known."""
         return None

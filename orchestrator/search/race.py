@@ -1,9 +1,10 @@
-"""Which trial can no longer win. A pure rule: what it ends could not have changed the answer.
+"""The rule by which a trial can no longer win. It is pure: the trials that it ends could not have
+changed the answer.
 
-For each goal a study has a ranking: the `keep` trials that passed it first, in the order
-(steps, index). The first of them is the winner. A trial that has yet to pass a goal can enter the
-ranking only by passing it earlier than the last of them, and it can only be seen to do so at a
-measurement. All trials of a study are measured at the same steps.
+For each goal, a study has a ranking: the `keep` trials that passed the goal first, in the order
+(steps, index). The first of them is the winner. A trial that has not passed a goal yet can enter
+the ranking only by passing it before the last trial of the ranking did, and passing is observed
+only at a measurement. All trials of a study are measured at the same steps.
 """
 
 from __future__ import annotations
@@ -14,32 +15,32 @@ from typing import Literal
 from orchestrator.records import Goal, Study
 
 Place = tuple[int, int]
-"""(steps, index) of a trial that passed a goal."""
+"""Steps to goal and index of a trial that passed a goal."""
 
 Ranking = tuple[Place, ...]
-"""The trials that passed a goal first, best first; at most `Study.keep`."""
+"""The at most `Study.keep` trials that passed a goal first, best first."""
 
 Bounds = tuple[Ranking, ...]
-"""The ranking of each of a study's goals, in their order."""
+"""The ranking of each goal of a study, in the order of the goals."""
 
 
 def no_bounds(study: Study) -> Bounds:
-    """Nobody has passed any goal."""
+    """Returns the bounds of a study in which no trial has passed a goal."""
     return ((),) * len(study.goals)
 
 
 def closed(study: Study) -> Ranking:
-    """A ranking that no trial can enter."""
+    """Returns a ranking that no trial can enter."""
     return ((0, -1),) * study.keep
 
 
 def joined(rankings: Collection[Ranking], keep: int) -> Ranking:
-    """The best `keep` of all that are in some rankings of one goal."""
+    """Joins several rankings of one goal and keeps the best `keep` trials."""
     return tuple(sorted({place for ranking in rankings for place in ranking})[:keep])
 
 
 def tighter(study: Study, bounds: Bounds, other: Bounds | None) -> Bounds:
-    """The bounds that two sources know together."""
+    """Joins the bounds that two sources know."""
     if other is None or other == bounds:
         return bounds
     return tuple(joined(both, study.keep) for both in zip(bounds, other, strict=True))
@@ -54,8 +55,10 @@ def ending(
     upcoming: int,
     index: int,
 ) -> Literal["dominated", "paused"] | None:
-    """Whether a trial ends whose next measurement would be at step `upcoming`, with the goals
-    `unmet` not passed so far: for good, or at the `limit` up to which all are trained first."""
+    """Returns the status with which a trial ends now; None if it goes on. `upcoming` is the step of
+    its next measurement, and `unmet` are the goals that it has not passed. It is `dominated` if it
+    can no longer enter a ranking of these goals. It is `paused` if the next measurement lies beyond
+    `limit`, the step up to which all trials of the study are trained first."""
     if study.goals and not unmet:
         return None
     rankings = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]

@@ -1,4 +1,4 @@
-"""What a search needs to know of a trial that ended."""
+"""Results: the data of a trial that ended which a search needs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from orchestrator.search.race import Bounds, joined
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a search needs to know of a trial that ended."""
+    """The data of a trial that ended which a search needs."""
 
     key: TrialKey
     status: Status
     steps: int
     died: bool
-    """It failed because its process was lost."""
+    """Whether it failed because its process was lost."""
     params: Mapping[str, Value]
     passed: Mapping[Goal, int]
-    """Goal -> the step at which it was passed."""
+    """Goal -> step at which the trial passed it."""
     shown: Mapping[Goal, tuple[tuple[int, float], ...]]
-    """Goal -> step and value of its metric at each measurement, or at the last only."""
+    """Goal -> (step, value of its metric) at each measurement for an adaptive search, else at the
+    last measurement only."""
 
 
 def result_of(finished: FinishedTrial) -> Result:
@@ -60,7 +61,7 @@ def result_of(finished: FinishedTrial) -> Result:
 
 
 def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
-    """The bounds of a study once a trial of its search has ended."""
+    """Returns the bounds of a study after a trial of its search ended with `result`."""
     if result.key.repeat or result.status == "failed" or not result.passed:
         return bounds
     return tuple(
@@ -72,7 +73,8 @@ def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
 
 
 def shortfall(goal: Goal, value: float) -> float:
-    """How far from its goal a metric is, relative to it; infinite where it isn't finite."""
+    """Returns the distance of a metric from its goal, relative to the goal's bound. It is infinite
+    for a value that is not finite."""
     if not math.isfinite(value):
         return math.inf
     if goal.passed(value):

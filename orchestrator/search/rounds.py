@@ -1,4 +1,4 @@
-"""The course of one study: which trials it takes, as far as can be told from those that ended."""
+"""The course of one study: the trials that it needs, as far as the trials that ended tell."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from orchestrator.search.result import Result, bounds_after, shortfall
 from orchestrator.search.waiting import Waiting
 
 STAGES = (8, 2)
-"""Trials are trained up to an eighth of their budget first, those that must go on up to half of it:
-what they have shown by then tells which are worth going on with first."""
+"""Divisors of the budget: all trials are first trained up to an eighth of it, then those that must
+go on up to half of it. The results up to then tell which trials should go on first."""
 
 SHORTEST_LIMIT = 20
-"""In steps; below, going on costs more than it saves."""
+"""Smallest limit in steps. With a smaller limit, interrupting trials costs more than it saves."""
 
 
 class StudySearch:
-    """The trials of one study in rounds: the first N points, as many again as diverged, and so on;
-    then those beyond a bound, then repeats. A round opens when the one before has ended, and what
-    it holds depends on results alone, not on the order in which they came."""
+    """Searches one study in rounds. The first round has N points, the next as many new points as
+    trials diverged, and so on. Then follow points beyond the ends of ranges, if the search widens
+    its space, and finally repeats. A round opens when all trials of the round before have settled.
+    Its trials depend on results alone, not on the order in which results arrived."""
 
     def __init__(self, study: Study, sweep_seed: int) -> None:
         self.study = study
@@ -43,22 +44,24 @@ class StudySearch:
         self._results: dict[TrialKey, Result] = {}
         self.bounds: Bounds = no_bounds(study)
         self._closest: tuple[float, TrialKey] | None = None
-        """How far from the last goal the trial was at its end that came closest to it."""
+        """The trial that ended closest to the last goal, with its distance from it."""
         self._limits: list[int] = []
         self._opened: dict[TrialKey, Trial] = {}
+        """All trials of this round and the rounds before."""
         self._ended: set[TrialKey] = set()
-        """Those of the opened that are trained no further."""
+        """Opened trials that are trained no further."""
         self._round: list[Trial] = []
         self._unsettled: list[Trial] = []
-        """The round without its first trials, as far as all of them are settled; last ones first.
-        What is settled remains so while a round lasts, so that none is looked at twice."""
-        self._waiting = Waiting(study.space, self._short)
+        """The trials of the round in reverse order, without the settled trials at its beginning. A
+        settled trial stays settled while the round lasts, so each trial is checked only until it
+        has settled."""
+        self._waiting = Waiting(study.space, self._gap)
         self._needed: set[TrialKey] = set()
-        """Trials without which it can't be told which points come next."""
+        """Trials whose results decide which points come next."""
         self._course: Iterator[list[Trial]] | None = None
         self.done = False
         self.capped = False
-        """Whether so many trials diverged that fewer points than asked for are left."""
+        """Whether fewer points than asked for are left, because too many trials diverged."""
 
     @property
     def begun(self) -> bool:
@@ -66,21 +69,22 @@ class StudySearch:
 
     @property
     def planned(self) -> int:
-        """Trials that are known to be needed."""
+        """Number of trials that are known to be needed."""
         return max(len(self._opened), self.study.trials)
 
     @property
     def limit(self) -> int | None:
-        """The step up to which trials are trained for now."""
+        """Step up to which trials are trained at present; None: the whole budget."""
         return self._limits[0] if self._limits else None
 
     @property
     def settled(self) -> int:
-        """Trials that are trained no further, whatever others come to: it never gets fewer."""
+        """Number of trials that are trained no further, whatever the results of others are. It
+        never decreases."""
         return len(self._ended)
 
     def begin(self, inherited: int | None) -> None:
-        """Opens the first round; with an inherited budget of so many steps, if there is one."""
+        """Opens the first round. `inherited` is an inherited budget in steps, if there is one."""
         budget = self.study.budget_steps
         if self.study.stop_dominated and not self.study.is_one_point:
             limits = [budget // parts for parts in STAGES]
@@ -91,13 +95,13 @@ class StudySearch:
         self._advance()
 
     def record(self, result: Result) -> bool:
-        """Takes note of a trial that ended; returns whether it changes the bounds."""
+        """Records a trial that ended. Returns whether it changes the bounds."""
         key = result.key
         self._results[key] = result
         before = self.bounds
         self.bounds = bounds_after(self.bounds, self.study, result)
-        if math.isfinite(short := self._short(key)):
-            self._closest = min(self._closest or (short, key), (short, key))
+        if math.isfinite(gap := self._gap(key)):
+            self._closest = min(self._closest or (gap, key), (gap, key))
         self._note_end(key)
         if self._course is not None:
             self._advance()
@@ -105,22 +109,24 @@ class StudySearch:
 
     @property
     def waiting(self) -> int:
-        """How many trials could be started now."""
+        """Number of trials that can be started now."""
         return len(self._waiting)
 
     def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
-        """At most so many trials to start, all of one kind, from near a point that is good."""
+        """Returns at most `most` trials to start, all of one kind. Trials near the point `near`
+        come first."""
         return self._waiting.take(near, most)
 
     def put_back(self, trial: Trial) -> None:
-        """A trial that was handed out has not been begun; it waits again, if it still has to."""
+        """Takes back a trial that was handed out but not started. It waits again if it is still
+        needed."""
         if trial in self._round and not self._settled(trial):
             self._waiting.add(trial)
 
     def bounds_for(self, trial: Trial) -> Bounds:
-        """The rankings that `trial` has to enter."""
+        """Returns the rankings that `trial` has to enter."""
         if trial.repeat:
-            # It is to tell how its point does at the goals that were won with it, and no others.
+            # A repeat measures its point only at the goals that this point won.
             if self.study.is_one_point:
                 return no_bounds(self.study)
             return tuple(
@@ -130,20 +136,21 @@ class StudySearch:
         return self.bounds if self.study.stop_dominated else no_bounds(self.study)
 
     def best(self, *, reached: bool) -> Mapping[str, Value] | None:
-        """The point that passed the last goal first; or else the one that came closest to it."""
+        """Returns the point that passed the last goal first. If none passed it, returns the point
+        that came closest, or None if `reached`."""
         if self.bounds[-1]:
             return self._results[self._key(self.bounds[-1][0][1])].params
         closest = None if reached else self._closest
         return closest and self._results[closest[1]].params
 
     def frontier_step(self, end: int | None = None) -> int | None:
-        """The step by which every goal was passed, by one trial or another of index below `end`;
-        None if one was not."""
+        """Returns the step by which trials of index below `end` had passed all goals, whichever
+        trial passed which goal; None if a goal was not passed."""
         bounds = self.bounds if end is None else self._bounds_below(end)
         return max(ranking[0][0] for ranking in bounds) if all(bounds) else None
 
     def _bounds_below(self, end: int) -> Bounds:
-        """The rankings of the trials of index below `end`."""
+        """Returns the rankings among the trials of index below `end`."""
         bounds = no_bounds(self.study)
         for key, result in self._results.items():
             if key.index < end:
@@ -151,7 +158,7 @@ class StudySearch:
         return bounds
 
     def _first(self, end: int) -> list[Place | None]:
-        """The winner of each goal among the trials of index below `end`."""
+        """Returns the winner of each goal among the trials of index below `end`."""
         return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
 
     def _advance(self) -> None:
@@ -164,7 +171,7 @@ class StudySearch:
             opened = next(self._course, None)
             self.done, self._round = opened is None, opened or []
             self._unsettled = self._round[::-1]
-            # What was to go on, but has been beaten since by one that was running.
+            # Trials may still wait that were beaten since by a trial that was running.
             self._waiting.clear()
             lost = self.lost
             for trial in self._round:
@@ -180,8 +187,9 @@ class StudySearch:
             self._ended.add(key)
 
     def _settled(self, trial: Trial) -> bool:
-        """Whether what is known of a trial is all there is to know. One that was cut short must
-        still have nothing to win: its rival may be gone from the run, or its limit lifted."""
+        """Tells whether a trial needs no more training in this round. A trial that was ended early
+        counts as settled only if it still can't win: since then, the trial that beat it may have
+        been removed from the run, or its limit lifted."""
         key = trial.key
         if key not in self._results or (key in self._needed and self._results[key].died):
             return False
@@ -189,28 +197,29 @@ class StudySearch:
 
     @property
     def lost(self) -> list[Trial]:
-        """Trials that failed because their processes were lost, and that the search needs to know
-        about to go on: what it would ask without them, it would not have asked otherwise."""
+        """Trials whose processes were lost and whose results the search needs to go on. Without
+        them, it would choose other points than it would have chosen with them."""
         needed = [t for t in self._round if t.key in self._needed] if self._needed else []
         return [trial for trial in needed if self._results[trial.key].died]
 
     @property
     def stalled(self) -> bool:
-        """Whether nothing of this search can start before the trials that it lost are tried again,
-        by another process that goes on with the run."""
+        """Whether this search can start nothing before its lost trials are tried again, which the
+        next process that resumes the run does."""
         lost = self.lost
         return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 
     def over(self, key: TrialKey) -> bool:
-        """Whether a trial that ended is trained no further, whatever others come to."""
+        """Tells whether a trial that ended is trained no further, whatever the results of others
+        are."""
         return self.done or self._results[key].status != "paused"
 
     def set_aside(self) -> set[TrialKey]:
-        """Trials that ended, but may have to go on."""
+        """Returns the trials that ended but may have to go on."""
         return {key for key in self._results if not self.over(key)}
 
     def has_ended(self, trial: Trial, limit: int | None = None) -> bool:
-        """Whether a trial whose result is known has nothing to win after it, up to the `limit`."""
+        """Tells whether a trial that ended can't gain anything by going on up to the `limit`."""
         result = self._results[trial.key]
         return result.status not in ("dominated", "paused") or None is not ending(
             self.study,
@@ -238,8 +247,9 @@ class StudySearch:
     def _rounds(
         self, propose: Callable[[int, int], list[Point]], first: int, trials: int, launches: int
     ) -> Generator[list[Trial], None, int]:
-        """Rounds from index `first` on until `trials` points have not diverged before the step by
-        which every goal was passed, or `launches` were made; returns the index after the last."""
+        """Yields rounds, with indices from `first` on, until `trials` points count or `launches`
+        trials were opened. A point counts unless it diverged before the step by which all goals
+        were passed. Returns the index after the last trial."""
         adaptive = first == 0 and is_adaptive(self.study.search.algorithm)
         at_once = self.study.search.generation if adaptive else launches
         counted, end = 0, first
@@ -267,16 +277,17 @@ class StudySearch:
         return end
 
     def _without_losses(self, first: int, end: int) -> Iterator[list[Trial]]:
-        """Waits until none of the trials of index `first` to `end` - 1 is lost."""
+        """Yields a round with the needed trials, if there are any, until none of the trials of
+        index `first` to `end` - 1 is lost."""
         keys = {self._key(index) for index in range(first, end)}
         self._needed |= {key for key in keys if self._results[key].died}
         if self._needed:
             yield [self._opened[key] for key in sorted(self._needed)]
 
     def _beyond_limit(self, end: int) -> bool:
-        """Whether trials have to go on: within the limit, fewer than `keep` of index below `end`
-        have passed some goal. Where a run that had lifted the limit already was resumed, they may
-        have passed it beyond, and others may be better yet."""
+        """Tells whether trials must go on beyond the limit, because fewer than `keep` of those with
+        index below `end` passed some goal within it. In a resumed run that had lifted the limit
+        before, trials may have passed the goal beyond the limit, and others may still be better."""
         keep, limit = self.study.keep, self._limits[0]
         return any(
             len(ranking) < keep or ranking[-1][0] > limit for ranking in self._bounds_below(end)
@@ -297,7 +308,7 @@ class StudySearch:
 
     def _repeats(self) -> list[Trial]:
         winners = sorted({index for ranking in self.bounds for index in self._repeated(ranking)})
-        if self.study.is_one_point:  # nothing was won, and how it ended is one draw of several
+        if self.study.is_one_point:  # repeated even if it did not pass a goal: another seed may
             winners = [0]
         return [
             self._trial(index, self._results[self._key(index)].params, repeat)
@@ -306,13 +317,15 @@ class StudySearch:
         ]
 
     def _repeated(self, ranking: Ranking) -> list[int]:
-        """Which trials are repeated for their steps to one goal."""
+        """Returns the indices of the trials that are repeated for one goal."""
         return [index for _, index in ranking[: self.study.repeat_best]]
 
     def _value(self, result: Result, first: Sequence[Place | None]) -> float | None:
-        """What a sampler is told of a trial, lower being better: the logarithm of the steps where
-        it is the first to have passed a goal, else more than any budget's, by how far from the
-        goal it was before that step. Every trial was measured until then, ended early or not."""
+        """Returns the value of a trial that a sampler is told; lower is better. For the trial that
+        passed the goal first, it is log2(steps). Every other trial gets a value above log2 of the
+        budget, which grows with its distance from the goal just before the winner passed it. All
+        trials were measured until then, even those that were ended early. The value is the mean
+        over goals."""
         if result.status == "failed":
             return None
         values = []
@@ -322,16 +335,16 @@ class StudySearch:
                 continue
             end = math.inf if best is None else best[0]
             curve = [value for step, value in result.shown[goal] if step < end]
-            short = shortfall(goal, curve[-1]) if curve else math.inf
+            gap = shortfall(goal, curve[-1]) if curve else math.inf
             if result.status == "diverged" and result.steps < end:
-                short = math.inf
-            behind = 1.0 if math.isinf(short) else short / (1 + short)
+                gap = math.inf
+            behind = 1.0 if math.isinf(gap) else gap / (1 + gap)
             values.append(math.log2(self.study.budget_steps + 1) + behind)
         return sum(values) / len(values)
 
     def _widened(self, space: Space, end: int) -> Space | None:
-        """The space with more room wherever the best trial of index below `end` lies near the end
-        of a range."""
+        """Returns the space, with each range widened near whose end the best trial of index below
+        `end` lies; None if there is no such range."""
         wider = dict(space)
         for best in self._first(end):
             if best is None:
@@ -342,8 +355,9 @@ class StudySearch:
                 wider[name] = entry.widened(side) or entry
         return wider if wider != space else None
 
-    def _short(self, key: TrialKey) -> float:
-        """How far from the last goal a trial was when it ended."""
+    def _gap(self, key: TrialKey) -> float:
+        """Returns the distance from the last goal at which a trial ended, relative to the goal's
+        bound."""
         result, goal = self._results.get(key), self.study.goals[-1]
         if result is None or not result.shown.get(goal):
             return math.inf
@@ -355,7 +369,7 @@ def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
 
 
 def _volume(wider: Space, space: Space) -> float:
-    """How many times larger a space is than the one it grew from."""
+    """Returns the ratio of the volume of a widened space to the volume of the original space."""
     ratio = 1.0
     for name, entry in space.items():
         grown = wider[name]

@@ -1,5 +1,5 @@
-"""Search spaces: one YAML file per optimizer, with overrides per family of workloads
-(`mnist`) and per workload (`mnist/lenet`)."""
+"""Search spaces. Each optimizer has a YAML file, which may have overrides for a family of workloads
+(`mnist`) and for a workload (`mnist/lenet`)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from orchestrator.records import (
 )
 
 Entry = Range | Choice | ScalingRule | Value
-"""What a sweep file may say of a metaparameter."""
+"""The entry of a metaparameter in a search space."""
 
 MOST_OPTIONS = 100
-"""Of a choice: each is tried out before a sweep starts."""
+"""Largest number of options of a choice. Each option is tried out before a sweep starts."""
 
 LONGEST_TEXT = 250
-"""Characters of a metaparameter's name, or of a value that is text."""
+"""Largest number of characters of a metaparameter's name, or of a value that is text."""
 
 SEARCH_SPACES = Path(__file__).parent.parent / "search_spaces"
 
@@ -40,8 +40,9 @@ def known_spaces() -> list[str]:
 
 
 def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
-    """The space of `optimizer` as its file gives it for `workload`; empty if there is no file."""
-    # An optimizer's name may be written with or without underscores, in any case.
+    """Returns the search space of `optimizer` for `workload` from the optimizer's file. It is empty
+    if there is no file."""
+    # An optimizer's name may be written with or without underscores, in upper or lower case.
     stems = {stem.replace("_", ""): stem for stem in known_spaces()}
     stem = stems.get(optimizer.replace("_", "").lower())
     if stem is None:
@@ -55,33 +56,34 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
 
 
 def searched(space: Space) -> list[str]:
-    """The metaparameters that vary: the dimensions of the search."""
+    """Returns the metaparameters that vary. They are the dimensions of the search."""
     return [name for name, entry in space.items() if isinstance(entry, (Range, Choice))]
 
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
-    """The point that lies `fractions` of the way through what is searched, without those whose
-    conditions don't hold."""
+    """Returns the point at `fractions` (0 to 1) of the metaparameters that vary. Metaparameters
+    whose conditions don't hold are left out."""
     places = dict(zip(searched(space), fractions, strict=True))
     point = {
         name: entry.at(places[name]) if isinstance(entry, (Range, Choice)) else entry
         for name, entry in space.items()
     }
-    while absent := [name for name in point if not _is_there(space[name], point)]:
+    while absent := [name for name in point if not _condition_holds(space[name], point)]:
         for name in absent:
             del point[name]
     return point
 
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
-    """The points without those that came before. Their values are in the order of the space."""
+    """Returns the points without repetitions. The values of each point must be in the order of the
+    space."""
     first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
     for point in points:
         first.setdefault(tuple(point.items()), point)
     return tuple(first.values())
 
 
-def _is_there(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:
+def _condition_holds(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:
     when = entry.when if isinstance(entry, (Range, Choice)) else None
     return all(point.get(name) in values for name, values in (when or {}).items())
 
@@ -94,10 +96,10 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
         for other, values in (entry.when or {}).items():
             if other not in space:
                 raise unknown(f"metaparameter in `when` of {name!r}:", other, space)
-            there = space[other]
-            known = there.options if isinstance(there, Choice) else (there,)
+            condition = space[other]
+            known = condition.options if isinstance(condition, Choice) else (condition,)
             for value in values:
-                if not isinstance(there, (Range, ScalingRule)) and value not in known:
+                if not isinstance(condition, (Range, ScalingRule)) and value not in known:
                     raise unknown(
                         f"value of {other!r} in `when` of {name!r}:",
                         value,
@@ -106,15 +108,15 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
 
 
 def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
-    """The space written as `name: {low:, high:, scale:}`, `name: {options: []}`,
-    `name: {rule:, base:, at_batch_size:}` or `name: value`; the first two with `when: {other:
-    value or list of values}` if it is there only then.
-    `place` (a file and key) goes into the error message."""
+    """Returns the search space that is written as `name: {low:, high:, scale:}`,
+    `name: {options: []}`, `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two
+    may have a condition `when: {other: value or list of values}`, without which the metaparameter
+    does not exist. `place` is the file and key for error messages."""
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
 
 def check_value(value: Any) -> Value:
-    """Refuses what no metaparameter can be."""
+    """Returns the value, or refuses it if no metaparameter can have it."""
     if not isinstance(value, (bool, int, float, str)):
         raise BadInput(f"a value must be a number, text, true or false, but got {shown(value)}.")
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
@@ -150,7 +152,9 @@ def _described(entry: Mapping[str, Any]) -> Entry:
 
 def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
     if len(values) > MOST_OPTIONS:
-        raise BadInput(f"`{key}` must hold at most {MOST_OPTIONS}, but holds {len(values):,}.")
+        raise BadInput(
+            f"`{key}` must hold at most {MOST_OPTIONS} values, but holds {len(values):,}."
+        )
     return tuple(map(check_value, values))
 
 

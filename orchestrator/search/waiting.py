@@ -1,4 +1,4 @@
-"""The trials of a study that could start now, and in which order they do."""
+"""The trials of a study that can start now, in the order in which they should start."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from orchestrator.records import Choice, Range, Space, Trial, TrialKey, Value
 
 
 class Waiting:
-    """Those that came closest to the goal so far come first; of those that have not been trained
-    yet, the ones near a point that is known to be good. The sooner a good trial ends, the sooner
-    others may be ended."""
+    """Orders trials so that good ones end early, since they may then end others. Trials that came
+    closest to the goal so far start first. Among trials that have not been trained yet, those near
+    a point that is known to be good start first."""
 
-    def __init__(self, space: Space, short: Callable[[TrialKey], float]) -> None:
-        """`short` tells how far from the goal a trial was when it ended."""
-        self._space, self._short = space, short
+    def __init__(self, space: Space, gap: Callable[[TrialKey], float]) -> None:
+        """`gap` returns the distance from the goal at which a trial ended, relative to the
+        goal's bound."""
+        self._space, self._gap = space, gap
         self._trials: OrderedDict[TrialKey, Trial] = OrderedDict()
         self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
-        """The point near which the first ones lie; False: they are in no order."""
+        """The point near which the first trials lie; None: no point; False: trials are not
+        sorted."""
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -33,10 +35,11 @@ class Waiting:
         self._in_order_for = False
 
     def take(self, near: Mapping[str, Value] | None, most: int) -> list[Trial]:
-        """At most so many trials, all of one kind, for the point `near` if there is one."""
+        """Removes and returns at most `most` trials, all of one kind. Trials near the point `near`
+        come first, if it is given."""
         if near != self._in_order_for:
             order = sorted(
-                self._trials, key=lambda key: (self._short(key), self._distance(key, near), key)
+                self._trials, key=lambda key: (self._gap(key), self._distance(key, near), key)
             )
             for key in order:
                 self._trials.move_to_end(key)

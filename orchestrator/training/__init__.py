@@ -1,4 +1,4 @@
-"""The training of one trial: torch only, no Ray."""
+"""Trains trials. This package uses torch, but not Ray."""
 
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.checkpoint import Checkpoint, States
@@ -32,5 +32,5 @@ __all__ = [
     "train_pack",
 ]
 
-# Before anything is computed in this process: afterwards nobody asks.
+# This must come before the first matrix product in this process: MKL reads the setting only once.
 ask_for_alike()

@@ -1,4 +1,4 @@
-"""The losses of the examples that were trained on, each before its update."""
+"""Sums up the losses of training examples, each computed before the update that uses it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from torch import Tensor
 
 
 class BatchLosses:
-    """Their sum on this rank since it was last forgotten: a vector for each micro-batch of a step,
-    since adding vectors costs less than summing each."""
+    """The sum of losses on this rank since the last `forget`. It is held as a vector for each
+    micro-batch of a step, since adding vectors costs less than summing each of them."""
 
     def __init__(self, device: torch.device, pieces: int) -> None:
         self._device = device
         self.forget(pieces)
 
     def forget(self, pieces: int) -> None:
-        """Begins anew, with so many micro-batches in a step."""
+        """Sets the sum to zero. From now on, a step has `pieces` micro-batches."""
         self._vectors = [torch.zeros((), device=self._device) for _ in range(pieces)]
         self._folded = torch.zeros((), dtype=torch.float64, device=self._device)
 
     def regroup(self, pieces: int) -> None:
-        """From here on, a step has so many micro-batches, of other sizes perhaps."""
+        """Keeps the sum. From now on, a step has `pieces` micro-batches, which may have other
+        sizes."""
         folded = self.total()
         self.forget(pieces)
         self._folded = folded
 
     def add(self, losses: Sequence[Tensor]) -> None:
-        """Those of one step."""
+        """Adds the losses of one step, a vector for each micro-batch."""
         self._vectors = [total + loss for total, loss in zip(self._vectors, losses, strict=True)]
 
     def total(self) -> Tensor:
@@ -43,13 +44,15 @@ class BatchLosses:
             "folded": self._folded.cpu(),
         }
 
-    def load(self, own: Mapping[str, Any]) -> None:
-        """What this rank had, in the same micro-batches."""
-        self._vectors = [losses.to(self._device) for losses in own["losses"]]
-        self._folded = own["folded"].to(self._device)
+    def load(self, rank_state: Mapping[str, Any]) -> None:
+        """Restores the state of this rank. Steps must have the same micro-batches as then."""
+        self._vectors = [losses.to(self._device) for losses in rank_state["losses"]]
+        self._folded = rank_state["folded"].to(self._device)
 
-    def load_sum(self, owns: Sequence[Mapping[str, Any]]) -> None:
-        """What several ranks had."""
-        sums = [losses.double().sum() for own in owns for losses in own["losses"]]
-        folded = [own["folded"] for own in owns]
+    def load_sum(self, rank_states: Sequence[Mapping[str, Any]]) -> None:
+        """Restores the sum over the states of several ranks."""
+        sums = [
+            losses.double().sum() for rank_state in rank_states for losses in rank_state["losses"]
+        ]
+        folded = [rank_state["folded"] for rank_state in rank_states]
         self._folded = torch.stack([part.to(self._device) for part in sums + folded]).sum()

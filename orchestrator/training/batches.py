@@ -1,4 +1,5 @@
-"""Which examples form global batch k: a function of (trial seed, k) alone, whoever trains it."""
+"""Chooses the examples of global batch k: a function of (trial seed, k) alone, which does not
+depend on ranks and micro-batches."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ INDICES_AT_ONCE = 4096
 
 
 class BatchOrder:
-    """Global batches of a stage: cut from one permutation of the training set per epoch, across
-    epoch boundaries, or one after another from an endless stream. Which examples come after so many
-    does not depend on the batch sizes before."""
+    """The global batches of a stage. Each epoch is one permutation of the training set, and batches
+    are consecutive runs of examples across epoch boundaries; or they are consecutive runs of an
+    endless stream. The example at a position does not depend on the batch sizes before it."""
 
     def __init__(self, *, size: int | None, stage: Stage, seed: int) -> None:
         assert 1 <= stage.batch_size <= (size or stage.batch_size), (stage, size)
         self._size = size
         self._batch_size = stage.batch_size
         self._shift = stage.from_examples - stage.from_step * stage.batch_size
-        """Where the batch of step 0 would lie."""
+        """Position at which the batch of step 0 would begin if all steps had this batch size."""
         self._seed = seed
         self._epoch = -1
         self._order = torch.empty(0, dtype=torch.int64)
@@ -38,10 +39,10 @@ class BatchOrder:
         seeded: bool = False,
         device: torch.device | None = None,
     ) -> Iterator[Draw]:
-        """What positions `start` to `stop` of each of the global `batches` draw: the examples'
-        indices and, if `seeded`, a seed for each that no other epoch repeats.
+        """Yields the draws at positions `start` to `stop` of each of the global `batches`: the
+        indices of examples and, if `seeded`, a seed for each, which is different in each epoch.
 
-        They are made for many batches at once: on a small model, making them one by one costs a
+        Draws are made for many batches at once. For a small model, making them one by one costs a
         tenth of a step.
         """
         at_once = max(1, INDICES_AT_ONCE // self._batch_size)
@@ -52,7 +53,8 @@ class BatchOrder:
             )
 
     def tables(self, batches: range, *, seeded: bool) -> list[Tensor]:
-        """What all of these global batches draw, as `walk` has it: tables (batches, examples)."""
+        """Returns the draws of all of these global batches as tables (batches, examples): indices
+        and, if `seeded`, seeds."""
         first = self._shift + batches.start * self._batch_size
         positions = range(first, first + len(batches) * self._batch_size)
         examples = self._examples(positions)
@@ -60,7 +62,7 @@ class BatchOrder:
         return [table.view(len(batches), self._batch_size) for table in tables]
 
     def _examples(self, positions: range) -> Tensor:
-        """The examples at `positions` of the endless row of epochs."""
+        """Returns the examples at `positions`, which count through all epochs."""
         first, last = positions.start, positions.stop
         if self._size is None:
             return torch.arange(first, last)
@@ -86,7 +88,7 @@ class BatchOrder:
 
 
 class Share:
-    """This rank's share of each global batch of a stage, delivered in micro-batches."""
+    """This rank's slice of each global batch of a stage, delivered in micro-batches."""
 
     def __init__(
         self,
@@ -107,11 +109,11 @@ class Share:
         self._order = BatchOrder(size=split.size, stage=stage, seed=seed)
         self.micro_batch: int | None = None
         self.pieces = 1
-        """Micro-batches in a step."""
+        """Number of micro-batches in a step."""
         self._batches: Iterator[Batch] = iter([])
 
     def deliver(self, micro_batch: int | None, *, from_step: int) -> None:
-        """Starts over at `from_step`, with at most `micro_batch` examples at once."""
+        """Starts delivering at `from_step`, in micro-batches of at most `micro_batch` examples."""
         self.micro_batch = micro_batch
         start, stop = self._slice
         pieces = micro_batches(stop - start, micro_batch, self._ghost_size)
@@ -128,32 +130,32 @@ class Share:
         self._batches = self._split.batches(draws)
 
     def next(self) -> Batch:
-        """The next micro-batch."""
+        """Returns the next micro-batch."""
         return next(self._batches)
 
     def halved(self) -> int | None:
-        """Half the micro-batch that is in use, in whole ghosts; None if there is no smaller one.
-        The same on every rank."""
+        """Returns half the size of the present micro-batch, in whole ghosts; None if there is no
+        smaller size. The result is the same on every rank."""
         largest = min(self.micro_batch or self._largest_slice, self._largest_slice)
         return ghosts(largest, self._ghost_size) // 2 * self._ghost_size or None
 
     def close(self) -> None:
-        """Lets go of whoever fetches batches ahead."""
+        """Ends the processes that fetch batches ahead."""
         self._batches = iter([])
 
 
 def cut(size: int, pieces: int, ghost_size: int = 1) -> list[tuple[int, int]]:
-    """`size` positions in `pieces` runs of whole ghosts, as even as can be, some of them empty if
-    need be. Without batch norm, a ghost is one example."""
+    """Divides `size` positions into `pieces` runs of whole ghosts, as evenly as possible. Runs may
+    be empty. Without batch norm, a ghost is one example."""
     count = ghosts(size, ghost_size)
     edges = [count * piece // pieces for piece in range(pieces + 1)]
     return [(_edge(a, size, ghost_size), _edge(b, size, ghost_size)) for a, b in pairwise(edges)]
 
 
 def micro_batches(size: int, micro_batch: int | None, ghost_size: int = 1) -> list[tuple[int, int]]:
-    """One rank's slice of `size` examples in runs of at most `micro_batch`, rounded down to whole
-    ghosts; at least one run, so that a rank with nothing to train still joins the others in
-    averaging gradients."""
+    """Divides one rank's slice of `size` examples into runs of at most `micro_batch` examples,
+    rounded down to whole ghosts. There is at least one run, so that a rank without examples still
+    takes part when gradients are averaged."""
     if micro_batch is None or size == 0:
         return [(0, size)]
     count, step = ghosts(size, ghost_size), max(1, micro_batch // ghost_size)
@@ -162,5 +164,6 @@ def micro_batches(size: int, micro_batch: int | None, ghost_size: int = 1) -> li
 
 
 def _edge(ghost: int, size: int, ghost_size: int) -> int:
-    """Where `ghost` begins; past the last one, the end. The last ghost may be a bigger one."""
+    """Returns the position at which `ghost` begins, and `size` for a ghost past the last one. The
+    last ghost may be larger than the others."""
     return size if ghost >= ghosts(size, ghost_size) else ghost * ghost_size

@@ -1,4 +1,5 @@
-"""Where a trial stands, in one file: written whole or not at all, and read without running code."""
+"""Saves the state of a trial in one file. It is written completely or not at all, and read without
+running code from the file."""
 
 from __future__ import annotations
 
@@ -19,24 +20,25 @@ from orchestrator.training.ranks import Ranks
 logger = logging.getLogger(__name__)
 
 State = Callable[[], Mapping[str, Any]]
-"""What tells all that the steps to come of a trial depend on."""
+"""Function that returns everything that the next steps of a trial depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trial goes on from the file at `place`, if there is one, and leaves its state there."""
+    """The file at `place`: a trial resumes from it, if it exists, and saves its state there."""
 
     place: Place
     every_seconds: float
-    """Of training."""
+    """Seconds of training between two saves."""
     keep: bool = False
-    """Whether the file is the user's: it stays when the trial is over, and if it can't be used it
-    is refused. Otherwise it is gone then, and what can't be used is as good as none."""
+    """Whether the user owns the file. Such a file stays when the trial is over, and an error is
+    raised if it can't be used. Any other file is removed when the trial is over, and ignored if it
+    can't be used."""
 
     def save(
         self, trial: Trial, state: State, measurements: Sequence[Measurement], ranks: Ranks
     ) -> None:
-        """Called on every rank; the first one writes."""
+        """Saves the state. All ranks must call this; the first rank writes the file."""
         training = state()
         if ranks.rank > 0:
             return
@@ -52,11 +54,12 @@ class Checkpoint:
         except (OSError, RuntimeError) as error:
             if self.keep:
                 raise BadInput(f"The checkpoint {self.place} can't be written: {error}.") from None
-            # A node without the run's storage, a full disk: no reason to lose the trial as well.
+            # The machine may not have the run's storage, or its disk may be full. The trial can go
+            # on without a checkpoint.
             logger.warning("the checkpoint %s can't be written: %s", self.place, error)
 
     def check_writable(self) -> None:
-        """Refuses a place where nothing can be written, before anything is trained."""
+        """Refuses a place where no file can be written. Call this before training."""
         try:
             if self.place.is_folder():
                 raise IsADirectoryError(0, "it is a folder")
@@ -69,10 +72,10 @@ class Checkpoint:
     def load(
         self, trial: Trial, put: Callable[[Mapping[str, Any]], None], ranks: Ranks
     ) -> list[Measurement]:
-        """Lets `put` bring the trial to where the file says, and returns what was measured until
-        then: nothing if there is no file, or if what it holds didn't fit."""
+        """Restores the trial with `put` from the file, and returns the measurements until then.
+        Returns no measurements if there is no file, or if its content does not fit the trial."""
         content = self.place.read() if ranks.rank == 0 and self.place.is_file() else None
-        # Only the first rank's machine needs to have the file.
+        # Only the machine of the first rank needs the file.
         content = ranks.from_first(content)
         if content is None:
             return []
@@ -82,14 +85,14 @@ class Checkpoint:
                 put(document["training"])
                 return [Measurement(**measurement) for measurement in document["measurements"]]
             problem = (
-                "is the checkpoint of another trial: of other metaparameters, another seed, goal, "
-                "budget or evaluation"
+                "is the checkpoint of another trial: its metaparameters, seed, goal, budget or "
+                "evaluation differ"
             )
-        # Damaged files make torch raise almost anything.
+        # Damaged files make torch raise exceptions of many types.
         except Exception:
             problem = "is not the checkpoint of a trial, or is damaged"
         if self.keep:
-            raise BadInput(f"{self.place} {problem}. Remove it, or name another file.")
+            raise BadInput(f"{self.place} {problem}. Remove it, or give another file.")
         return []
 
     def finish(
@@ -101,32 +104,34 @@ class Checkpoint:
         *,
         to_go_on: bool = False,
     ) -> None:
-        """What becomes of the file when the trial is over, or only cut short `to_go_on` later."""
+        """Removes the file when the trial is over. Saves the state instead if the user owns the
+        file, or if the trial is paused `to_go_on` later."""
         if self.keep or to_go_on:
             self.save(trial, state, measurements, ranks)
         elif ranks.rank == 0:
             try:
                 self.place.remove()
             except OSError as error:
-                # It has served its purpose, and goes with its folder when the sweep is complete.
+                # The file is not needed any more. Its folder is removed when the sweep is complete.
                 logger.warning("the checkpoint %s can't be removed: %s", self.place, error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class States:
-    """States of a trial that others begin with, each in a file of its own in a folder."""
+    """States of trials with which other trials begin. Each state is a file in a folder."""
 
     folder: Place
     keep_at: Collection[int] = ()
-    """Of the trial itself: at these steps its state is kept."""
+    """Steps at which the trial's state is saved for other trials."""
     begin_at: int = 0
-    """The step with whose state the trial begins; 0: afresh."""
+    """Step of the saved state with which the trial begins; 0: it begins with a new model."""
 
     def file(self, step: int) -> Place:
         return self.folder / f"state-{step:09d}.pt"
 
     def keep(self, step: int, state: State, ranks: Ranks) -> None:
-        """Called on every rank after each measurement; the first one writes."""
+        """Saves the state if `step` is in `keep_at`. All ranks must call this after each
+        measurement; the first rank writes the file."""
         if step not in self.keep_at:
             return
         training = state()
@@ -136,7 +141,7 @@ class States:
             self.file(step).write(content.getbuffer())
 
     def first(self, ranks: Ranks) -> Mapping[str, Any] | None:
-        """The state to begin with."""
+        """Returns the state with which the trial begins; None for a new model."""
         if not self.begin_at:
             return None
         file = self.file(self.begin_at)
@@ -144,8 +149,8 @@ class States:
         content = ranks.from_first(content)
         if content is None:
             raise BadInput(
-                f"The state to begin with is not at {file}. Every machine that trains must see the "
-                f"run's folder: name one that they share, or a bucket, with --out."
+                f"The state with which the trial begins is not at {file}. Every machine that "
+                f"trains must see the run's folder: give a shared folder or a bucket with --out."
             )
         return _document(content)
 
@@ -161,11 +166,11 @@ NOT_OF_A_COURSE = (
     "space", "trials", "search", "repeats", "repeat_best", "inherit", "stop_dominated", "keep",
     "recipe",
 )  # fmt: skip
-"""Fields of a study that the course of a single trial does not depend on."""
+"""Fields of a study that do not change the course of a single trial."""
 
 
 def _identity(trial: Trial) -> str:
-    """A digest of all that the trial's course depends on."""
+    """Returns a digest of everything that the trial's course depends on."""
     document = asdict(trial)
     for name in NOT_OF_A_COURSE:
         del document["study"][name]

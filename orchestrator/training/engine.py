@@ -1,4 +1,4 @@
-"""What trains trials, each in a slot of its own; and the engine with one slot, for any trial."""
+"""Engines train trials, each in a slot. `Single` is the engine with one slot, for any trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.training.warm import prepare
 
 
 class Position(Protocol):
-    """How far the trial in a slot has come."""
+    """The position of the trial in a slot: its step, and its seconds of training and evaluation."""
 
     @property
     def step(self) -> int: ...
@@ -29,44 +29,47 @@ class Position(Protocol):
 
 
 class Engine(Protocol):
-    """All ranks have the same one, and tell it the same."""
+    """Trains the trials in its slots. Each rank has an engine, and all ranks must make the same
+    calls."""
 
     @property
     def width(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
 
     @property
     def ranks(self) -> Ranks: ...
     @property
     def seconds(self) -> float:
-        """Spent in steps, by all trials together."""
+        """Seconds spent in steps, by all trials together."""
 
     @property
     def rate(self) -> float:
-        """Seconds that a step of all slots took when last looked at; infinite before any."""
+        """Seconds per step of all slots together, as measured last; infinite before the first
+        step."""
 
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        """Gives a free slot to `trial`, from its beginning or from where `state` was taken."""
+        """Puts `trial` into a free slot, at its beginning or at the position of `state`."""
 
     def at(self, slot: int) -> Position: ...
     def advance(self, steps: int) -> None:
-        """Trains the trials in all slots by so many steps."""
+        """Trains the trials in all slots for `steps` steps."""
 
     def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
-        """Of the slots named, in that order; their trials have come to a measurement."""
+        """Measures the trials in the given slots, which are due, and returns the measurements in
+        the order of the slots."""
 
     def state(self, slot: int) -> Mapping[str, Any]:
-        """All that the steps to come of a trial depend on."""
+        """Returns everything that the next steps of the trial in the slot depend on."""
 
     def notes(self, slot: int) -> dict[str, Any]:
-        """What else an outcome says of the trial in a slot."""
+        """Returns further fields of the outcome of the trial in the slot."""
 
     def clear(self, slot: int) -> None:
-        """The slot is free."""
+        """Frees the slot."""
 
 
 class Single:
-    """One slot: any model, any optimizer, on as many ranks as it takes."""
+    """The engine with one slot. It trains any model with any optimizer on any number of ranks."""
 
     width = 1
 
@@ -130,7 +133,7 @@ class Single:
         return [Measurement(step=trainer.step, seconds=trainer.seconds, metrics=metrics)]
 
     def _noise_scale(self, trainer: Trainer) -> dict[str, float]:
-        """On the first rank: no other needs to know."""
+        """Measures the noise scale on the first rank, the only rank whose measurements are read."""
         state, began = trainer.state(), time.perf_counter()
         first = self.ranks.rank == 0
         noise = self._noise.measure(self._trial, state) if first else {}

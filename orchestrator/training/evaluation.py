@@ -1,4 +1,5 @@
-"""Measuring a model: means over whole splits, each rank seeing its share of the examples."""
+"""Measures a model: means of metrics over whole splits. Each rank evaluates its slice of the
+examples."""
 
 from __future__ import annotations
 
@@ -16,24 +17,28 @@ from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Split, Workload, divided
 
 EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
-"""How many are put through the model at once. On a CPU, what fits its caches is twice as fast."""
+"""Largest number of examples that are put through the model at once, by type of device. A CPU is
+twice as fast if the data fit into its caches."""
 
 
 @dataclass(kw_only=True)
 class Evaluator:
+    """Measures the model of a trainer on the splits of a workload."""
+
     workload: Workload
     splits: Mapping[str, Split]
     extras: Extras
     ranks: Ranks
     pulse: Callable[[], None] = lambda: None
-    """Called for every batch."""
+    """Function that is called for every batch, as a sign of life."""
 
     def __post_init__(self) -> None:
         self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
         self._subset = train_subset(self.extras, self.splits["train"])
 
     def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
-        """`split/metric` of every split to evaluate on; `test` splits only if asked for."""
+        """Returns `split/metric` -> value for the `test` split if `test`, else for all other splits
+        except the training split. The metrics of `Extras.train_examples` come with the latter."""
         names = [name for name in self.splits if name != "train" and (name == "test") == test]
         metrics: dict[str, float] = {}
         with torch.no_grad(), trainer.evaluating():
@@ -56,18 +61,19 @@ class Evaluator:
     def _means(
         self, trainer: Trainer, name: str, examples: int | Tensor, prefix: str
     ) -> dict[str, float]:
-        """The mean of each metric over the first `examples`, or over those at some indices."""
+        """Returns the mean of each metric over the first `examples`, or over the examples at the
+        indices `examples`."""
         size = examples if isinstance(examples, int) else len(examples)
         start, stop = cut(size, self.ranks.count)[self.ranks.rank]
         split = self.splits[name]
         sums: dict[str, Tensor] = {}
-        # A rank without a share still looks at one (empty) batch, to know the metrics' names.
+        # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
         if isinstance(examples, int):
             index = torch.arange(start, stop, device=split.draws_on)
         else:
             index = examples[start:stop]
-        draws = [(some,) for some in torch.split(index, self.at_once)]
-        # Several are worth the processes that fetch them ahead.
+        draws = [(indices,) for indices in torch.split(index, self.at_once)]
+        # Starting processes that fetch batches ahead pays only for several batches.
         batches = split.batches(draws) if len(draws) > 1 else [split.batch(index)]
         for batch in batches:
             self.pulse()
@@ -83,7 +89,8 @@ class Evaluator:
         return {f"{name}/{prefix}{metric}": number for metric, number in numbers.items()}
 
     def _sums(self, trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
-        """Each metric's sum over a batch, put through the model in as many parts as it takes."""
+        """Returns each metric's sum over a batch. If memory runs out, the batch is put through the
+        model in smaller parts."""
         sums: dict[str, Tensor] = {}
         try:
             for part in divided(batch, self.at_once):
@@ -98,7 +105,8 @@ class Evaluator:
 
 
 def summary_of(workload: Workload, means: Mapping[str, Tensor]) -> dict[str, float]:
-    """What the workload makes of the means over a split, read from the device at once."""
+    """Returns the workload's summary of the means over a split. All numbers are read from the
+    device at once."""
     summary = workload.summary(means)
     for metric, value in summary.items():
         if value.dim():
@@ -111,8 +119,8 @@ def summary_of(workload: Workload, means: Mapping[str, Tensor]) -> dict[str, flo
 
 
 def train_subset(extras: Extras, train: Split) -> Tensor | None:
-    """Which examples `train/*` is measured on; the same for every trial of every sweep, so that
-    curves can be compared."""
+    """Returns the indices of the training examples on which `train/*` is measured. They are the
+    same for every trial of every sweep, so that curves can be compared."""
     count, size = extras.train_examples, train.size
     if count == 0:
         return None

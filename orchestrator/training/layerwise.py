@@ -1,10 +1,10 @@
-"""Layer-wise learning rates: each parameter tensor's step is scaled by a trust ratio.
+"""Layer-wise learning rates: the step of each parameter tensor is scaled by a trust ratio r.
 
-    gradient   r = |w| / (|g| + wd |w|): the form of LARS
-    update     r = |w| / |u + wd w|, where u is the update of the optimizer itself: that of LAMB
+    gradient   r = |w| / (|g| + wd |w|), as in LARS
+    update     r = |w| / |u + wd w|, where u is the update of the optimizer itself, as in LAMB
 
-times a trust factor, and at most a bound, if one is given. A zero norm gives ratio 1.
-You, Gitman, Ginsburg (arXiv 1708.03888); You et al. (arXiv 1904.00962).
+The ratio is multiplied by a trust factor, and limited by a bound if there is one. If a norm is
+zero, the ratio is 1. See You, Gitman, Ginsburg (arXiv 1708.03888); You et al. (arXiv 1904.00962).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from torch.optim import Optimizer
 
 @dataclass(frozen=True, kw_only=True)
 class LayerWise:
-    """Goes around any optimizer whose update is proportional to its learning rate."""
+    """Layer-wise rates for any optimizer whose update is proportional to its learning rate."""
 
     ratio: Literal["gradient", "update"]
     trust: float = 1.0
+    """Factor on the ratio."""
     bound: float = math.inf
+    """Largest ratio, after the factor."""
 
     def around(self, optimizer: Optimizer) -> Optimizer:
-        """`optimizer` with its steps scaled. Weight decay moves from it into the ratio."""
+        """Returns `optimizer` with its steps scaled. Its weight decay is moved into the ratio."""
         decays = [group["weight_decay"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["weight_decay"] = 0.0
@@ -44,8 +46,8 @@ class LayerWise:
         return optimizer
 
     def _factor(self, weight: Tensor, step: Tensor) -> Tensor:
-        """The factor for a tensor of norm `weight` whose step has norm `step`; stays on the
-        device, so that nothing waits for it."""
+        """Returns the factor for a tensor of norm `weight` whose step has norm `step`. It stays on
+        the device, so that nothing waits for it."""
         ratio = (self.trust * weight / step).clamp(max=self.bound)
         return torch.where((weight > 0) & (step > 0), ratio, torch.ones_like(ratio))
 
@@ -69,7 +71,7 @@ class LayerWise:
                 if parameter.grad is None:
                     continue
                 step = start - parameter + rate * decay * start
-                # The step is lr times the update: at lr 0 there is none.
+                # The step is the learning rate times the update. At learning rate 0 it is zero.
                 factor = self._factor(start.norm(), step.norm() / rate if rate else step.norm())
                 parameter.copy_(start - factor * step)
 

@@ -1,8 +1,8 @@
-"""Any optimizer of torch.optim or pytorch_optimizer, by its name and with its own metaparameters,
-and classes of one's own, as `FILE.py:Class`.
+"""Finds any optimizer of torch.optim or pytorch_optimizer by its name, and users' own classes,
+given as `FILE.py:Class`.
 
-Their names of metaparameters become ours (`lr` is `learning_rate`), and weight decay starts from 0
-whatever the library's default: what isn't asked for doesn't happen.
+The metaparameters of these optimizers get this project's names (`lr` is `learning_rate`). Weight
+decay is 0 unless it is given, whatever the library's default is.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, Value, check_kind, unknown
 
 _OUR_WORDS = {"lr": "learning_rate", "eps": "epsilon"}
-"""Theirs -> ours. `betas` are beta1, beta2, ... beside."""
+"""Library's name of a metaparameter -> this project's name. In addition, `betas` becomes beta1,
+beta2, ..."""
 
 _NOT_TUNED = ("maximize", "foreach", "fused", "capturable", "differentiable")
-"""Arguments that tell how to compute the same step, or to walk uphill."""
+"""Arguments that change how the same step is computed, or that reverse its direction."""
 
 _DECAYS = ("weight_decay", "weight_decay_1d", "adamw_wd")
 
-_OWN_RANDOMNESS = "it draws random numbers that no trial's seed reaches"
-_NOT_PLAIN_STATE = "its state can't be kept in a checkpoint that is read without running code"
+_OWN_RANDOMNESS = "it draws random numbers that do not depend on the trial's seed"
+_NOT_PLAIN_STATE = "its state can't be saved in a checkpoint that is read without running code"
 _WITHOUT_RANK = "its groups would need a rank, without which it is Adam under another name"
 _OBSTACLES = {
     "adashift": _NOT_PLAIN_STATE,
@@ -49,21 +50,23 @@ _OBSTACLES = {
     "sparseadam": "it takes sparse gradients only",
     "spectralsphere": "it takes matrices only, no biases",
 }
-"""What no signature tells."""
+"""Optimizer -> the reason why the training loop can't use it, if its signature does not show it."""
 
 
 @dataclass(frozen=True)
 class LibraryOptimizer:
+    """An optimizer class of a library or of the user, with its metaparameters."""
+
     name: str
-    """That of its class in lower case, however it was asked for."""
+    """Name of its class in lower case, or FILE.py:Class for the user's own class."""
     settings: Mapping[str, Value]
-    """Metaparameters that it takes -> their defaults."""
+    """Metaparameter that it takes -> default."""
     kind: type[Optimizer]
     required: tuple[str, ...] = ()
-    """Those that it needs and has no default for."""
+    """Metaparameters without a default, which must be given."""
 
     def build(self, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
-        """The optimizer of all of `model`, with `params` in place of the defaults.
+        """Makes the optimizer of all parameters of `model`. `params` replace the defaults.
 
         Biases and the scales of norms (vectors) are left out of weight decay. Muon and its kin
         orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does.
@@ -76,22 +79,23 @@ class LibraryOptimizer:
         groups = _groups(model, values)
         try:
             return self.kind(groups, **_arguments(self.kind, values))
-        # The library's errors have no base of their own.
+        # The library's errors have no common base class.
         except Exception as error:
             raise BadInput(f"{self.name}: {error}") from error
 
 
 def find(name: str) -> LibraryOptimizer | None:
-    """The optimizer called `name`, in any case and with or without underscores, if there is one.
+    """Returns the optimizer called `name`, in upper or lower case and with or without underscores;
+    None if there is none.
 
-    Refuses those that can't work in the training loop, which takes a step after each backward pass
-    and has nothing but the gradients to give.
+    Refuses optimizers that can't work in the training loop, which takes a step after each backward
+    pass and passes nothing but the gradients.
     """
     wanted = name.replace("_", "").lower()
     # torch's Muon takes matrices only, so a model needs a second optimizer for its biases.
     kind = None if wanted == "muon" else _classes(torch.optim).get(wanted)
     if kind is None:
-        # The import takes a second or two: only those who ask for one of these pay for it.
+        # The import takes one to two seconds, so it happens only if an optimizer is not in torch.
         import pytorch_optimizer
 
         kind = _classes(pytorch_optimizer).get(wanted)
@@ -104,7 +108,8 @@ def find(name: str) -> LibraryOptimizer | None:
 
 
 def own(place: str) -> LibraryOptimizer:
-    """The class of one's own at `place`; its keywords are metaparameters."""
+    """Returns the user's own optimizer class called `place`. Its keyword arguments are
+    metaparameters."""
     kind = import_own("optimizer", place)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise BadInput(f"{place!r} must be a subclass of torch.optim.Optimizer.")
@@ -116,12 +121,12 @@ def own(place: str) -> LibraryOptimizer:
 
 
 def known() -> list[str]:
-    """The names of all that `find` finds and doesn't refuse. Imports pytorch_optimizer."""
+    """Returns the names of all optimizers that `find` accepts. Imports pytorch_optimizer."""
     return [name for name, kind in _all().items() if _obstacle(kind) is None]
 
 
 def all_names() -> list[str]:
-    """Those that are refused as well."""
+    """Returns the names of all optimizers of both libraries, including those that are refused."""
     return list(_all())
 
 
@@ -140,14 +145,14 @@ def _classes(library: ModuleType) -> dict[str, type[Optimizer]]:
 
 
 def _obstacle(kind: type[Optimizer]) -> str | None:
-    """Why the training loop can't use it, if so."""
+    """Returns the reason why the training loop can't use an optimizer; None if it can."""
     if extra := _without_default(kind):
         return f"it needs {', '.join(extra)}"
     return _obstacle_in_step(kind) or _OBSTACLES.get(kind.__name__.lower())
 
 
 def _without_default(kind: type[Optimizer]) -> list[str]:
-    """But for the parameters."""
+    """Returns the arguments without a default, except the parameters of the model."""
     return [
         name
         for name, argument in inspect.signature(kind).parameters.items()
@@ -170,14 +175,14 @@ def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value]]:
         if name == "betas":
             yield from ((f"beta{place}", beta) for place, beta in enumerate(default, start=1))
         elif isinstance(default, (bool, int, float, str)) and name not in _NOT_TUNED:
-            # A member of an enumeration would go into the optimizer's state, and torch.load refuses
-            # classes that it doesn't know; the plain number does the same.
+            # The default becomes part of the optimizer's state. torch.load refuses classes that it
+            # doesn't know, such as enumerations. A plain number has the same effect.
             plain = int(default) if isinstance(default, IntEnum) else default
             yield _OUR_WORDS.get(name, name), 0.0 if name in _DECAYS else plain
 
 
 def _arguments(kind: type[Optimizer], values: Mapping[str, Value]) -> dict[str, Any]:
-    """`values` under the library's names."""
+    """Returns `values` under the library's names of arguments."""
     arguments: dict[str, Any] = {}
     for name, argument in inspect.signature(kind).parameters.items():
         ours = _OUR_WORDS.get(name, name)
@@ -190,11 +195,11 @@ def _arguments(kind: type[Optimizer], values: Mapping[str, Value]) -> dict[str, 
 
 
 def _groups(model: nn.Module, values: Mapping[str, Value]) -> list[dict[str, Any]]:
-    """As few parameter groups as do: one, unless some parameters are treated differently."""
+    """Returns parameter groups: one, unless parameters need different treatment."""
     like_muon = "adamw_lr" in values
     matrices = [id(tensor) for tensor in model.parameters() if tensor.ndim > 1]
-    # Embeddings and heads, the first and the last, are better left to AdamW (Jordan et al. 2024,
-    # kellerjordan.github.io/posts/muon).
+    # The first and the last matrix, embedding and head, are better optimized by AdamW (Jordan et
+    # al. 2024, kellerjordan.github.io/posts/muon).
     hidden = matrices[1:-1] if len(matrices) > 2 else matrices
     members: dict[tuple[tuple[str, Value], ...], list[Tensor]] = {}
     for tensor in model.parameters():

@@ -1,4 +1,5 @@
-"""Trials, from a fresh model to their last measurement: one loop for one trial or many."""
+"""The training loop: it takes trials from a new model to their last measurement, one trial or many
+at once."""
 
 from __future__ import annotations
 
@@ -23,24 +24,27 @@ from orchestrator.training.standing import Standing
 
 Cut = Literal["dominated", "paused"] | None
 Ending = Callable[[Collection[Goal], int], Cut]
-"""Whether a trial ends that has not passed these goals and would be measured next at that step: for
-good or, paused, to go on from its checkpoint perhaps."""
+"""Function that decides whether a trial ends. It gets the goals that the trial has not passed and
+the step of its next measurement. A `dominated` trial ends for good; a `paused` trial may go on from
+its checkpoint."""
 
 WORTH_KEEPING_SECONDS = 0.1
-"""A trial that is paused after less training begins anew if it must."""
+"""Smallest training time in seconds of a paused trial whose state is saved. A trial that trained
+for less starts again from its beginning if it must go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A trial to be trained, and what its end depends on."""
+    """A trial to train, with its checkpoint and the rule that ends it."""
 
     trial: Trial
     checkpoint: Checkpoint | None = None
-    """It goes on from there, and leaves its state there now and then."""
+    """File from which the trial resumes, and to which it saves its state from time to time."""
     ending: Ending | None = None
-    """Asked after each measurement, on the first rank only."""
+    """Rule that may end the trial early. It is called after each measurement, on the first rank
+    only."""
     states: States | None = None
-    """What it begins with, and what it keeps for others."""
+    """State with which the trial begins, and states that it saves for other trials."""
 
 
 class _Tenant:
@@ -52,16 +56,16 @@ class _Tenant:
         self.resumed_steps = position.step
         self.resumed_seconds = position.seconds + position.evaluation_seconds
         self.kept_at = engine.seconds
-        """When its state was last kept, by the engine's clock."""
+        """Time of the last checkpoint, in seconds of the engine."""
 
 
 Event = tuple[Trial, Measurement | FinishedTrial]
 
 
 def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, None]:
-    """Trains the trials of all `tasks`, each in a slot of the engine's: a slot whose trial has
-    ended is given the next one at once. Yields each measurement as it is taken, those that a
-    checkpoint holds first, and how each trial ended."""
+    """Trains the trials of all `tasks`, each in a slot of the engine. A slot whose trial has ended
+    gets the next trial at once. Yields each measurement when it is taken, and each trial when it
+    has ended. The measurements in a checkpoint come first."""
     coming, tenants = iter(tasks), dict[int, _Tenant]()
     try:
         while True:
@@ -84,7 +88,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             _keep(engine, tenants)
     except OutOfMemory as error:
         if engine.width > 1:
-            raise  # less at once may fit
+            raise  # fewer trials at once may fit
         for slot, tenant in tenants.items():
             yield tenant.task.trial, _finished(engine, slot, tenant, "failed", error=str(error))
     finally:
@@ -102,11 +106,11 @@ def train(
     ending: Ending | None = None,
     pulse: Callable[[], None] = lambda: None,
 ) -> Generator[Measurement, None, Outcome]:
-    """Trains `trial` alone, yielding each measurement as it is taken and returning how it ended.
-    `pulse` is called whenever something moved.
+    """Trains `trial` alone. Yields each measurement when it is taken, and returns the outcome.
+    `pulse` is called after each step and each evaluated batch.
 
-    Every rank calls this with the same trial and takes the same decisions, since all of them see
-    numbers that were summed over ranks.
+    Every rank calls this with the same trial. All ranks take the same decisions, since all of them
+    see numbers that were summed over ranks.
     """
     engine = Single(ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
     task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
@@ -119,11 +123,11 @@ def train(
 
 
 def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measurement]]:
-    """A task in its slot, and what was measured of it before."""
+    """Puts a task into a slot. Returns it with the measurements of its checkpoint."""
     trial, put = task.trial, partial(engine.put, slot, task.trial)
     known = task.checkpoint.load(trial, put, engine.ranks) if task.checkpoint else []
     if not known:
-        # There was nothing, or it did not fit: the trial begins anew.
+        # There was no checkpoint, or it did not fit, so the trial starts from its beginning.
         engine.clear(slot)
         put(task.states.first(engine.ranks) if task.states else None)
     tenant = _Tenant(task, engine, engine.at(slot))
@@ -135,8 +139,9 @@ def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measure
 def _leave(
     engine: Engine, slot: int, tenants: dict[int, _Tenant], *, asked: bool = True
 ) -> Iterator[Event]:
-    """Frees the slot if its trial ends here: by what was measured or, if it is `asked`, as the
-    task's `ending` says on the first rank, on all."""
+    """Frees the slot if its trial ends here, and yields the finished trial. With `asked`, the trial
+    ends if its measurements say so, or if the task's `ending` on the first rank says so; the first
+    rank's answer holds for all ranks."""
     tenant = tenants[slot]
     end = _end(tenant, engine.ranks) if asked else None
     if end is None:
@@ -160,7 +165,7 @@ def _take_note(engine: Engine, slot: int, tenant: _Tenant, measurement: Measurem
 
 
 def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
-    """Keeps the state of every trial for which it is time."""
+    """Saves a checkpoint of every trial for which it is time."""
     for slot, tenant in tenants.items():
         checkpoint = tenant.task.checkpoint
         if checkpoint and engine.seconds - tenant.kept_at >= checkpoint.every_seconds:
@@ -205,8 +210,8 @@ def _end(tenant: _Tenant, ranks: Ranks) -> Status | None:
 
 
 def _steps(engine: Engine, tenants: Mapping[int, _Tenant]) -> int:
-    """How far to train at once: to the next measurement of any, or until a checkpoint is due. All
-    ranks agree on the rate, so on this too."""
+    """Returns the number of steps to train at once: up to the next measurement of any trial, or
+    until a checkpoint is due. All ranks know the same rate, so they get the same number."""
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in tenants.items())
     every = min(
         (t.task.checkpoint.every_seconds for t in tenants.values() if t.task.checkpoint),
@@ -225,9 +230,10 @@ def train_on_ranks(
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
-    """`train` with `count` processes of this machine, this one and others started for it.
+    """Calls `train` with `count` processes on this machine: this process, and others that it
+    starts.
 
-    Yields the measurements, returns the outcome and the process ids in order of rank.
+    Yields the measurements. Returns the outcome and the process ids in order of rank.
     """
     options = {"micro_batch": micro_batch, "data_dir": data_dir, "checkpoint": checkpoint}
     with launch_ranks(count, follow, trial, options) as (ranks, processes):
@@ -236,6 +242,6 @@ def train_on_ranks(
 
 
 def follow(ranks: Ranks, trial: Trial, options: Mapping[str, object]) -> None:
-    """What a rank other than 0 does: the same, to nobody's ears."""
+    """Runs the same training on a rank other than 0, whose measurements nobody reads."""
     for _ in train(trial, ranks, **options):  # type: ignore[arg-type]
         pass

@@ -1,4 +1,4 @@
-"""The memory of a device: the most that a trial held, and errors that say there is too little."""
+"""Measures the largest amount of memory that a trial held, and recognises out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ import torch
 
 
 class OutOfMemory(RuntimeError):
-    """Not even the smallest micro-batch fits, or not so many trials at once."""
+    """Memory ran out, even with the smallest micro-batch, or with as many trials at once."""
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """torch's allocator has an error of its own for it; others only have words."""
+    """Tells whether an error means that memory ran out. torch's allocator raises a type of its own;
+    other libraries are recognised by their message."""
     words = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory")
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
 def forget_peak(device: torch.device) -> None:
-    """From here on the peak is of what comes."""
+    """Resets the peak of memory, so that `peak` measures from now on."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # has Linux do so for this process
+        Path("/proc/self/clear_refs").write_text("5")  # makes Linux reset it for this process
 
 
 def peak(device: torch.device) -> int | None:
-    """In bytes: what tensors took on the GPU, or the whole process where there is none. None where
-    the system doesn't say."""
+    """Returns the peak of memory in bytes since `forget_peak`: that of tensors on a GPU or, without
+    a GPU, that of the process. None if the operating system does not tell it."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     try:

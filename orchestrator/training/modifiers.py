@@ -1,5 +1,5 @@
-"""What may be done to a training besides choosing its optimizer and schedule: clipping, dropout,
-Gaussian noise, weight averaging, precision. All are metaparameters."""
+"""Modifiers of a training, beside its optimizer and schedule: gradient clipping, dropout, Gaussian
+noise, weight averaging and precision. All of them are metaparameters."""
 
 from __future__ import annotations
 
@@ -21,24 +21,29 @@ Precision = Literal["float32", "bfloat16", "float64"]
 
 @dataclass(frozen=True, kw_only=True)
 class Modifiers:
+    """The modifiers of a training."""
+
     gradient_clip: float | None = None
-    """The global norm that a gradient is shortened to, where it is longer."""
+    """Largest norm of the global gradient. A longer gradient is scaled down to this norm."""
     dropout: float | None = None
-    """Replaces the probability of every dropout in the model; None leaves the model's own."""
+    """Probability of every dropout layer in the model; None: the probabilities that the model
+    sets."""
     noise_activations: float = 0.0
-    """Standard deviation of the noise on what each layer with weights puts out."""
+    """Standard deviation of the noise on the output of each layer with weights."""
     noise_weights: float = 0.0
-    """... on the weights that a gradient is computed at."""
+    """Standard deviation of the noise on the weights at which a gradient is computed."""
     noise_gradients: float = 0.0
-    """... on the gradient of the global batch."""
+    """Standard deviation of the noise on the gradient of the global batch."""
     ema_decay: float | None = None
-    """Of the exponential moving average of the weights, evaluated as `val/ema_...`."""
+    """Decay per step of an exponential moving average of the weights, which is evaluated as
+    `val/ema_...`; None: no average."""
     precision: Precision = "float32"
-    """`bfloat16`: forward passes of the training under autocast. Evaluations stay in float32."""
+    """Precision of the training. `bfloat16`: forward passes of the training run under autocast, and
+    evaluations stay in float32."""
 
     def __post_init__(self) -> None:
         for name in ("noise_activations", "noise_weights", "noise_gradients"):
-            self._check(name, "from 0 up", lambda value: value >= 0)
+            self._check(name, "of at least 0", lambda value: value >= 0)
         self._check("gradient_clip", "above 0", lambda value: value > 0)
         self._check("dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
         self._check("ema_decay", "from 0 to below 1", lambda value: 0 <= value < 1)
@@ -53,7 +58,7 @@ class Modifiers:
             raise BadInput(f"{name!r} must be a number {rule}, but got {value!r}.")
 
     def prepare(self, model: nn.Module) -> None:
-        """Puts dropout and noise into a fresh model, which is then in the right precision."""
+        """Sets dropout, noise on activations and precision of a new model."""
         if self.precision == "float64":
             model.to(torch.float64)
         if self.dropout is not None:
@@ -62,7 +67,7 @@ class Modifiers:
             _add_noise_to_activations(model, self.noise_activations)
 
     def with_precision(self, loss: Loss, device: torch.device) -> Loss:
-        """The loss as training computes it."""
+        """Returns the loss in the precision of the training."""
         if self.precision != "bfloat16":
             return loss
         autocast: Callable[[Loss], Loss] = torch.autocast(device.type, torch.bfloat16)
@@ -74,13 +79,16 @@ class Modifiers:
             return
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             name = torch.cuda.get_device_name(device)
-            raise BadInput(f"'precision' can't be bfloat16 on {name}; use float32.")
+            raise BadInput(
+                f"'precision' must not be bfloat16 on {name}, which does not support it. Use "
+                "float32."
+            )
 
     @contextmanager
     def noisy_weights(
         self, parameters: Sequence[nn.Parameter], seed: int, step: int
     ) -> Iterator[None]:
-        """Within, the weights are off by noise that is the same on every rank."""
+        """Adds noise to the weights within the context. It is the same on every rank."""
         with kept(parameters):
             noise = _noise(parameters, derive_seed(seed, "weights", step))
             with torch.no_grad():
@@ -88,7 +96,8 @@ class Modifiers:
             yield
 
     def modify_gradients(self, parameters: Sequence[nn.Parameter], seed: int, step: int) -> None:
-        """Noise first, then clipping: what the optimizer sees is never longer than allowed."""
+        """Adds noise to the gradients, then clips them, so that the optimizer never gets a gradient
+        longer than allowed."""
         if self.noise_gradients:
             gradients = [p.grad for p in parameters if p.grad is not None]
             noise = _noise(gradients, derive_seed(seed, "gradients", step))
@@ -98,8 +107,8 @@ class Modifiers:
 
 
 class Average:
-    """The exponential moving average of the weights that a training has visited, each counted
-    with the share it has: the initial weights are no part of it."""
+    """The exponential moving average of the weights after each step. The initial weights are not
+    part of it: the sum is divided by the total of the weights' shares (bias correction)."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], decay: float) -> None:
         self._parameters: list[Tensor] = list(parameters)
@@ -114,7 +123,7 @@ class Average:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the model has the average for its weights."""
+        """Replaces the weights of the model with the average within the context."""
         if self._steps == 0:
             yield
             return
@@ -134,7 +143,7 @@ class Average:
 
 @contextmanager
 def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Whatever happens to the weights within, they are the same again afterwards, to the bit."""
+    """Restores the weights at the end of the context, bit by bit."""
     before = [parameter.detach().clone() for parameter in parameters]
     try:
         yield
@@ -152,7 +161,7 @@ def modifiers_from(params: Mapping[str, Value]) -> Modifiers:
 
 
 def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:
-    """Standard normal, a function of `seed` alone."""
+    """Returns standard normal tensors of the shapes of `like`, a function of `seed` alone."""
     generator = torch.Generator(like[0].device).manual_seed(seed)
     return [torch.randn(t.shape, dtype=t.dtype, device=t.device, generator=generator) for t in like]
 
@@ -167,7 +176,10 @@ def _set_dropout(model: nn.Module, probability: float) -> None:
         ):
             module.dropout, found = probability, True
     if not found:
-        raise BadInput(f"'dropout' has no effect: {type(model).__name__} has none. Leave it out.")
+        raise BadInput(
+            f"'dropout' has no effect, since {type(model).__name__} has no dropout layer. Leave it "
+            "out."
+        )
 
 
 def _add_noise_to_activations(model: nn.Module, deviation: float) -> None:

@@ -1,5 +1,5 @@
-"""Measures the gradient noise scale of a trial. It shares nothing with the training: model,
-examples and random numbers are its own, so the training is the same to the bit."""
+"""Measures the gradient noise scale of a trial. The measurement has a separate model, separate
+examples and separate random numbers, so it changes no bit of the training."""
 
 from __future__ import annotations
 
@@ -26,40 +26,45 @@ from orchestrator.workloads.ghost_batch_norm import ghost_norms
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512
-"""Examples in a sample; all of a smaller training set."""
+"""Number of examples of a sample. A smaller training set is used completely."""
 
 SHUFFLED = 2**22
-"""From a larger training set, examples are drawn with replacement: shuffling takes long."""
+"""Largest number of training examples that are shuffled to draw without replacement. Shuffling more
+takes too long, so examples of a larger training set are drawn with replacement."""
 
 POSITIONS = 2**40
-"""Examples of an endless training set are drawn from so many."""
+"""Number of examples of an endless training set that samples are drawn from."""
 
 
 @dataclass(kw_only=True)
 class NoiseMeter:
+    """Measures the noise scale of trials of one workload."""
+
     workload: Workload
     train: Split
     device: torch.device
     pulse: Callable[[], None] = lambda: None
-    """Called for every few examples."""
+    """Function that is called for every few examples, as a sign of life."""
 
     def __post_init__(self) -> None:
         self._maps = True
-        """Whether gradients of single examples are tried: not again once `vmap` has failed."""
+        """Whether to try gradients of single examples; False once `vmap` has failed."""
         self._at_once: int | None = None
-        """Most examples whose gradients fit in memory together; None before memory ran out."""
-        self._of: tuple[TrialKey, Sorted, nn.Module] | None = None
-        """The model of the trial that was measured last: making it takes as long as measuring."""
+        """Largest number of examples whose gradients fit in memory together; None before memory
+        ran out."""
+        self._last: tuple[TrialKey, Sorted, nn.Module] | None = None
+        """The trial that was measured last, with its settings and its model. The model is reused,
+        since making it takes as long as measuring."""
 
     def measure(self, trial: Trial, state: Mapping[str, Any]) -> dict[str, float]:
-        """The columns of `trial` at `state`, which is what its checkpoints keep. Empty if a
-        gradient is not finite."""
-        if self._of is None or self._of[0] != trial.key:
+        """Returns the columns of a measurement of `trial` at `state`, which is the state that its
+        checkpoints hold. They are empty if a gradient is not finite."""
+        if self._last is None or self._last[0] != trial.key:
             settings = sort(trial.params, self.workload)
             model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
             settings.modifiers.prepare(model)
-            self._of = trial.key, settings, model
-        _, settings, model = self._of
+            self._last = trial.key, settings, model
+        _, settings, model = self._last
         model.load_state_dict(state["model"])
         loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
         scales: list[Tensor | None] = [None]
@@ -94,29 +99,31 @@ class NoiseMeter:
         settings: Mapping[str, Value],
         scales: Sequence[Tensor | None],
     ) -> list[Sample] | None:
-        """Samples from the gradients of single examples. None if batch norms mix examples, or if
-        `vmap` can't map the model."""
+        """Returns samples from the gradients of single examples; None if batch norms mix examples,
+        or if `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
             return None
         weights = _trained(loss.model)
         parts = [part for _, part in leaves(batch)]
 
-        def of_one(weights: Mapping[str, Tensor], one: Sequence[Tensor]) -> Tensor:
-            rows = iter(one)
-            few = mapped(lambda _: next(rows).unsqueeze(0), batch)
-            losses: Tensor = call(loss, weights, few, settings)
+        def loss_of_example(weights: Mapping[str, Tensor], example: Sequence[Tensor]) -> Tensor:
+            rows = iter(example)
+            batch_of_one = mapped(lambda _: next(rows).unsqueeze(0), batch)
+            losses: Tensor = call(loss, weights, batch_of_one, settings)
             return losses[0]
 
         while True:
             try:
                 with warnings.catch_warnings(), as_vmap_can():
-                    # `vmap` warns where it falls back to a loop over examples.
+                    # `vmap` warns if it falls back to a loop over examples.
                     warnings.simplefilter("error", UserWarning)
-                    return per_example(of_one, weights, parts, scales, self._at_once, self.pulse)
+                    return per_example(
+                        loss_of_example, weights, parts, scales, self._at_once, self.pulse
+                    )
             except BadInput:
                 raise
             except Exception as error:
-                # A model may do anything that `vmap` does not support.
+                # `vmap` raises errors of many types for operations that it does not support.
                 full = isinstance(error, RuntimeError) and out_of_memory(error)
                 if not full or self._at_once == 1:
                     self._maps = False
@@ -130,7 +137,8 @@ class NoiseMeter:
         settings: Mapping[str, Value],
         scales: Sequence[Tensor | None],
     ) -> list[Sample]:
-        """Samples from the gradients of chunks. With ghost batch norms these are whole ghosts."""
+        """Returns samples from the gradients of chunks. With ghost batch norms, a chunk is a whole
+        number of ghosts."""
         norms = ghost_norms(loss.model)
         ghost = norms[0].ghost_size if norms else 1
         examples = len(next(leaves(batch))[1])
@@ -138,10 +146,9 @@ class NoiseMeter:
         size = math.ceil(examples / chunks_for(weights) / ghost) * ghost
         if (count := examples // size) < 2:
             raise BadInput(
-                f"The noise scale is measured from the gradients of chunks of {size} examples, "
-                f"whole ghosts of the model's batch norms, of which there must be two, but there "
-                f"are {examples} training examples. Give the model smaller ghosts, or leave out "
-                f"`noise_scale`."
+                f"The noise scale needs the gradients of two chunks of {size} examples, which are "
+                f"whole ghosts of the model's batch norms, but there are only {examples} training "
+                f"examples. Give the model smaller ghosts, or leave out `noise_scale`."
             )
 
         def gradients() -> Iterator[Sequence[Tensor]]:
@@ -168,15 +175,15 @@ ROOTS = {
     "rmsprop": ("square_avg", False),
     "adagrad": ("sum", False),
 }
-"""Optimizers that divide the gradient by the root of one of their tensors, and whether that tensor
-is a mean that is corrected for its start at 0."""
+"""Optimizers that divide the gradient by the square root of a tensor of their state: the name of
+this tensor, and whether it is a mean that is corrected for its start at 0."""
 
 
 def _preconditioner(
     trial: Trial, model: nn.Module, params: Mapping[str, Value], state: Mapping[str, Any]
 ) -> Tensor | None:
-    """What the optimizer multiplies the gradient of each weight with, as one row. None if that is
-    the same for all weights, depends on the gradient's length, or is not known before the first
+    """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
+    is the same for all weights, depends on the gradient's length, or is not known before the first
     step."""
     name = trial.study.optimizer.replace("_", "").lower()
     if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:

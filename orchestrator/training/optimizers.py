@@ -1,4 +1,5 @@
-"""Optimizers by name: those of the studies here, all others from the libraries that have them."""
+"""Finds optimizers by name. Those of the published studies are defined here; all others come from
+libraries."""
 
 from __future__ import annotations
 
@@ -22,15 +23,19 @@ Parameters = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class OptimizerEntry:
+    """A built-in optimizer and its metaparameters."""
+
     build: Callable[..., Optimizer]
-    """Called with the parameters and the metaparameters as keyword arguments."""
+    """Function that makes the optimizer from the parameter groups, and the metaparameters as
+    keyword arguments."""
     required: tuple[str, ...]
-    """Metaparameters that a search space, or whoever trains by hand, must give."""
+    """Metaparameters without a default: a search space, or the user of `orchestrate trial`, must
+    give them."""
     optional: tuple[str, ...] = ("weight_decay",)
-    """Those with a default, which is torch's."""
+    """Metaparameters with a default, which is torch's."""
 
 
-# The fused kernels do the same arithmetic in one call, on CPU and CUDA alike.
+# Fused kernels do the same arithmetic in a single call, both on CPUs and on CUDA.
 
 
 def _sgd(parameters: Parameters, *, learning_rate: float) -> Optimizer:
@@ -42,7 +47,7 @@ def _momentum(parameters: Parameters, *, learning_rate: float, momentum: float) 
 
 
 def _nesterov(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
-    # Without momentum the two are the same, and torch refuses Nesterov.
+    # At momentum 0, Nesterov momentum equals plain SGD, and torch refuses `nesterov=True`.
     return SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, fused=True)
 
 
@@ -102,7 +107,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
 
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
-"""Metaparameters that put layer-wise rates around an optimizer that has none of its own."""
+"""Metaparameters that add layer-wise rates to an optimizer without them."""
 
 _TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
@@ -112,14 +117,15 @@ def _entry(name: str) -> OptimizerEntry | None:
 
 
 def is_built_in(name: str) -> bool:
-    """Whether it is one of `OPTIMIZERS`, however it is written."""
+    """Tells whether an optimizer is in `OPTIMIZERS`. Case and underscores of its name don't
+    matter."""
     return _entry(name) is not None
 
 
 _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "learning_rate": ("from 0 up", lambda value: value >= 0),
-    "weight_decay": ("from 0 up", lambda value: value >= 0),
-    "epsilon": ("from 0 up", lambda value: value >= 0),
+    "learning_rate": ("at least 0", lambda value: value >= 0),
+    "weight_decay": ("at least 0", lambda value: value >= 0),
+    "epsilon": ("at least 0", lambda value: value >= 0),
     "trust": ("above 0", lambda value: value > 0),
     **{
         name: ("from 0 to below 1", lambda value: 0 <= value < 1)
@@ -138,7 +144,7 @@ def _check_values(params: Mapping[str, Value]) -> None:
 
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The metaparameters that the optimizer needs, and those it may be given."""
+    """Returns the metaparameters that the optimizer requires, and those that are optional."""
     entry = _entry(name)
     if entry is None:
         found = _from_library(name)
@@ -153,12 +159,12 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
     entry = _entry(name)
     if entry is None:
         return _from_library(name).build(model, params)
-    own: dict[str, Any] = {name: value for name, value in params.items() if name not in LAYERWISE}
+    arguments: dict[str, Any] = {n: value for n, value in params.items() if n not in LAYERWISE}
     layerwise = {name.partition("_")[2]: params[name] for name in LAYERWISE if name in params}
-    weight_decay = own.pop("weight_decay", 0.0)
+    weight_decay = arguments.pop("weight_decay", 0.0)
     parameters = list(model.parameters())
-    # Biases and the scales of norms are vectors: shrinking them regularises nothing. Each group
-    # costs a call per step, so there is a second one only where it makes a difference.
+    # Biases and the scales of norms are vectors; shrinking them regularises nothing. Each group
+    # costs a call per step, so there is a second group only with weight decay.
     shrunk = [p for p in parameters if p.ndim > 1] if weight_decay else []
     others = [p for p in parameters if p.ndim <= 1] if weight_decay else parameters
     groups = [
@@ -167,7 +173,7 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
         if members
     ]
     try:
-        optimizer = entry.build(groups, **own)
+        optimizer = entry.build(groups, **arguments)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{name}: {error}") from None
     return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
@@ -178,9 +184,9 @@ def _from_library(name: str) -> LibraryOptimizer:
         return own(name)
     found = find(name)
     if found is None:
-        # There are more than a hundred: only those that might have been meant.
-        meant = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
-        raise BadInput(f"{meant} And any of torch.optim or pytorch_optimizer.")
+        # The libraries have more than a hundred optimizers, so only similar names are listed.
+        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
+        raise BadInput(f"{error} Also known: all optimizers of torch.optim and pytorch_optimizer.")
     return found
 
 

@@ -1,4 +1,5 @@
-"""A pack: trials that one process trains, all of one study and of one kind."""
+"""Trains packs. A pack is a list of trials of one study and of one kind, which one process
+trains."""
 
 from __future__ import annotations
 
@@ -32,9 +33,9 @@ def train_pack(
     pulse: Callable[[], None] = lambda: None,
     begun: Callable[[Task], None] = lambda task: None,
 ) -> Generator[Event, None, None]:
-    """Trains the trials of all `tasks`, of which so many at once as one model, or each alone where
-    that is 1. Where the memory of a device doesn't hold so many, half as many. `begun` hears of
-    each as it is given a slot."""
+    """Trains the trials of all `tasks`, `width` of them at once as one model, or each alone if
+    `width` is 1. If the memory of the device does not suffice, half as many are trained at once.
+    `begun` is called with each task when it gets a slot."""
     waiting = list(tasks)
 
     def coming() -> Iterator[Task]:
@@ -58,7 +59,7 @@ def train_pack(
         except OutOfMemory as error:
             width = engine.width // 2
             key = tasks[0].trial.study.key
-            logger.warning("%s: %s; %d at a time from here on", key, error, width)
+            logger.warning("%s: %s; from now on, %d trials are trained at once", key, error, width)
 
 
 def train_in_stack(
@@ -68,8 +69,8 @@ def train_in_stack(
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
-    """`train_on_ranks` in a stack of so many slots, of which it takes one: what a trial measures
-    there depends on no others."""
+    """Trains one trial in a stack of `width` slots, of which it uses one. Its measurements do not
+    depend on the other slots. Yields and returns the same as `train_on_ranks`."""
     ranks = Ranks()
     prepared = prepare(trial.study.workload, data_dir, ranks.device)
     if (reason := why_not(trial, *prepared, ranks.device)) is not None:

@@ -1,4 +1,5 @@
-"""The processes that train one trial together: rank and sums over ranks, with or without them."""
+"""Ranks: the processes that train one trial together. Code that uses `Ranks` is the same for one
+rank and for many."""
 
 from __future__ import annotations
 
@@ -20,53 +21,60 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 JOIN_TIMEOUT = timedelta(seconds=120)
+"""Time within which all ranks must join the process group."""
 
 SIOCGIFADDR = 0x8915
-"""Asks Linux for the address of a network interface."""
+"""Linux's request code for the address of a network interface."""
 
 INTERFACES = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} - os.environ.keys()
-"""By which ranks exchange gradients: those that the user hasn't chosen."""
+"""Environment variables that choose the network interface by which ranks exchange gradients,
+without those that the user has set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among those that train a trial together. One rank needs no process group."""
+    """This process's place among the ranks that train a trial together. A single rank needs no
+    process group."""
 
     rank: int = 0
     count: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     store: Any = None
-    """What the ranks met at, and where one that fails says why; None for a single one."""
+    """The torch store through which the ranks met, and to which a failing rank writes the reason;
+    None for a single rank."""
 
     def say_why(self, reason: str) -> None:
-        """Called by a rank that is about to end with an error of its own."""
+        """Writes the reason why this rank fails. Call it before the rank ends with an error."""
         if self.store is not None:
             self.store.set("reason", reason)
 
     def reason(self) -> str | None:
-        """Why another rank has ended, as far as it said so."""
+        """Returns the reason that a failing rank has written; None if there is none."""
         if self.store is None or not self.store.check(["reason"]):
             return None
         return str(self.store.get("reason").decode())
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """`model` with gradients averaged over ranks as they are computed."""
+        """Returns `model` wrapped so that gradients are averaged over ranks while they are
+        computed."""
         if self.count == 1:
             return model
         devices = [self.device] if self.device.type == "cuda" else None
-        # Every rank built the same model from the same seed: nothing to broadcast.
+        # Every rank built the same model from the same seed, so nothing needs to be broadcast.
         return DistributedDataParallel(
             model, device_ids=devices, init_sync=False, forward_sync_buffers=False
         )
 
     def without_averaging(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Gradients of a micro-batch that isn't the step's last stay on their rank."""
+        """Leaves gradients unaveraged within the context, for micro-batches that are not the last
+        of a step."""
         if isinstance(model, DistributedDataParallel):
             return model.no_sync()
         return nullcontext()
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """The mean over ranks of the gradients, in place: what `wrap` does while they come."""
+        """Replaces the gradients with their mean over ranks. `wrap` does the same while gradients
+        are computed."""
         if self.count == 1:
             return
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -78,7 +86,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value`, in order of rank."""
+        """Returns every rank's `value`, in order of rank."""
         if self.count == 1:
             return [value]
         values: list[Any] = [None] * self.count
@@ -86,7 +94,7 @@ class Ranks:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """Rank 0's `value`."""
+        """Returns rank 0's `value`."""
         if self.count == 1:
             return value
         values = [value]
@@ -94,19 +102,19 @@ class Ranks:
         return values[0]
 
     def sum(self, values: Tensor) -> Tensor:
-        """The element-wise sum over ranks, in place."""
+        """Replaces `values` with their element-wise sum over ranks, and returns them."""
         if self.count > 1:
             dist.all_reduce(values)
         return values
 
     def maximum(self, values: Tensor) -> Tensor:
-        """The element-wise maximum over ranks, in place."""
+        """Replaces `values` with their element-wise maximum over ranks, and returns them."""
         if self.count > 1:
             dist.all_reduce(values, op=dist.ReduceOp.MAX)
         return values
 
     def synchronise(self) -> None:
-        """Waits for the device, so that a clock read next tells the truth."""
+        """Waits until the device is idle, so that time is measured correctly."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -121,8 +129,8 @@ def open_ranks(
     device: torch.device,
     listener: socket.socket | None = None,
 ) -> Iterator[Ranks]:
-    """Joins the process group that rank 0 listens for at `host`:`port`; leaves it at the end.
-    Rank 0 brings its `listener` there."""
+    """Joins the process group for which rank 0 listens at `host`:`port`, and leaves it at the end
+    of the context. Rank 0 passes the `listener` that is bound there."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
         _compute_alike()
@@ -149,7 +157,8 @@ def open_ranks(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within, torch computes on one core: two examples aren't worth waking others for."""
+    """Makes torch compute with one thread within the context. For two examples, starting other
+    threads takes longer than they save."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -159,8 +168,8 @@ def one_thread() -> Iterator[None]:
 
 
 def listen_at(host: str) -> tuple[socket.socket, int]:
-    """A socket bound to `host`, an address of this machine, and its port. Left to itself, torch
-    would listen on every interface."""
+    """Returns a socket bound to `host`, an address of this machine, and its port. Without it, torch
+    would listen on every network interface."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.bind((host, 0))
@@ -168,15 +177,16 @@ def listen_at(host: str) -> tuple[socket.socket, int]:
 
 
 def _interface_to(host: str) -> str | None:
-    """The network interface by which this machine reaches `host`. Left to themselves, gloo takes
-    that which the machine's name leads to, and NCCL its first. None where Linux doesn't say."""
+    """Returns the network interface by which this machine reaches `host`; None if Linux does not
+    tell it. Without it, gloo takes the interface of the address that the machine's name resolves
+    to, and NCCL takes the first interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
-        probe.connect((host, 1))  # sends nothing
-        own = socket.inet_aton(probe.getsockname()[0])
+        probe.connect((host, 1))  # this sends nothing
+        address = socket.inet_aton(probe.getsockname()[0])
         for _, name in socket.if_nameindex():
             with suppress(OSError):
                 answer = ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if answer[20:24] == own:
+                if answer[20:24] == address:
                     return name
     return None
 
@@ -185,8 +195,8 @@ def _interface_to(host: str) -> str | None:
 def launch_ranks(
     count: int, follow: Callable[..., None], *arguments: Any
 ) -> Iterator[tuple[Ranks, list[int]]]:
-    """Makes this process rank 0 of `count` on this machine. The others are started here and run
-    `follow(ranks, *arguments)`. Gives the ranks and the process ids in their order."""
+    """Makes this process rank 0 of `count` ranks on this machine. Starts the other ranks, which run
+    `follow(ranks, *arguments)`. Yields the ranks, and the process ids in order of rank."""
     host = "127.0.0.1"
     listener, port = listen_at(host) if count > 1 else (None, 0)
     devices = _local_devices(count)
@@ -206,8 +216,9 @@ def launch_ranks(
         ) as ranks:
             yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
     finally:
-        # They end by themselves with the work; an error or an interrupt here ends them too. They
-        # are no daemons, since those may not have worker processes for their data.
+        # The other ranks end by themselves when the work is done; after an error or an interrupt
+        # here, they are killed. They are not daemons, since daemons may not start the worker
+        # processes that fetch data.
         for process in others:
             process.join(timeout=5)
             process.kill()
@@ -223,25 +234,25 @@ def _join_and_follow(
     arguments: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(1)
-    # An interrupt is for the first rank, which then ends the others.
+    # Only the first rank handles an interrupt (SIGINT); it then ends the other ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
         follow(ranks, *arguments)
 
 
 def _compute_alike() -> None:
-    """Has CUDA compute the same bits every time, in float32 where float32 is said."""
+    """Makes CUDA compute the same bits every time, and in float32 instead of TF32."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
-    # Where an operation has no such kernel there is a warning instead of an error: better than no
-    # training at all.
+    # If an operation has no deterministic kernel, torch warns instead of raising an error, since a
+    # training that is not bit-reproducible is better than none.
     torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def _local_devices(count: int) -> list[torch.device]:
-    """A GPU of its own for each rank, or the CPU for all."""
+    """Returns a separate GPU for each rank or, if there are too few GPUs, the CPU for all ranks."""
     if torch.cuda.device_count() >= count:
         return [torch.device("cuda", rank) for rank in range(count)]
     return [torch.device("cpu")] * count

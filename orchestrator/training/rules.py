@@ -1,11 +1,11 @@
-"""The built-in optimizers as pure update rules on rows of weights, one row or one for each slot.
+"""The built-in optimizers as pure update rules on rows of weights: a single row, or a row per slot.
 
     (weights, gradient, state, metaparameters) -> (weights, state), in place
 
 `weights`, `gradient` and each tensor of the state have the shape [n] or [slots, n] of a `Layout`;
-metaparameters are tensors of shape [] or [slots, 1]. All arithmetic is element by element, but for
-the norms of layer-wise rates, so the bits of a slot depend neither on its neighbours nor on how
-many there are. `make_optimizer` is the reference: what a trial that trains alone gets.
+metaparameters are tensors of shape [] or [slots, 1]. All arithmetic is element by element, except
+for the norms of layer-wise rates. So the bits of a slot depend neither on its neighbours nor on the
+number of slots. The reference is `make_optimizer`, which a trial that trains alone uses.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from orchestrator.training.layout import Layout
 
 State = Mapping[str, Tensor]
 Numbers = Mapping[str, Tensor]
-"""What a step needs to know beside the gradient: metaparameters, and what is made of them."""
+"""Numbers that a step needs beside the gradient: metaparameters, and numbers derived from them."""
 
 Update = Callable[[Tensor, Tensor, State, Numbers], None]
-"""Changes the weights and the state. What becomes of the gradient is nobody's concern."""
+"""Function that changes the weights and the state in place. It may overwrite the gradient."""
 
 
 def _constants(params: Mapping[str, float]) -> dict[str, float]:
@@ -34,22 +34,26 @@ def _constants(params: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
+    """An optimizer as an update rule, with the numbers that the rule needs."""
+
     update: Update
     state: tuple[str, ...] = ()
-    """Names, torch's, of the tensors that it keeps, of the shape of the weights, zero at first."""
+    """Torch's names of the tensors of the state. They have the shape of the weights and start at
+    zero."""
     defaults: Mapping[str, float]
-    """Metaparameters that may be left out."""
+    """Metaparameters that may be left out, with their defaults."""
     constants: Callable[[Mapping[str, float]], dict[str, float]] = _constants
-    """What `update` needs that is the same in every step, made of the metaparameters."""
+    """Function from the metaparameters to the numbers for `update` that are the same in every
+    step."""
     moving: Callable[[Mapping[str, float], float, int], dict[str, float]]
-    """What it needs that changes: made of the metaparameters, the step's learning rate, and the
-    steps taken, this one included."""
+    """Function from the metaparameters, the step's learning rate and the number of steps, this step
+    included, to the numbers for `update` that change from step to step."""
     counts_steps: bool = False
-    """Whether torch keeps the number of steps, and `moving` looks at it."""
+    """Whether torch's state contains the number of steps, and `moving` depends on it."""
 
 
-# Numbers of one slot are made in Python: vectorised powers of a tensor are off in the last bits by
-# the place in the vector.
+# The numbers of each slot are computed in Python. With vectorised powers of a tensor, the last bits
+# would depend on the position in the vector.
 
 
 def _minus_rate(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
@@ -79,7 +83,7 @@ def _adagrad(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) 
 
 
 def _mean_square(mean: Tensor, gradient: Tensor, keep: Tensor, share: Tensor) -> Tensor:
-    """Moves a mean of squares in place."""
+    """Updates a moving mean of squares in place."""
     return mean.mul_(keep).addcmul_(gradient, gradient * share)
 
 
@@ -117,7 +121,7 @@ def _adam_moving(params: Mapping[str, float], rate: float, step: int) -> dict[st
 
 
 def _same(*names: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
-    """Metaparameters that an update takes as they are."""
+    """Returns a function that picks metaparameters which an update uses unchanged."""
     return lambda params: {name: params[name] for name in names}
 
 
@@ -165,33 +169,35 @@ RULES: dict[str, Rule] = {
     "lars": _MOMENTUM,
     "lamb": replace(_ADAM, defaults={**_ADAM.defaults, "epsilon": 1e-6}),
 }
-"""The arithmetic of each optimizer, without weight decay and layer-wise rates."""
+"""Update rule of each optimizer, without weight decay and layer-wise rates."""
 
-_OF_ITS_OWN: dict[str, dict[str, Any]] = {
+_BUILT_IN_RATES: dict[str, dict[str, Any]] = {
     "lars": {"ratio": "gradient", "trust": 0.001},
     "lamb": {"ratio": "update"},
 }
-"""The layer-wise rates of optimizers that are made of them."""
+"""Layer-wise rates of the optimizers that are defined by them."""
 
 
 def make_rule(optimizer: str, params: Mapping[str, Any], layout: Layout) -> Rule:
-    """The whole rule of an optimizer that is given these metaparameters, for weights laid out so.
-    Which arithmetic it does depends on their names alone and on what isn't a number among them:
-    slots that have these in common may share it."""
+    """Returns the complete rule of an optimizer with these metaparameters, for weights with this
+    layout. Its arithmetic depends only on the names of the metaparameters and on values that are
+    not numbers. Slots that have these in common can share the rule."""
     name = optimizer.replace("_", "").lower()
     rule = RULES[name]
     if name == "rmsprop" and "momentum" not in params:
         rule = replace(rule, state=("square_avg",))
-    ratio = params.get("layerwise_ratio", _OF_ITS_OWN.get(name, {}).get("ratio"))
+    rates = _BUILT_IN_RATES.get(name, {})
+    ratio = params.get("layerwise_ratio", rates.get("ratio"))
     if ratio is not None:
-        return _layerwise(rule, ratio, _OF_ITS_OWN.get(name, {}).get("trust", 1.0), params, layout)
+        return _layerwise(rule, ratio, rates.get("trust", 1.0), params, layout)
     if "weight_decay" in params:
         return _decayed(rule, layout, decoupled=name == "adamw")
     return rule
 
 
 def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
-    """Weights of matrices are shrunk: by way of the gradient, or `decoupled` from it."""
+    """Adds weight decay to a rule: to the gradient or, if `decoupled`, to the weights themselves.
+    Only tensors of two or more dimensions are shrunk."""
     first = layout.shrunk
 
     def with_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
@@ -217,8 +223,9 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
 def _layerwise(
     rule: Rule, ratio: str, trust: float, params: Collection[str], layout: Layout
 ) -> Rule:
-    """Steps scaled for each parameter, as `LayerWise` does it; weight decay is part of that."""
-    own_trust = "trust" if "trust" in params else "layerwise_trust"
+    """Adds layer-wise rates to a rule, as `LayerWise` does for torch's optimizers. Weight decay is
+    part of these rates."""
+    trust_name = "trust" if "trust" in params else "layerwise_trust"
 
     def factor(weight: Tensor, step: Tensor, numbers: Numbers) -> Tensor:
         found = torch.minimum(numbers["trust"] * weight / step, numbers["bound"])
@@ -244,7 +251,7 @@ def _layerwise(
     def constants(params: Mapping[str, float]) -> dict[str, float]:
         return {
             **rule.constants(params),
-            "trust": params.get(own_trust, trust),
+            "trust": params.get(trust_name, trust),
             "bound": params.get("layerwise_bound", math.inf),
             "decay": params.get("weight_decay", 0.0),
         }
@@ -253,7 +260,7 @@ def _layerwise(
         return {
             **rule.moving(params, rate, step),
             "rate_times_decay": rate * params.get("weight_decay", 0.0),
-            # The step is the rate times the update: at rate 0 there is none.
+            # The step is the learning rate times the update. At learning rate 0 it is zero.
             "over_rate": 1 / rate if rate else 1.0,
         }
 
@@ -263,13 +270,13 @@ def _layerwise(
 
 
 def clip(gradient: Tensor, longest: Tensor, layout: Layout) -> None:
-    """Shortens each row of the gradient to at most the norm `longest` ([] or [slots, 1]), as
+    """Scales each row of the gradient down to at most the norm `longest` ([] or [slots, 1]), as
     torch's `clip_grad_norm_` does."""
     gradient.mul_((longest / (layout.norm(gradient) + 1e-6)).clamp_(max=1.0))
 
 
 def numbers_of(parts: Collection[Mapping[str, float]], like: Tensor) -> Numbers:
-    """The numbers of each slot as tensors [slots, 1] of the kind of `like`."""
+    """Returns the numbers of all slots as tensors [slots, 1] with type and device of `like`."""
     first = next(iter(parts))
     return {
         name: torch.tensor([[part[name]] for part in parts], dtype=like.dtype, device=like.device)

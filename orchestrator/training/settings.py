@@ -1,4 +1,4 @@
-"""Which metaparameters there are, and which part of a training takes each."""
+"""Lists the metaparameters, and assigns each to the part of a training that uses it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from orchestrator.workloads import Workload, metaparameters_of
 GENERAL: dict[str, str] = {
     "decay": "shape of the learning rate after warmup: constant (default), linear, polynomial, "
     "cosine, cosine_restarts, cyclical, step",
-    "decay_steps": "how long the decay takes; default: all that is left after warmup",
-    "decay_fraction": "the same as a share of those steps",
-    "end_factor": "linear, polynomial, cosine, cosine_restarts, cyclical: the last learning rate "
-    "over the first [0; cyclical: 0.1]",
-    "power": "polynomial: its power [2]",
-    "cycles": "cosine_restarts, cyclical: how many [4]",
-    "drops": "step: how many [2]",
-    "drop_factor": "step: what each drop multiplies the learning rate with [0.1]",
-    "warmup_steps": "steps until the learning rate is there [0]",
-    "warmup_epochs": "the same in passes over the training set",
-    "warmup_fraction": "the same as a share of the budget",
+    "decay_steps": "length of the decay in steps [all steps after warmup]",
+    "decay_fraction": "length of the decay as a share of the steps after warmup [1]",
+    "end_factor": "linear, polynomial, cosine, cosine_restarts, cyclical: last learning rate "
+    "divided by the first [0; cyclical: 0.1]",
+    "power": "polynomial: exponent of the decay [2]",
+    "cycles": "cosine_restarts, cyclical: number of cycles [4]",
+    "drops": "step: number of drops [2]",
+    "drop_factor": "step: factor on the learning rate at each drop [0.1]",
+    "warmup_steps": "length of the warmup in steps [0]",
+    "warmup_epochs": "length of the warmup in epochs",
+    "warmup_fraction": "length of the warmup as a share of the budget",
     "warmup_shape": "linear (default) or cosine",
-    "layerwise_ratio": "layer-wise rates around sgd, momentum, nesterov, adagrad, rmsprop or adam: "
-    "gradient (as LARS) or update (as LAMB)",
-    "layerwise_trust": "what each ratio is multiplied with [1]",
-    "layerwise_bound": "and its upper bound [none]",
-    "gradient_clip": "the global norm that longer gradients are shortened to [none]",
-    "dropout": "the probability, where the model has dropout [the model's]",
+    "layerwise_ratio": "layer-wise rates for sgd, momentum, nesterov, adagrad, rmsprop or adam: "
+    "gradient (as in LARS) or update (as in LAMB)",
+    "layerwise_trust": "factor on each layer-wise ratio [1]",
+    "layerwise_bound": "largest layer-wise ratio [none]",
+    "gradient_clip": "largest norm of the global gradient; longer ones are scaled down [none]",
+    "dropout": "probability of every dropout layer of the model [the model's]",
     "noise_activations": "standard deviation of noise on the output of each layer with weights [0]",
-    "noise_weights": "... on the weights that gradients are computed at [0]",
-    "noise_gradients": "... on the gradient of the global batch [0]",
-    "ema_decay": "of a moving average of the weights, evaluated as val/ema_... [none]",
+    "noise_weights": "standard deviation of noise on the weights when gradients are computed [0]",
+    "noise_gradients": "standard deviation of noise on the gradient of the global batch [0]",
+    "ema_decay": "decay of a moving average of the weights, evaluated as val/ema_... [none]",
     "precision": "float32 (default), bfloat16 (forward passes of training), float64",
 }
-"""Metaparameters that any recipe may have, whatever its optimizer, and what they mean."""
+"""Metaparameters that any recipe may have, whatever its optimizer, with their meaning and, in
+brackets, their default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sorted:
-    """A trial's metaparameters, each with the part of the training that takes it."""
+    """The metaparameters of a trial, sorted by the part of the training that uses them."""
 
     optimizer: Mapping[str, Value]
     schedule: Mapping[str, Value]
@@ -73,25 +74,27 @@ ALIASES = {
     "beta_2": "beta2",
     "alpha": "smoothing",
 }
-"""What others call a metaparameter -> what it is called here."""
+"""Common other name of a metaparameter -> its name in this project."""
 
 
 def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workload) -> None:
-    """Refuses an unknown optimizer, and metaparameters that are missing or that nothing takes."""
+    """Refuses an unknown optimizer, missing metaparameters, and metaparameters that nothing
+    uses."""
     required, optional = accepted_by(optimizer)
     given, of_loss = set(names), metaparameters_of(workload)
     known = {*required, *optional, *GENERAL}
     if taken_twice := sorted(known & of_loss.keys()):
         raise BadInput(
-            f"{taken_twice[0]!r} is a metaparameter of every recipe with {optimizer!r}; the loss "
-            f"of {type(workload).__name__} must call its own by another name."
+            f"The loss of {type(workload).__name__} must not have a metaparameter "
+            f"{taken_twice[0]!r}, which every recipe with {optimizer!r} has already. Rename the "
+            "argument of the loss."
         )
     known |= of_loss.keys()
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)
     for name in sorted(given - known):
         if ALIASES.get(name) in known:
-            raise BadInput(f"{name!r} is called {ALIASES[name]!r} here.")
+            raise BadInput(f"Write {ALIASES[name]!r} in place of {name!r}.")
         error = unknown(f"metaparameter of {optimizer!r}:", name, known)
         others = [other for other in OPTIMIZERS if name in itertools.chain(*accepted_by(other))]
         if not others:
@@ -101,6 +104,9 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
     if missing:
         raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
     if given & set(LAYERWISE) and "layerwise_ratio" not in given:
-        raise BadInput("Layer-wise rates need 'layerwise_ratio': gradient or update.")
+        raise BadInput(
+            "'layerwise_trust' and 'layerwise_bound' have no effect without 'layerwise_ratio': set "
+            "it to gradient or update."
+        )
     if "smoothing_over" in given and "label_smoothing" not in given:
         raise BadInput("'smoothing_over' has no effect without 'label_smoothing': leave it out.")

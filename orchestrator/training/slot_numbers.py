@@ -1,4 +1,5 @@
-"""Metaparameters of all slots of a stack as tensors, and what rules need of them in each step."""
+"""The metaparameters of all slots of a stack as tensors, and the numbers that update rules derive
+from them for each step."""
 
 from __future__ import annotations
 
@@ -11,26 +12,28 @@ from orchestrator.training.tenant import Tenant, number
 
 
 class SlotNumbers:
-    """As long as the same trials are in the slots. Empty ones have those of some other slot."""
+    """The numbers of all slots. They are valid as long as the same trials are in the slots. Empty
+    slots get the numbers of another slot."""
 
     def __init__(
         self, rule: Rule, tenants: Sequence[Tenant | None], like: Tensor, of_loss: Sequence[str]
     ) -> None:
-        someone = next(tenant for tenant in tenants if tenant is not None)
+        first = next(tenant for tenant in tenants if tenant is not None)
         self._rule, self._like = rule, like
-        self._tenants = [tenant or someone for tenant in tenants]
+        self._tenants = [tenant or first for tenant in tenants]
         self._constants = numbers_of([rule.constants(t.params) for t in self._tenants], like)
         self.loss = {
             name: like.new_tensor([number(t.settings.loss[name]) for t in self._tenants])
             for name in of_loss
         }
-        """Metaparameters of the loss: [slots]."""
+        """Metaparameters of the loss, each a tensor [slots]."""
         self.modifiers = numbers_of([_of_modifiers(tenant) for tenant in self._tenants], like)
-        """`gradient_clip`, and the `share` of each step in averages of weights: [slots, 1]."""
+        """`gradient_clip`, and the `share` of each step in averages of weights, each a tensor
+        [slots, 1]."""
         self._steady = self._steady_numbers()
 
     def of_steps(self, count: int) -> Callable[[int], Numbers]:
-        """What the rule needs to know in each of the next steps."""
+        """Returns a function from 0, ..., `count` - 1 to the rule's numbers in the next steps."""
         if (steady := self._steady) is not None:
             return lambda step: steady
         rows = [
@@ -50,8 +53,8 @@ class SlotNumbers:
         return lambda step: {**constants, **{name: t[step] for name, t in tables.items()}}
 
     def _steady_numbers(self) -> Numbers | None:
-        """The same in every step, where no slot has a schedule and the rule does not ask how many
-        there were."""
+        """Returns the numbers that are the same in every step; None if a slot has a schedule or the
+        rule depends on the number of steps."""
         first, second = (
             [self._rule.moving(t.params, t.params["learning_rate"], step) for t in self._tenants]
             for step in (1, 2)

@@ -1,8 +1,8 @@
-"""Many trials of one study trained as one model, each in a slot of its own: the engine of width W.
+"""Trains many trials of one study as one model, each in a slot.
 
-A slot is a row of the weights and of everything that the optimizer keeps. Each has its own step,
-its own batches and its own metaparameters; what a trial measures does not depend on its slot, its
-neighbours or those before it.
+A slot is a row of the weights and of every tensor of the optimizer's state. Each slot has its own
+step, batches and metaparameters. The measurements of a trial do not depend on its slot, on the
+trials in other slots or on trials that were in the slot before.
 """
 
 from __future__ import annotations
@@ -28,10 +28,13 @@ from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
 
 LEAST_WIDTH = 2
-"""With one slot only, kernels choose other ways than with several, and the last bits differ."""
+"""Smallest number of slots. With a single slot, kernels use other algorithms than with several, so
+the last bits differ."""
 
 
 class Stack:
+    """The slots of a stack, with their weights, optimizer states and trials."""
+
     def __init__(
         self,
         trial: Trial,
@@ -41,8 +44,8 @@ class Stack:
         device: torch.device | None = None,
         pulse: Callable[[], None] = lambda: None,
     ) -> None:
-        """For trials of the study of `trial`, and with metaparameters of the same names, of which
-        all that aren't numbers are the same, too."""
+        """The stack takes trials of the study of `trial` that are of its kind: metaparameters have
+        the same names, and values that are not numbers are equal."""
         assert width >= LEAST_WIDTH, width
         self.device = device or torch.device("cpu")
         self.width, self._workload, self._split = width, workload, train_split
@@ -71,8 +74,8 @@ class Stack:
 
     @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        """Gives a slot to `trial`: a fresh one, or one that goes on from `state`, which is that of
-        a `Trainer` or was taken from a stack."""
+        """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
+        `Trainer` or from a stack."""
         assert self.tenants[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
         assert kinds_of(trial.params) == self._kinds, (trial.params, self._kinds)
@@ -100,9 +103,10 @@ class Stack:
         self._forget_numbers()
 
     def clear(self, slot: int) -> None:
-        """Nobody is in the slot any more."""
+        """Frees the slot."""
         self.tenants[slot] = None
-        # What goes on being computed there is never seen; zeros are the quickest to compute with.
+        # The slot is still computed with the others, but nobody reads the result. Zeros are the
+        # fastest numbers to compute with.
         self.model.weights[slot] = 0
         self._forget_numbers()
 
@@ -117,7 +121,7 @@ class Stack:
 
     @torch.no_grad()
     def advance(self, steps: int) -> None:
-        """Trains every trial for so many steps."""
+        """Trains every trial for `steps` steps."""
         occupied = [self.tenant(slot) for slot in self.occupied]
         assert steps > 0, steps
         assert occupied, "a stack without trials can't advance"
@@ -142,7 +146,8 @@ class Stack:
             tenant.averaged += steps
 
     def batch_metrics(self, slots: Sequence[int]) -> list[dict[str, float]]:
-        """What training itself tells of these slots since it was last asked."""
+        """Returns the metrics of these slots that come from training itself, over the steps since
+        the last call."""
         totals = self._losses.double().sum(dim=1).tolist()
         distances = None
         if self._initial is not None:
@@ -163,7 +168,7 @@ class Stack:
         return found
 
     def measurement(self, slot: int, metrics: Mapping[str, float]) -> Measurement:
-        """What was measured in a slot, where it stands."""
+        """Returns `metrics` as a measurement at the present step of the trial in the slot."""
         tenant = self.tenant(slot)
         return Measurement(step=tenant.step, seconds=tenant.seconds, metrics=metrics)
 
@@ -172,7 +177,7 @@ class Stack:
         return self._sums is not None
 
     def weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
-        """The weights of these slots, to be evaluated: a row for each."""
+        """Returns the weights of these slots for an evaluation, one row per slot."""
         rows = self.model.weights.index_select(0, slots)
         if not averaged:
             return rows
@@ -181,33 +186,33 @@ class Stack:
         for slot in slots.tolist():
             shares.append(self.tenant(slot).averaged_share)
         share = rows.new_tensor(shares).unsqueeze(1)
-        # Before the first step the average is that of nothing.
+        # Before the first step there is no average, so the weights themselves are evaluated.
         return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
 
     def cast(self, batch: Batch) -> Batch:
-        """The batch in the precision of the weights."""
+        """Returns the batch in the precision of the weights."""
         if self._modifiers.precision != "float64":
             return batch
         return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def state(self, slot: int) -> dict[str, Any]:
-        """All that the steps to come of a trial depend on, in the form of a `Trainer` of one rank:
-        either may go on with it."""
+        """Returns everything that the next steps of a trial depend on. It has the form of the state
+        of a `Trainer` with one rank, so that a stack and a `Trainer` can both resume from it."""
         tenant, module = self.tenant(slot), self.model.module
         self.model.take(slot, module)
         rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
         numbers = {name: number for number, name in enumerate(tenant.order)}
         moments: dict[int, dict[str, Tensor]] = {}
         for place, name in enumerate(self.model.names):
-            kept = {moment: views[place].clone() for moment, views in rows.items()}
+            tensors = {moment: views[place].clone() for moment, views in rows.items()}
             if self._rule.counts_steps:
-                kept["step"] = torch.tensor(float(tenant.step))
-            if kept:
-                moments[numbers[name]] = kept
+                tensors["step"] = torch.tensor(float(tenant.step))
+            if tensors:
+                moments[numbers[name]] = tensors
         groups = tenant.groups
         if tenant.factor is not None and tenant.step:
             groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
-        own = {
+        rank_state = {
             "stream": Stream(derive_seed(tenant.trial.seed, "dropout", 0), self.device).state(),
             "losses": [self._losses[slot].clone().cpu()],
             "folded": torch.tensor(tenant.folded, dtype=torch.float64),
@@ -224,7 +229,7 @@ class Stack:
             "gradient_norm": tenant.gradient_norm,
             "micro_batch": None,
             "settled": True,
-            "ranks": [own],
+            "ranks": [rank_state],
         }
 
     def _fresh_model(self, trial: Trial, settings: Sorted) -> torch.nn.Module:
@@ -235,16 +240,17 @@ class Stack:
         return model
 
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
-        """Has the loss refuse metaparameters: those of many slots it sees as tensors only."""
-        few = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
-        self._workload.loss(model.eval(), self.cast(few), **settings.loss)
+        """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
+        Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
+        batch = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
+        self._workload.loss(model.eval(), self.cast(batch), **settings.loss)
         model.train()
 
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
-        kept = state["optimizer"]["state"]
+        moments = state["optimizer"]["state"]
         for moment, rows in self._state.items():
             parts = [
-                kept.get(tenant.order.index(name), {}).get(moment) for name in self.model.names
+                moments.get(tenant.order.index(name), {}).get(moment) for name in self.model.names
             ]
             for view, part in zip(self._layout.views(rows[slot]), parts, strict=True):
                 if part is not None:
@@ -252,9 +258,9 @@ class Stack:
         tenant.step, tenant.seconds = state["step"], state["seconds"]
         tenant.evaluation_seconds = state["evaluation_seconds"]
         tenant.since, tenant.gradient_norm = state["since"], state["gradient_norm"]
-        owns = state["ranks"]
-        tenant.folded = sum(float(own["folded"]) for own in owns)
-        losses = [losses for own in owns for losses in own["losses"]]
+        rank_states = state["ranks"]
+        tenant.folded = sum(float(rank_state["folded"]) for rank_state in rank_states)
+        losses = [losses for rank_state in rank_states for losses in rank_state["losses"]]
         if len(losses) == 1 and losses[0].shape in {(), self._losses[slot].shape}:
             self._losses[slot] = losses[0].to(self._losses)
         else:
@@ -272,7 +278,7 @@ class Stack:
         share = tenant.averaged_share
         of_trained = zip(self.model.names, self._layout.views(self._sums[slot]), strict=True)
         sums = {name: view.clone() for name, view in of_trained}
-        # Of a parameter that never moves, any average is the parameter.
+        # The average of a parameter that is not trained is the parameter itself.
         return {
             "sums": [
                 sums[name] if name in sums else share * parameter.detach()
@@ -282,7 +288,8 @@ class Stack:
         }
 
     def _draws(self, count: int) -> list[Tensor]:
-        """The indices, and seeds if need be, of the next batches: (count, width, batch size)."""
+        """Returns the indices, and seeds if the split is seeded, of the next batches: (count,
+        width, batch size)."""
         seeded, size = self._split.seeded, self._study.batch_size
         nothing = [torch.zeros(count, size, dtype=torch.int64)] * (1 + seeded)
         tables = [
@@ -295,7 +302,7 @@ class Stack:
         return [table.to(self._split.draws_on) for table in stacked]
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
-        """One batch for each slot, all of them gathered at once."""
+        """Returns one batch for each slot. All of them are gathered at once."""
         batch = self._split.batch(*(part.flatten() for part in draw))
         shape = (self.width, self._study.batch_size)
         return self.cast(mapped(lambda tensor: tensor.unflatten(0, shape), batch))
@@ -317,7 +324,7 @@ class Stack:
             self._sums.lerp_(self.model.weights, self._numbers.modifiers["share"])
 
     def _forget_numbers(self) -> None:
-        """The metaparameters of the slots have changed."""
+        """Recomputes the numbers of the slots. Call this after their trials have changed."""
         if self.occupied:
             self._numbers = SlotNumbers(
                 self._rule, self.tenants, self.model.weights, self._loss_numbers
@@ -329,11 +336,11 @@ class Stack:
 
 
 def _statistics(state: Mapping[str, Any]) -> list[Tensor]:
-    """The running statistics of batch norms in the state of a trial. Those of several ranks between
-    two evaluations are shares of them."""
-    owns = state["ranks"]
+    """Returns the running statistics of batch norms in the state of a trial. Between two
+    evaluations, each rank holds a share of them, and they are the sum of the shares."""
+    rank_states = state["ranks"]
     if state["settled"]:
-        found: list[Tensor] = owns[0]["statistics"]
+        found: list[Tensor] = rank_states[0]["statistics"]
         return found
-    parts = zip(*(own["statistics"] for own in owns), strict=True)
+    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
     return [torch.stack(shares).sum(dim=0) for shares in parts]

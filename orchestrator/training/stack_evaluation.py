@@ -1,4 +1,4 @@
-"""Measuring some slots of a stack: means over whole splits, as `Evaluator` takes them."""
+"""Measures slots of a stack: means over whole splits, as `Evaluator` computes them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,29 @@ from orchestrator.training.stack import LEAST_WIDTH, Stack
 from orchestrator.workloads import Batch, Split, Workload
 
 SLOTS_AT_ONCE = 8
-"""How many a CPU puts through the model at once, each with `EXAMPLES_AT_ONCE` examples: with more,
-what lies between two layers fits no cache."""
+"""Number of slots that a CPU puts through the model at once, each with `EXAMPLES_AT_ONCE` examples.
+With more slots, the activations between two layers would not fit into a cache."""
 
 Metrics = dict[str, float]
 
 
 @dataclass(kw_only=True)
 class StackEvaluator:
+    """Measures slots of a stack on the splits of a workload."""
+
     workload: Workload
     splits: Mapping[str, Split]
     extras: Extras
     pulse: Callable[[], None] = lambda: None
-    """Called for every batch."""
+    """Function that is called for every batch, as a sign of life."""
 
     def __post_init__(self) -> None:
         self._subset = train_subset(self.extras, self.splits["train"])
 
     def measure(self, stack: Stack, slots: Sequence[int], *, test: bool) -> list[Metrics]:
-        """`split/metric` of every split to evaluate on, for each of `slots`; `test` splits only if
-        asked for. The same bits whichever slots are measured along."""
+        """Returns `split/metric` -> value for each of `slots`: for the `test` split if `test`, else
+        for all other splits except the training split. The bits do not depend on the other slots
+        that are measured."""
         if not slots:
             return []
         began = time.perf_counter()
@@ -73,7 +76,8 @@ class StackEvaluator:
         prefix: str,
     ) -> list[Metrics]:
         split, sums = self.splits[name], dict[str, Tensor]()
-        draws = [(some,) for some in torch.split(examples, EXAMPLES_AT_ONCE[stack.device.type])]
+        at_once = EXAMPLES_AT_ONCE[stack.device.type]
+        draws = [(indices,) for indices in torch.split(examples, at_once)]
         batches: Iterable[Batch] = (
             split.batches(draws) if len(draws) > 1 else [split.batch(examples)]
         )
@@ -97,7 +101,7 @@ class StackEvaluator:
     def _sums(
         self, stack: Stack, weights: Tensor, slots: Tensor, batch: Batch
     ) -> dict[str, Tensor]:
-        """Each metric's sum over a batch, for each of the slots."""
+        """Returns each metric's sum over a batch, for each of the slots."""
         at_once, least = self._group(stack, weights, slots, batch)
         parts = []
         for first in range(0, len(slots), at_once):
@@ -112,8 +116,8 @@ class StackEvaluator:
         return {metric: torch.cat([part[metric] for part in parts]) for metric in parts[0]}
 
     def _group(self, stack: Stack, weights: Tensor, slots: Tensor, batch: Batch) -> tuple[int, int]:
-        """How many slots are put through the model at once, at most and at least: where that shows
-        in the bits, always as many."""
+        """Returns the largest and the smallest number of slots that are put through the model at
+        once. They are equal if the number of slots changes the bits."""
         if stack.device.type != "cpu":
             return stack.width, stack.width
         if stack.model.convolves is None:

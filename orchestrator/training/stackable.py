@@ -1,4 +1,5 @@
-"""Whether the trials of a study can be trained as one model, found out by doing it with two."""
+"""Finds out whether the trials of a study can be trained as one model, by training two of them in a
+stack and alone."""
 
 from __future__ import annotations
 
@@ -23,11 +24,14 @@ from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Split, Subset, Workload, metaparameters_of
 
 POOL = 5
-"""Examples to draw from: more than one batch, so that two slots draw different ones."""
+"""Number of examples to draw from. It is more than one batch, so that two slots draw different
+examples."""
 EXAMPLES, STEPS, LEARNING_RATE = 2, 2, 0.01
+"""Batch size, number of steps and learning rate of the trainings that are compared."""
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""How far losses and weights may be apart, relative to the largest: rounding in another order."""
+"""Largest difference of losses and weights, relative to the largest of them. It allows for rounding
+in another order."""
 
 RANDOM = ("dropout", "noise_activations", "noise_weights", "noise_gradients")
 
@@ -35,28 +39,29 @@ RANDOM = ("dropout", "noise_activations", "noise_weights", "noise_gradients")
 def why_not(
     trial: Trial, workload: Workload, splits: Mapping[str, Split], device: torch.device
 ) -> str | None:
-    """Why the trials of the study of `trial` can't be stacked; None if they can. What the study
-    could train alone is taken for granted: this raises what `rehearse` would."""
+    """Returns the reason why the trials of the study of `trial` can't be stacked; None if they can.
+    The study must be able to train trials alone: otherwise this raises the error that `rehearse`
+    would raise."""
     if (reason := _by_its_settings(trial, workload)) or (reason := _by_its_data(splits["train"])):
         return reason
     if not products_are_alike(device):
-        return "matrix products on this device differ by the place of a matrix in memory"
-    few = {name: _first(split) for name, split in splits.items()}
-    one = _plain(trial, workload, few["train"])
-    pair = [one, replace(one, index=one.index + 1, seed=one.seed + 1)]
-    alone = [_alone(of_pair, workload, few, device) for of_pair in pair]
+        return "the bits of matrix products on this device depend on where matrices lie in memory"
+    small = {name: _first(split) for name, split in splits.items()}
+    plain = _plain(trial, workload, small["train"])
+    pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
+    alone = [_alone(trial, workload, small, device) for trial in pair]
     try:
         with warnings.catch_warnings():
-            # One that `vmap` gives where it knows an operation only slot by slot.
+            # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
-            stacked = _stacked(pair, workload, few, device)
+            stacked = _stacked(pair, workload, small, device)
     except BadInput:
         raise
     except Exception as error:
-        # Whatever a model does may be what `vmap` and tapes have no way for.
+        # `vmap` and tapes raise errors of many types for operations that they do not support.
         return f"{type(error).__name__}: {_first_line(error)}"
-    for mine, theirs in zip(stacked, alone, strict=True):
-        if (found := _difference(mine, *theirs)) is not None:
+    for in_stack, single in zip(stacked, alone, strict=True):
+        if (found := _difference(in_stack, *single)) is not None:
             return f"a stack makes {found}"
     return None
 
@@ -92,10 +97,11 @@ def _first(split: Split) -> Split:
 
 
 def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
-    """The same model, loss and data with the simplest optimizer, which makes nothing of rounding:
-    how the optimizers are stacked depends on no model."""
-    kept = {*metaparameters_of(workload), "precision", "dropout"}
-    params = {name: value for name, value in trial.params.items() if name in kept}
+    """Returns a trial with the same model, loss and data, and with the simplest optimizer, which
+    does not amplify rounding. The optimizers need no check here, since their update rules do not
+    depend on the model."""
+    needed = {*metaparameters_of(workload), "precision", "dropout"}
+    params = {name: value for name, value in trial.params.items() if name in needed}
     size = min(EXAMPLES, train.size or EXAMPLES)
     alone = trial.study.with_batches_of(size)
     study = replace(alone, optimizer="sgd", batch_schedule=None, goals=(), extras=Extras())
@@ -103,13 +109,13 @@ def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
 
 
 Found = tuple[dict[str, float], Mapping[str, Tensor]]
-"""What was measured after a few steps, and the weights and buffers then."""
+"""Metrics after a few steps, and the weights and buffers at that point."""
 
 
 def _alone(
     trial: Trial, workload: Workload, splits: Mapping[str, Split], device: torch.device
 ) -> tuple[Found, Mapping[str, Tensor]]:
-    """What there is to find, and the weights before."""
+    """Trains a trial alone. Returns the result, and the weights before the first step."""
     ranks = Ranks(device=device)
     evaluator = Evaluator(workload=workload, splits=splits, extras=trial.study.extras, ranks=ranks)
     trainer = Trainer(trial, workload, splits["train"], ranks)
@@ -128,12 +134,12 @@ def _stacked(
         stack.put(slot, trial)
     stack.advance(STEPS)
     slots = stack.occupied
-    told, measured = stack.batch_metrics(slots), evaluator.measure(stack, slots, test=False)
-    return [(told[slot] | measured[slot], stack.state(slot)["model"]) for slot in slots]
+    trained, measured = stack.batch_metrics(slots), evaluator.measure(stack, slots, test=False)
+    return [(trained[slot] | measured[slot], stack.state(slot)["model"]) for slot in slots]
 
 
 def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> str | None:
-    """What differs by more than rounding, in words."""
+    """Describes a difference that is larger than rounding; None if there is none."""
     floats = [name for name, tensor in before.items() if tensor.is_floating_point()]
     tolerance = TOLERANCE.get(before[floats[0]].dtype, max(TOLERANCE.values()))
     for name, value in alone[0].items():
@@ -146,7 +152,7 @@ def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> s
     allowed = tolerance * (moved + LEARNING_RATE * tolerance * largest)
     for name, tensor in alone[1].items():
         if float((stacked[1][name] - tensor).abs().max()) > allowed:
-            return f"{name!r} otherwise than alone"
+            return f"{name!r} differ from its value alone"
     return None
 
 

@@ -1,4 +1,5 @@
-"""Many models of one kind as one: parameters and buffers with a leading dimension of slots."""
+"""Computes many models of one kind as one: parameters and buffers get a leading dimension of
+slots."""
 
 from __future__ import annotations
 
@@ -29,22 +30,22 @@ CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.
 
 
 class StackedModel:
-    """`slots` models. Each has its weights in a row of `weights`; `fixed` are the buffers, and the
-    parameters that aren't trained, by name, of all slots."""
+    """The models of all slots. Each row of `weights` holds the trained weights of one slot. `fixed`
+    is name -> tensor of all slots, for buffers and for parameters that are not trained."""
 
     def __init__(self, model: nn.Module, workload: Workload, slots: int) -> None:
-        """`model` is one of them, as a trial that trains alone has it at first."""
+        """`model` is the new model of a trial that trains alone."""
         self.module, self._workload, self.slots = model, workload, slots
         self.norms = ghost_norms(model)
         self._training = [module for module in model.modules() if module.training]
         self._without_dropout()
         named = dict(model.named_parameters())
         self.names = [name for name, parameter in named.items() if parameter.requires_grad]
-        some = named[self.names[0]]
-        self.device, self.dtype = some.device, some.dtype
+        first = named[self.names[0]]
+        self.device, self.dtype = first.device, first.dtype
         self.layout = Layout([named[name].shape for name in self.names])
         self.layout.to(self.device, self.dtype)
-        self.weights = some.new_zeros(slots, self.layout.width).detach()
+        self.weights = first.new_zeros(slots, self.layout.width).detach()
         self._views = self.layout.views(self.weights)
         self.fixed = {
             name: tensor.detach().new_zeros(slots, *tensor.shape)
@@ -60,7 +61,7 @@ class StackedModel:
         self._find_running()
 
     def put(self, slot: int, model: nn.Module) -> None:
-        """Gives a slot the weights and buffers of `model`."""
+        """Copies the weights and buffers of `model` into a slot."""
         named = dict([*model.named_parameters(), *model.named_buffers()])
         with torch.no_grad():
             self.weights[slot] = self.layout.row([named[name] for name in self.names])
@@ -68,7 +69,7 @@ class StackedModel:
                 of_all[slot] = named[name]
 
     def take(self, slot: int, model: nn.Module) -> None:
-        """Gives `model` the weights and buffers of a slot."""
+        """Copies the weights and buffers of a slot into `model`."""
         named = dict([*model.named_parameters(), *model.named_buffers()])
         row = self.layout.views(self.weights[slot])
         with torch.no_grad():
@@ -85,9 +86,10 @@ class StackedModel:
         counts: Tensor,
         into: Sequence[Tensor],
     ) -> Tensor:
-        """The losses (slots, examples) of each slot's batch, with its number for each of `settings`
-        of the loss and those that are `shared`. Each loss counts `counts` in the gradient, whose
-        parts are put `into` views of rows. Batch norms leave their statistics to `commit`."""
+        """Returns the losses (slots, examples) of each slot's batch, and writes the gradients to
+        `into`, which are views of rows. `settings` are metaparameters of the loss with a number per
+        slot; `shared` are those that are equal in all slots. `counts` are the weights of the losses
+        in the gradient. Batch norms leave their statistics to `commit`."""
         parts = [tensor for _, tensor in leaves(batch)]
         if self._step is None:
             like, names = mapped(lambda _: None, batch), tuple(settings)
@@ -107,7 +109,7 @@ class StackedModel:
         settings: Sequence[str],
         shared: Mapping[str, Any],
     ) -> list[Tensor]:
-        """The losses, the gradient of each parameter and the sums of each batch norm."""
+        """Returns the losses, the gradient of each parameter and the sums of each batch norm."""
         given = iter(inputs)
         weights = [next(given).detach().requires_grad_() for _ in self.names]
         fixed = {name: next(given) for name in self.fixed}
@@ -146,7 +148,7 @@ class StackedModel:
         torch._foreach_add_(self._counts, 1)
 
     def _find_running(self) -> None:
-        """The running means and variances of all slots, in order, with the momentum of each."""
+        """Finds the running means and variances of all slots, in order, with their momenta."""
         tracking = [
             (f"{name}." if name else "", module)
             for name, module in self.module.named_modules()
@@ -163,15 +165,15 @@ class StackedModel:
 
     @property
     def convolves(self) -> bool | None:
-        """Whether metrics take convolutions, as far as that is known. On a CPU these choose other
-        ways by how many models there are, and the last bits differ."""
+        """Whether metrics use convolutions; None if nothing was evaluated yet. On a CPU, the
+        algorithm of a convolution depends on the number of models, and the last bits differ."""
         seen = [taped.operations for taped in self._evaluations.values()]
         return bool(CONVOLUTIONS & set().union(*seen)) if seen else None
 
     @torch.no_grad()
     def metrics(self, weights: Tensor, slots: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Each metric of some slots for the examples of one batch: (slots, examples, ...). Those of
-        `weights` that are given have the numbers `slots`."""
+        """Returns each metric of the given slots for the examples of one batch: (slots, examples,
+        ...). `weights` are the rows of these slots, and `slots` their numbers."""
         places, parts = zip(*leaves(batch), strict=True)
         if places not in self._evaluations:
             like = mapped(lambda _: None, batch)
@@ -201,8 +203,8 @@ class StackedModel:
             module.training = training
 
     def _without_dropout(self) -> None:
-        """A dropout that drops nothing asks for random numbers all the same, which `vmap` has not:
-        it is left in the mode of evaluation."""
+        """Leaves dropout layers of probability 0 in evaluation mode. In training mode they would
+        draw random numbers, which `vmap` does not support."""
         idle = [
             module
             for module in self._training
@@ -232,7 +234,7 @@ def call(method: Method, tensors: Numbers, batch: Batch, settings: Mapping[str, 
 
 @contextmanager
 def as_vmap_can() -> Iterator[None]:
-    """Within, attention is computed by operations that `vmap` knows."""
+    """Makes torch compute attention with operations that `vmap` supports, within the context."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

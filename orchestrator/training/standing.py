@@ -1,4 +1,4 @@
-"""What is known of a trial in training: a function of its measurements alone, without torch."""
+"""The standing of a trial in training: a function of its measurements alone, without torch."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from orchestrator.records import Measurement, Status, Study
 
 
 class Standing:
-    """Where a trial stands, after each measurement. All ranks have the same one."""
+    """The measurements of a trial so far, and what follows from them: goals that it has not passed,
+    its next measurement and its end. It is the same on all ranks."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
         self.measurements: list[Measurement] = []
         self.unmet = set(study.goals)
         self.status: Status | None = None
-        """How the trial ended, by what was measured; None if it goes on."""
+        """The status with which the measurements end the trial; None if it goes on."""
         self.upcoming = study.start_step
-        """The step of the next measurement."""
+        """Step of the next measurement."""
         self._first: dict[str, float] = {}
         self._high: dict[str, int] = {}
         self._doubled = 0
-        """The last step that was at least twice the one before it of this kind."""
+        """The last step that was at least twice the previous such step."""
 
     def add(self, measurement: Measurement) -> None:
         step, metrics = measurement.step, measurement.metrics
@@ -33,8 +34,9 @@ class Standing:
         self.status, self.upcoming = self._status(metrics, step), self._study.following(step)
 
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Test splits are looked at where a goal is passed, for a goal's own sake, and at the end
-        of a trial that is to go there: not where one failed, which is most of them."""
+        """Tells whether to evaluate test splits at this step: if a goal is passed here, if a goal
+        is on a test split, and at the end of a trial that trains for its whole budget. Test splits
+        are not evaluated when a trial ends without reaching its goals, as most trials do."""
         goals = self._study.goals
         to_the_end = not (goals and self._study.stop_at_goal)
         return (
@@ -44,13 +46,13 @@ class Standing:
         )
 
     def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
-        """The noise scale is measured at the first step, whenever the steps have doubled, where a
-        state is kept, and at the end."""
-        kept = step in self._study.states_at
-        return kept or step >= 2 * self._doubled or self._ends(metrics, step)
+        """Tells whether to measure the noise scale at this step: at the first step, whenever the
+        number of steps has doubled, where a state is saved, and at the end."""
+        saved = step in self._study.states_at
+        return saved or step >= 2 * self._doubled or self._ends(metrics, step)
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Whether a trial with these metrics is over, in a way that isn't a failure's."""
+        """Tells whether a trial with these metrics has reached all goals or spent its budget."""
         goals = self._study.goals
         reached = all(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
         return (bool(goals) and self._study.stop_at_goal and reached) or (
@@ -70,7 +72,8 @@ class Standing:
     def _far_above(self, metrics: Mapping[str, float]) -> bool:
         rule = self._study.divergence
         for name, value in metrics.items():
-            # The loss of a batch is no yardstick: its first value may be that of one example.
+            # The loss of a batch is no basis for comparison: its first value may come from a single
+            # example.
             if name.endswith("loss") and not name.startswith("batch/"):
                 first = abs(self._first.setdefault(name, value))
                 above = value > rule.above * first > 0

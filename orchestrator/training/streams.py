@@ -1,4 +1,4 @@
-"""Random numbers that belong to a trial, whatever else draws from torch's generators."""
+"""Streams of random numbers that depend on a trial alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 
 class Stream:
-    """The random numbers of one rank's dropout and noise, whatever else the process draws."""
+    """The random numbers of one rank's dropout and noise. They do not depend on what else the
+    process draws from torch's generators."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._device = device

@@ -1,9 +1,8 @@
-"""A function of tensors, recorded while it runs once and then repeated as the operations that it
-came to.
+"""Records the operations of a function of tensors while it runs once, and then repeats them.
 
-Autograd, `vmap` and Python between two operations take longer than the operations of a small
-network. What is repeated are the same operations, so it has the same bits, but for products of
-matrices that were turned round afterwards.
+In a small network, autograd, `vmap` and Python take longer than the operations themselves. A tape
+repeats the same operations, so its results have the same bits, except for matrix products that are
+transposed afterwards.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ Function = Callable[[Tensors], Tensors]
 
 aten = torch.ops.aten
 NOTHING = {aten.detach.default, aten.expand.default, aten.view.default, aten._unsafe_view.default}
-"""Operations that do nothing if what comes out has the shape of what went in."""
+"""Operations that do nothing if output and input have the same shape."""
 
 
 class Unrepeatable(Exception):
-    """What the function does depends on more than the shapes of its tensors."""
+    """The operations of a function depend on more than the shapes of its tensors."""
 
 
 class Taped:
-    """The `function`, recorded the first time that it sees a combination of shapes and strides,
-    and repeated from then on."""
+    """A function that is recorded the first time that it gets a combination of shapes and strides,
+    and repeated from the tape after that."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
         self._tapes: dict[Any, Function] = {}
         self.operations: set[Any] = set()
-        """Those that it has come to."""
+        """All operations that were recorded."""
 
     def __call__(self, inputs: Tensors) -> Tensors:
         key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in inputs)
@@ -47,27 +46,27 @@ class Taped:
 
 
 def record(function: Function, inputs: Tensors, operations: set[Any] | None = None) -> Function:
-    """`function` as the operations that it comes to for tensors of the shapes of `inputs`. These
+    """Returns a tape of `function` for tensors of the shapes of `inputs`. The recorded operations
     are added to `operations`."""
     recorder = _Recorder(inputs, set() if operations is None else operations)
     versions = [tensor._version for tensor in inputs]
     with recorder:
         outputs = function(inputs)
     if versions != [tensor._version for tensor in inputs]:
-        raise Unrepeatable("it changes what it is given")
+        raise Unrepeatable("it changes its inputs")
     recorder.finish(outputs)
     others = [_another(tensor) for tensor in inputs]
     with InWholeVectors():
         again = function(others)
     for repeated, expected in zip(recorder.tape()(others), again, strict=True):
         if not torch.equal(repeated.nan_to_num(), expected.nan_to_num()):
-            raise Unrepeatable("what was recorded does not give the same bits for other numbers")
+            raise Unrepeatable("its recorded operations give other bits for other numbers")
     recorder.shorten()
     return recorder.tape()
 
 
 def _another(tensor: Tensor) -> Tensor:
-    """A tensor of the same kind with other numbers, such as could be there too."""
+    """Returns a tensor of the same shape and type with other, equally valid numbers."""
     turned = tensor.flip(0) if tensor.dim() else tensor
     other = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
@@ -76,7 +75,7 @@ def _another(tensor: Tensor) -> Tensor:
 
 
 class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
-    """Sees each operation as it reaches the device, below autograd and `vmap`."""
+    """Records each operation as it is sent to the device, below autograd and `vmap`."""
 
     def __init__(self, inputs: Sequence[Tensor], operations: set[Any]) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
         self._graph = fx.Graph()
         self._constants = torch.nn.Module()
         self._seen: list[Any] = []
-        """Keeps tensors alive, so that no two have the same id."""
+        """All tensors of the recording. They are kept alive so that no two have the same id."""
         self._nodes: dict[int, fx.Node] = {}
         self._changes = False
         for number, tensor in enumerate(inputs):
@@ -94,13 +93,13 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded in operation.tags:
             raise Unrepeatable(f"{operation} draws random numbers")
         if operation is aten._local_scalar_dense.default:
-            raise Unrepeatable("Python looks at the value of a tensor")
+            raise Unrepeatable("its Python code reads the value of a tensor")
         target, output = super().run(operation, args, kwargs)
         self._operations.add(operation)
         given = [part for part in _flat([args, kwargs]) if isinstance(part, Tensor)]
         changes = operation._schema.is_mutable
         if not changes and not any(id(tensor) in self._nodes for tensor in given):
-            # Made of nothing that changes from one time to the next.
+            # The operation depends on constants only, so its output is a constant.
             return target, output
         if changes and any(id(tensor) not in self._nodes for tensor in given):
             raise Unrepeatable(f"{operation} may change a constant")
@@ -129,7 +128,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
         self._seen.clear()
 
     def shorten(self) -> None:
-        """Leaves out what isn't needed."""
+        """Removes operations that are not needed."""
         if not self._changes:
             _leave_out_multiplying_by_one(self._graph)
         _turn_products(self._graph)
@@ -170,15 +169,16 @@ def _flat(value: Any) -> list[Any]:
 
 
 def _leave_out_multiplying_by_one(graph: fx.Graph) -> None:
-    """`vmap` makes a bias times 1 of each bias."""
+    """Removes multiplications by 1, which `vmap` adds to each bias."""
     for node in graph.nodes:
         if node.target is aten.mul.Scalar and node.args[1] == 1:
             node.replace_all_uses_with(node.args[0])
 
 
 def _turn_products(graph: fx.Graph) -> None:
-    """Computes (A B)^T as B^T A^T, which then lies in memory as it is wanted: gradients of linear
-    layers would be turned number by number, which takes longer than the product."""
+    """Replaces (A B)^T by B^T A^T, whose result then has the memory layout that is needed. Without
+    this, gradients of linear layers would be transposed element by element, which takes longer than
+    the product."""
     for node in graph.nodes:
         if not _is_turned(node) or len(node.args[0].users) > 1:
             continue

@@ -1,4 +1,4 @@
-"""What is known of a trial in a slot of a stack, but for its tensors."""
+"""Tenants: the trials in the slots of a stack, without their tensors."""
 
 from __future__ import annotations
 
@@ -19,37 +19,43 @@ from orchestrator.training.settings import Sorted
 
 @dataclass
 class Tenant:
+    """A trial in a slot of a stack."""
+
     trial: Trial
     settings: Sorted
     params: Mapping[str, float]
-    """Those of the optimizer that are numbers, with defaults for what was left out."""
+    """Metaparameters of the optimizer that are numbers, with defaults for those not given."""
     factor: Factor | None
-    """Of the learning rate, by step; None where it stays as it is."""
+    """Function from the step to the factor on the learning rate; None: it is constant."""
     batches: BatchOrder
     groups: list[dict[str, Any]]
-    """Those of torch's optimizer."""
+    """Parameter groups of torch's optimizer."""
     order: list[str]
-    """The parameters in the order in which torch's optimizer numbers them."""
+    """Names of the parameters in the order in which torch's optimizer numbers them."""
     step: int = 0
+    """Number of steps that were trained."""
     seconds: float = 0.0
-    """Its share of those spent in steps."""
+    """The trial's share of the seconds that the stack has spent in steps."""
     evaluation_seconds: float = 0.0
+    """The trial's share of the seconds that the stack has spent in evaluations."""
     since: int = 0
-    """Steps since the batch loss was last read."""
+    """Number of steps since the batch loss was last read."""
     folded: float = 0.0
-    """Losses since then that no longer are one of each place in the batch."""
+    """Sum of those losses since then that are not part of the stack's sums by position in the
+    batch."""
     gradient_norm: float = math.nan
     averaged: int = 0
-    """Steps in the average of the weights."""
+    """Number of steps in the average of the weights."""
 
     def rate(self, step: int) -> float:
-        """The learning rate of the step that follows so many."""
+        """Returns the learning rate of the update that follows `step` updates."""
         base = self.params["learning_rate"]
         return base if self.factor is None else base * self.factor(step)
 
     @property
     def averaged_share(self) -> float:
-        """How much of the average of the weights is of weights that were visited: the rest is 0."""
+        """The total share of the weights after each step in their moving average. The rest is the
+        share of the zeros at which the average started."""
         decay = self.settings.modifiers.ema_decay
         assert decay is not None
         return float(1 - decay**self.averaged)
@@ -58,8 +64,8 @@ class Tenant:
 def make_tenant(
     trial: Trial, settings: Sorted, model: nn.Module, rule: Rule, size: int | None
 ) -> Tenant:
-    """`trial` before its first step, with `model` that of a trial that trains alone and `size` that
-    of the training set."""
+    """Returns the tenant of `trial` before its first step. `model` is the model of a trial that
+    trains alone, and `size` the number of training examples."""
     study = trial.study
     optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -76,13 +82,14 @@ def make_tenant(
 
 
 def kinds_of(params: Mapping[str, Value]) -> dict[str, Value | None]:
-    """What all slots have in common: the names, and the values that aren't numbers."""
+    """Returns what all slots must have in common: the names of metaparameters, and the values that
+    are not numbers."""
     return {name: None if is_number(value) else value for name, value in params.items()}
 
 
 def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
-    """Those of `settings` that differ from slot to slot: numbers to which the study's space does
-    not give one value for all."""
+    """Returns the names of `settings` that may differ between slots: numbers that the study's
+    search space does not fix."""
     space = trial.study.space
     return [
         name

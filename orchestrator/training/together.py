@@ -1,4 +1,4 @@
-"""The engine with several slots: trials of one study trained as one model, on one rank."""
+"""The engine with several slots. It trains trials of one study as one model, on one rank."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from orchestrator.training.warm import prepare
 
 
 class Together:
+    """The engine with several slots."""
+
     def __init__(
         self,
         first: Trial,
@@ -33,7 +35,7 @@ class Together:
         data_dir: Path | None = None,
         pulse: Callable[[], None] = lambda: None,
     ) -> None:
-        """For trials of the study of `first`, with metaparameters of the same names."""
+        """The engine takes trials of the study of `first` that are of its kind."""
         device, study = ranks.device, first.study
         self.ranks, self.width = ranks, width
         workload, splits = prepare(study.workload, data_dir, device)
@@ -99,6 +101,7 @@ class Together:
 
 @contextmanager
 def _memory_told() -> Iterator[None]:
+    """Turns errors that mean that memory ran out into `OutOfMemory`."""
     try:
         yield
     except RuntimeError as error:
@@ -108,8 +111,8 @@ def _memory_told() -> Iterator[None]:
 
 
 def convolves(trial: Trial, data_dir: Path | None) -> bool:
-    """Whether the bits of what a model computes depend on the width of its stack: those of some
-    convolutions do."""
+    """Tells whether a trial's model has convolutions. The bits of their results may depend on the
+    width of the stack."""
     workload, _ = prepare(trial.study.workload, data_dir, torch.device("cpu"))
     model = fresh_model(workload, 0, torch.device("cpu"))
     return any(isinstance(module, _ConvNd) for module in model.modules())

@@ -1,4 +1,4 @@
-"""A model in training: optimizer steps on this rank's slice of each global batch."""
+"""Trains a model: it takes optimizer steps on this rank's slice of each global batch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ from orchestrator.workloads.ghost_batch_norm import (
 )
 
 GUARDED_STEPS = 3
-"""After these, all memory that a step needs has been needed once: weights, gradients, the
-optimizer's state and its temporaries."""
+"""Number of steps after which all memory of a step has been allocated once: weights, gradients, the
+optimizer's state and temporary tensors. Up to then, ranks agree on whether memory ran out."""
 
 
 class Trainer:
+    """A trial in training, alone: its model, optimizer, schedule and position."""
+
     def __init__(
         self,
         trial: Trial,
@@ -58,7 +60,7 @@ class Trainer:
         self.model = fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
         self._modifiers.prepare(self.model)
         self.parameters = list(self.model.parameters())
-        # Layers that come frozen, such as the batch norms of a pretrained model, stay so.
+        # Layers in evaluation mode, such as the batch norms of a pretrained model, stay in it.
         self._frozen = [module for module in self.model.modules() if not module.training]
         self._norms = ghost_norms(self.model)
         self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
@@ -73,7 +75,8 @@ class Trainer:
         )
         self._wants_gradient_norm = study.extras.gradient_norm
         self._gradient_norm = math.nan
-        # Last, so that what the model is made of is settled before its gradients are listened to.
+        # The model is wrapped last, since its modules must not change once hooks on its gradients
+        # are registered.
         self._wrapped = ranks.wrap(self.model)
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
@@ -86,27 +89,31 @@ class Trainer:
 
         self.step = 0
         self.seconds = 0.0
-        """Spent in steps: the slowest rank's."""
+        """Seconds that the slowest rank has spent in steps."""
         self.evaluation_seconds = 0.0
-        """Spent in `evaluating`: this rank's."""
+        """Seconds that this rank has spent in `evaluating`."""
         self.rate = math.inf
-        """Seconds per step when last looked at."""
+        """Seconds per step in the last call of `advance`."""
         self._settled = True
         self._since = 0
-        """Steps since the batch loss was last read."""
+        """Number of steps since the batch loss was last read."""
 
     def _schedule(
         self, study: Study, settings: Mapping[str, Value], size: int | None
     ) -> Factor | None:
-        """What learning rates are multiplied with, by step; None where they stay as they are."""
+        """Returns the function from the step to the factor on learning rates; None if they are
+        constant."""
         factor = schedule_of(study, settings, size)
         if factor and any("lr" not in group for group in self.optimizer.param_groups):
-            raise BadInput(f"Optimizer {study.optimizer!r} has no learning rate to schedule.")
+            raise BadInput(
+                f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
+                "schedule."
+            )
         return factor
 
     def _enter(self, stage: Stage) -> None:
-        """Has the steps to come be those of `stage`. What is left is to say where its batches
-        begin."""
+        """Prepares the steps of `stage`. Afterwards, the caller must say at which step its batches
+        begin, with `self._share.deliver`."""
         self._stage = stage
         for norm in self._norms:
             norm.defer(ghosts(stage.batch_size, norm.ghost_size))
@@ -128,8 +135,8 @@ class Trainer:
         for module in self._frozen:
             module.eval()
         if self._settled and self._ranks.rank > 0:
-            # Running statistics are linear in what they have seen, so that each rank may count
-            # its own ghosts: their sum is the answer if only one of them holds the past.
+            # Running statistics are linear in the batches that they have seen. So each rank may
+            # count its own ghosts: if only rank 0 holds the past, the sum over ranks is right.
             for statistic in self._statistics():
                 statistic.zero_()
         self._settled = False
@@ -147,17 +154,18 @@ class Trainer:
         self.step, self.seconds = until, self.seconds + spent
 
     def settle(self) -> None:
-        """Brings the running statistics of all ranks together, for an evaluation."""
+        """Sums the running statistics over ranks, for an evaluation."""
         if not self._settled:
             for statistic in self._statistics():
                 self._ranks.sum(statistic)
         self._settled = True
 
     def batch_metrics(self) -> dict[str, float]:
-        """What training itself tells since it was last asked; nothing before the first step."""
+        """Returns the metrics that come from training itself, over the steps since the last call.
+        Before the first step there are none of the batch."""
         metrics: dict[str, float] = {}
         if self._since:
-            # The mean over those batches, each before its update.
+            # This is the mean over the examples of these steps, each computed before its update.
             total, began = self._ranks.sum(self._losses.total()), self.step - self._since
             examples = self._batches.examples(self.step) - self._batches.examples(began)
             metrics["batch/loss"] = float(total) / examples
@@ -173,8 +181,8 @@ class Trainer:
 
     @contextmanager
     def evaluating(self, *, averaged: bool = False) -> Iterator[None]:
-        """Within, the model is as it is to be evaluated; afterwards it is what it was, to the
-        bit. Schedule-free optimizers keep other weights for evaluation than for training."""
+        """Prepares the model for an evaluation within the context, and restores it afterwards, bit
+        by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step else None
         began = time.perf_counter()
         with self._average.in_place() if averaged and self._average else nullcontext():
@@ -189,12 +197,13 @@ class Trainer:
         self.evaluation_seconds += time.perf_counter() - began
 
     def close(self) -> None:
-        """Lets go of whoever fetches batches ahead."""
+        """Ends the processes that fetch batches ahead."""
         self._share.close()
 
     @property
     def micro_batch(self) -> int | None:
-        """Most examples that go through the model at once; None: a rank's whole slice."""
+        """Largest number of examples that are put through the model at once; None: a rank's whole
+        slice."""
         return self._share.micro_batch
 
     @property
@@ -202,8 +211,9 @@ class Trainer:
         return self._average is not None
 
     def state(self) -> dict[str, Any]:
-        """All that the steps to come depend on, and nothing else; called on every rank."""
-        own = {
+        """Returns everything that the next steps depend on, and nothing else. All ranks must call
+        this."""
+        rank_state = {
             "stream": self._stream.state(),
             **self._losses.state(),
             "statistics": [part.cpu() for part in running_statistics(self._norms)],
@@ -219,12 +229,12 @@ class Trainer:
             "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
             "settled": self._settled,
-            "ranks": self._ranks.gather(own),
+            "ranks": self._ranks.gather(rank_state),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Goes on from where `state` was taken. On another number of ranks, the sum of the losses
-        goes to rank 0 and each rank begins a new stream of dropout."""
+        """Restores `state`. If the number of ranks has changed, rank 0 gets the sum of the losses
+        and each rank begins a new stream of random numbers for dropout."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self._average is not None:
@@ -232,29 +242,29 @@ class Trainer:
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
-        # A stage that begins here is entered with its first step.
+        # If a stage begins at this step, its first step enters it; until then the last one holds.
         self._enter(self._batches.stage(max(self.step - 1, 0)))
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
         self._share.deliver(min(sizes, default=None), from_step=self.step)
         self._losses.forget(self._share.pieces)
-        owns = state["ranks"]
+        rank_states = state["ranks"]
         self._settled = state["settled"]
-        if len(owns) == self._ranks.count:
-            statistics = owns[self._ranks.rank]["statistics"]
+        if len(rank_states) == self._ranks.count:
+            statistics = rank_states[self._ranks.rank]["statistics"]
         elif self._settled:
-            statistics = owns[0]["statistics"]
+            statistics = rank_states[0]["statistics"]
         else:
-            parts = zip(*(own["statistics"] for own in owns), strict=True)
+            parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
             statistics = [torch.stack(shares).sum(dim=0) for shares in parts]
             self._settled = True
         for statistic, value in zip(running_statistics(self._norms), statistics, strict=True):
             statistic.copy_(value)
-        if len(owns) == self._ranks.count and state["micro_batch"] == self.micro_batch:
-            own = owns[self._ranks.rank]
-            self._losses.load(own)
-            self._stream.load(own["stream"])
+        if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
+            rank_state = rank_states[self._ranks.rank]
+            self._losses.load(rank_state)
+            self._stream.load(rank_state["stream"])
         elif self._ranks.rank == 0:
-            self._losses.load_sum(owns)
+            self._losses.load_sum(rank_states)
 
     def _take_step(self, step: int, *, last: bool) -> None:
         if (stage := self._batches.stage(step)) is not self._stage:
@@ -284,13 +294,15 @@ class Trainer:
             self._average.update()
 
     def _compute_gradients(self, step: int) -> None:
-        """Those of the global batch, on every rank; with less at once where memory runs out."""
+        """Computes the gradients of the global batch on every rank. If memory runs out, it tries
+        again with smaller micro-batches."""
         while True:
             guarded = self._guarded > 0 and self._ranks.count > 1
             try:
                 losses = self._backward(average=not guarded)
             except RuntimeError as error:
-                # Ranks that wait in a collective can't be told; those of guarded steps don't.
+                # Ranks that wait in a collective operation can't be told that memory ran out here.
+                # In guarded steps, no rank waits in one at this point.
                 if not out_of_memory(error) or (self._ranks.count > 1 and not guarded):
                     raise
                 losses = None
@@ -307,8 +319,10 @@ class Trainer:
         self._losses.add(losses)
 
     def _backward(self, *, average: bool) -> list[Tensor]:
-        """Gradients of this rank's slice, averaged over ranks if so asked; each example's loss."""
-        # What zero_grad does, without its bookkeeping, which costs as much as a small layer.
+        """Computes the gradients of this rank's slice, and with `average` averages them over ranks.
+        Returns the losses of examples, a vector for each micro-batch."""
+        # This does the same as zero_grad without its bookkeeping, which takes as long as a small
+        # layer.
         for parameter in self.parameters:
             parameter.grad = None
         losses = []
@@ -327,14 +341,14 @@ class Trainer:
         return losses.detach()
 
     def cast(self, batch: Batch) -> Batch:
-        """The batch in the precision of the weights."""
+        """Returns the batch in the precision of the weights."""
         if self._modifiers.precision != "float64":
             return batch
         return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def _weights_like(self, losses: Tensor) -> Tensor:
-        """What each example's loss counts in the gradient: a step needs the sum over the global
-        batch divided by its size, where averaging over ranks divides by their number."""
+        """Returns the weight of each example's loss in the gradient. A step needs the sum over the
+        global batch divided by its size, but averaging over ranks also divides by their number."""
         weights = self._weights.get(len(losses))
         if weights is None:
             weights = torch.full_like(losses, self._ranks.count / self._stage.batch_size)
@@ -342,10 +356,10 @@ class Trainer:
         return weights
 
     def _make_room(self, step: int) -> None:
-        """Halves the micro-batch; the step that didn't fit is taken anew."""
+        """Halves the micro-batch, and prepares to repeat the step that did not fit."""
         halved = self._share.halved()
         if halved is None:
-            raise OutOfMemory("out of memory with the smallest micro-batches there are")
+            raise OutOfMemory("out of memory, even with the smallest possible micro-batch")
         for parameter in self.parameters:
             parameter.grad = None
         discard(self._norms)
@@ -355,15 +369,18 @@ class Trainer:
         self._losses.regroup(self._share.pieces)
 
     def _statistics(self) -> list[Tensor]:
-        """Those of batch norms, if the ranks have to share them."""
+        """Returns the running statistics of batch norms if ranks share them, else nothing."""
         return running_statistics(self._norms) if self._ranks.count > 1 else []
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
-    """A model whose initial weights are a function of `seed`, without disturbing the process."""
+    """Makes a model whose initial weights are a function of `seed`. The random numbers of the
+    process are not affected."""
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would note the call stack for CUDA, each time anew: 5 ms, never freed.
+        # torch.manual_seed would record the call stack for CUDA in each call, which takes 5 ms and
+        # memory that is never freed.
         torch.default_generator.manual_seed(seed)
         model = workload.model().to(device)
-    # Hugging Face's `from_pretrained` returns a model in evaluation mode: that freezes nothing.
+    # Hugging Face's `from_pretrained` returns the whole model in evaluation mode, which does not
+    # mean that its layers are frozen.
     return model if model.training else model.train()

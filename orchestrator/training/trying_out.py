@@ -1,4 +1,4 @@
-"""A trial tried out on two examples, without training."""
+"""Tries out a trial on two examples, without training."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from orchestrator.workloads import Batch, Split, Workload
 
 
 def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:
-    """Makes what the trial needs and shows it two examples, without training: mistakes in a
-    workload or in metaparameters come out before anything is paid for.
+    """Makes the trial's data, model and optimizer, and evaluates two examples without training. So
+    errors in a workload or in metaparameters are found before a sweep costs anything.
 
-    Returns the metrics there will be, or what code raised that may do so for two examples or on
-    this machine only. That is left to the trials to tell.
+    Returns the names of the metrics. If the workload's code raised an exception, returns that: it
+    may happen only for two examples or only on this machine, so the trials will tell.
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
-    few: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
+    two_examples: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)
-    trainer = Trainer(replace(trial, study=study), workload, few["train"], ranks)
-    evaluator = Evaluator(workload=workload, splits=few, extras=extras, ranks=ranks)
+    trainer = Trainer(replace(trial, study=study), workload, two_examples["train"], ranks)
+    evaluator = Evaluator(workload=workload, splits=two_examples, extras=extras, ranks=ranks)
     try:
         with trainer.evaluating(), torch.no_grad():
-            batch = trainer.cast(few["train"].batch(torch.arange(size)))
+            batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
@@ -63,7 +63,8 @@ class _Few(Split):
 def _check_shape(
     workload: Workload, name: str, value: object, size: int, *, more: bool = False
 ) -> None:
-    """Refuses losses and metrics that aren't per example; `more` dimensions may follow."""
+    """Refuses losses and metrics that are not per example. With `more`, further dimensions may
+    follow."""
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if (shape[:1] if more else shape) != (size,):
         raise BadInput(

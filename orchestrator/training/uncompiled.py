@@ -1,7 +1,7 @@
-"""torch's optimizers without torch's compiler.
+"""Uses torch's optimizers without loading torch's compiler.
 
-The first time that an optimizer is made or stepped, torch loads its compiler, only to tell it to
-keep away. That takes 1.3 s of processor time. Nothing here compiles an optimizer.
+When the first optimizer is made or takes a step, torch loads its compiler, only to exclude the
+optimizer from compilation. That takes 1.3 s of processor time. This project compiles no optimizer.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
 
 PLAIN = (optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.RMSprop)
-"""Optimizers whose `step` is one function without a closure inside of torch's wrappers."""
+"""Optimizers whose `step`, inside of torch's wrappers, is a single function without a closure."""
 
 
 def spare_compiler() -> None:
-    """To be called before the first optimizer is made. If torch changes how it marks what its
-    compiler must keep away from, this does nothing, and `tests/test_training.py` tells."""
+    """Keeps optimizers from loading the compiler. Call this before the first optimizer is made. If
+    torch changes the mark by which functions are excluded from compilation, this does nothing, and
+    `tests/test_training.py` fails."""
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         _without_compiler(getattr(Optimizer, name))
 
 
 def flop_counter() -> FlopCounterMode:
-    """torch's, which would load the compiler as well, at the first operation that it sees."""
+    """Returns torch's counter of operations, which would also load the compiler at its first
+    operation."""
     _without_compiler(_FlopCounterMode.__torch_dispatch__)
     return FlopCounterMode(display=False)
 
@@ -37,7 +39,8 @@ def _without_compiler(function: Callable[..., object]) -> None:
 
 
 def step_of(optimizer: Optimizer) -> Callable[[], object]:
-    """What takes a step of `optimizer`, hooks included, as torch's own wrappers of it do."""
+    """Returns a function that takes a step of `optimizer` and calls its hooks, as torch's wrappers
+    of `step` do."""
     if type(optimizer) not in PLAIN:
         return optimizer.step
     step = inspect.unwrap(type(optimizer).step)

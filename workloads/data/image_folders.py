@@ -1,5 +1,6 @@
-"""Images in files, or in tar shards laid out as WebDataset does: `KEY.jpg` and, for its classes,
-`KEY.cls`. Shards are gone through once; then an image is a place in a file, read when needed."""
+"""Reads images from files, or from tar shards in WebDataset's layout: `KEY.jpg` is an image and
+`KEY.cls` holds its classes. Each shard is scanned once to find the images. After that, an image is
+a span of bytes in a file, which is read when it is needed."""
 
 from __future__ import annotations
 
@@ -25,28 +26,35 @@ from orchestrator.workloads.augmentation import uniforms
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 CENTRE = 224 / 256
-"""What is evaluated: the middle of an image, with this share of its shorter side."""
+"""Evaluation uses the square in the middle of an image. Its side is this share of the image's
+shorter side."""
 AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
-"""What is trained on: a part of an image with this share of its area and this width for a height,
-if one of so many attempts lies within the image (Szegedy et al. 2014, arXiv:1409.4842)."""
+"""Training uses a random part of an image (Szegedy et al. 2014, arXiv:1409.4842): ranges of its
+share of the image's area and of its width / height, and the number of attempts to draw a part that
+lies within the image."""
 UNIFORMS = 4 * ATTEMPTS + 1
 
 FileSpan = tuple[str, int, int]
-"""A file below the folder, where in it an image begins, and its bytes: -1 for all."""
+"""The place of an image: a file below the folder, the image's first byte in it, and its size in
+bytes, or -1 if the image is the whole file."""
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Where the images of a split are, in arrays: worker processes share what isn't an object."""
+    """The places and classes of the images of a split. They are held in arrays, since worker
+    processes share the memory of arrays but copy Python objects."""
 
     folder: Path
     files: NDArray[np.bytes_]
+    """Each image's file, as a path below `folder`."""
     starts: NDArray[np.int64]
+    """Each image's first byte in its file."""
     sizes: NDArray[np.int64]
+    """Each image's size in bytes; -1 if it is the whole file."""
     classes: NDArray[np.int64]
-    """Those of the first image, of the second, and so on."""
+    """Classes of the first image, then of the second, and so on."""
     ends: NDArray[np.int64]
-    """Where in `classes` those of an image end."""
+    """Each image's end in `classes`: the position after its last class."""
 
     @classmethod
     def at(
@@ -60,8 +68,8 @@ class ImageFiles:
             np.array([os.fsencode(file) for file in files]),
             np.array(starts),
             np.array(sizes),
-            np.array([c for several in classes for c in several], dtype=np.int64),
-            np.cumsum([len(several) for several in classes]),
+            np.array([c for of_image in classes for c in of_image], dtype=np.int64),
+            np.cumsum([len(of_image) for of_image in classes]),
         )
 
     def __len__(self) -> int:
@@ -71,15 +79,16 @@ class ImageFiles:
         return self.classes[self.ends[example - 1] if example else 0 : self.ends[example]]
 
     def pixels(self, index: Tensor, side: int, seeds: Tensor | None, threads: int) -> Tensor:
-        """Bytes [N, 3, side, side]: of the middle of each image or, for a seed, of a random part,
-        mirrored half of the time."""
+        """Returns images as bytes [N, 3, side, side]. Without `seeds`, these show the middle of
+        each image. With `seeds`, they show a random part, which is mirrored half of the time."""
         random = [None] * len(index) if seeds is None else uniforms(seeds, UNIFORMS).tolist()
         pixels = torch.empty(len(index), side, side, 3, dtype=torch.uint8)
 
         def decode(row: int) -> None:
             pixels[row] = torch.from_numpy(self._decoded(int(index[row]), side, random[row]))
 
-        # A process that does nothing but this needs no threads; the one that evaluates does.
+        # Worker processes decode in parallel, so each needs one thread only. The process that
+        # evaluates decodes alone, so it needs several.
         with ThreadPoolExecutor(1 if get_worker_info() else max(1, threads)) as pool:
             list(pool.map(decode, range(len(index))))
         return pixels.permute(0, 3, 1, 2).contiguous()
@@ -93,7 +102,7 @@ class ImageFiles:
             with path.open("rb") as file:
                 file.seek(start)
                 image = Image.open(io.BytesIO(file.read(size))).convert("RGB")
-        # Decoders raise whatever they come across in a broken file.
+        # Decoders raise exceptions of any type for a broken file.
         except Exception as error:
             place = path if size < 0 else f"{path}, at byte {start:,},"
             raise BadInput(f"The image {place} can't be decoded: {error}. Get it anew.") from None
@@ -106,8 +115,8 @@ Box = tuple[float, float, float, float]
 
 
 def _centre(width: int, height: int) -> Box:
-    """Left, top, right and bottom of what evaluation looks at. Cutting first and resizing then
-    saves a step."""
+    """Returns left, top, right and bottom of the square that evaluation uses. Cropping in the
+    coordinates of the original image, before it is resized, saves a second resize."""
     side = CENTRE * min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
@@ -126,7 +135,7 @@ def _random_part(width: int, height: int, random: list[float]) -> Box:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """The names of the folders in a folder, in the order in which classes are numbered."""
+    """Returns the names of the folders in a folder, in the order in which classes are numbered."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
@@ -135,11 +144,14 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles:
-    """A split with one class per image: folders of these `names`, or shards."""
+    """Reads a split with one class per image, from folders of these `names` or from shards."""
     if shards := sorted(folder.glob("*.tar")):
         return _from_shards(folder, shards, classes, single=True)
     if unknown := sorted({*class_folders(folder)} - {*names}):
-        raise BadInput(f"{folder / unknown[0]} is no class of those trained on.")
+        raise BadInput(
+            f"{folder / unknown[0]} must be the folder of a class in the training split, but that "
+            "has no such class. Remove or rename the folder."
+        )
     if len(names) > classes:
         raise BadInput(f"{folder} must have at most {classes:,} class folders, not {len(names):,}.")
     places: list[FileSpan] = []
@@ -155,8 +167,9 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles
 
 
 def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
-    """A split with any number of classes per image: shards, or image files listed in a table
-    beside the folder (`train.csv`: `image,classes`, with classes such as `3 17`)."""
+    """Reads a split with any number of classes per image, from shards or from image files that are
+    listed in a table beside the folder (`train.csv`: `image,classes`, with classes such as
+    `3 17`)."""
     if shards := sorted(folder.glob("*.tar")):
         return _from_shards(folder, shards, classes, single=False)
     table = folder.with_suffix(".csv")
@@ -199,16 +212,19 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
                     texts[key] = os.pread(file.fileno(), size, start).decode("ascii", "replace")
                 elif suffix.lower() in SUFFIXES:
                     images[key] = (shard.name, start, size)
-        if lonely := sorted({*images} ^ {*texts}):
-            raise BadInput(f"{shard}: {lonely[0]} must have an image and a .cls, but has only one.")
+        if unpaired := sorted({*images} ^ {*texts}):
+            raise BadInput(
+                f"{shard}: {unpaired[0]} must have an image and a .cls, but has only one."
+            )
         places += images.values()
         labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
     return ImageFiles.at(folder, places, labels)
 
 
 def _members(path: Path, file: int) -> Iterator[tuple[str, int, int]]:
-    """Name, first byte and size of each file in a tar that is open as `file`. The standard library
-    would take a shard that ends early, or is damaged in the middle, for a shorter one."""
+    """Yields name, first byte and size of each file in the tar that is open as `file`. The standard
+    library's reader takes a shard that ends early, or is damaged in the middle, for a shorter
+    shard."""
     length, at, long_name = os.fstat(file).st_size, 0, ""
     while (header := os.pread(file, tarfile.BLOCKSIZE, at)) != bytes(tarfile.BLOCKSIZE):
         try:

@@ -1,6 +1,6 @@
-"""Token files made of plain text, and the tokenizer for it: SentencePiece's byte pair encoding.
+"""Makes token files from plain text, and the tokenizer: SentencePiece's byte pair encoding.
 
-Nothing is lost: text is taken as it is, and what no piece has is spelled in bytes.
+No text is lost: the text is not normalised, and characters that are in no piece become bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import numpy as np
 from orchestrator.records import BadInput
 
 VOCABULARY = 32_000
+"""Number of pieces of a tokenizer."""
 SAMPLE = 1_000_000
-"""So many lines, drawn from all, are what the tokenizer is learned from."""
+"""Number of lines that a tokenizer is learned from, drawn at random from all lines."""
 LINES_AT_ONCE = 10_000
+"""Number of lines that are encoded at once."""
 
 
 def make_tokens(folder: Path, target: Path) -> None:
     """Writes `train.npy`, `val.npy` and, if there is text for it, `test.npy` into `target`, from
-    the lines below `folder/text`, and the tokenizer, which is `folder`'s if it has one."""
+    the lines below `folder/text`. Also writes the tokenizer: a copy of `folder/tokenizer.model` if
+    there is one, else a new one."""
     text = folder / "text"
     splits = ["train", "val", *(["test"] if (text / "test").is_dir() else [])]
     files = {split: _files(text / split) for split in splits}
@@ -48,7 +51,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:
-    """Those that aren't empty."""
+    """Yields the lines of all files that aren't empty."""
     for path in paths:
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -63,7 +66,8 @@ def _without_end(line: str) -> str:
 
 
 def _learned(paths: Sequence[Path]) -> bytes:
-    """The tokenizer's model: of `VOCABULARY` pieces, or as many as there are in a short text."""
+    """Learns a tokenizer and returns its model. It has `VOCABULARY` pieces, or fewer if the text is
+    too short for that many."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -85,15 +89,15 @@ def _learned(paths: Sequence[Path]) -> bytes:
 
 
 def _sample(paths: Sequence[Path]) -> list[str]:
-    """Each line is as likely as any other to be among them."""
+    """Draws `SAMPLE` lines. Every line has the same probability of being drawn."""
     rng = np.random.default_rng(0)
-    kept: list[str] = []
+    sample: list[str] = []
     for count, line in enumerate(_lines(paths)):
         if count < SAMPLE:
-            kept.append(line)
+            sample.append(line)
         elif (place := rng.integers(count + 1)) < SAMPLE:
-            kept[place] = line
-    return kept
+            sample[place] = line
+    return sample
 
 
 def _tokenizer(content: bytes, path: Path) -> Any:
@@ -115,11 +119,11 @@ def _write(path: Path, tokenizer: Any, lines: Iterator[str]) -> None:
     count = 0
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (0,)})
-        while several := list(islice(lines, LINES_AT_ONCE)):
-            encoded = tokenizer.encode(several, add_eos=True)
+        while chunk := list(islice(lines, LINES_AT_ONCE)):
+            encoded = tokenizer.encode(chunk, add_eos=True)
             tokens = np.concatenate([np.array(line, kind) for line in encoded])
             file.write(tokens.tobytes())
             count += len(tokens)
-        # NumPy leaves room for the longest length there can be.
+        # The header is overwritten: NumPy pads headers so that any length fits.
         file.seek(0)
         np.lib.format.write_array_header_1_0(file, {**header, "shape": (count,)})

@@ -1,4 +1,5 @@
-"""Token files: one-dimensional `.npy` files of uint16 or uint32, mapped rather than read."""
+"""Token files: one-dimensional `.npy` files of uint16 or uint32. They are memory-mapped, not
+read."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from orchestrator.records import BadInput
 
 CHECKED = 2**16
-"""So many tokens at the beginning of a file are compared with the vocabulary when it is opened."""
+"""Number of tokens at the beginning of a file that are compared with the vocabulary when the file
+is opened."""
 
 Tokens = NDArray[Any]
 
 
 def read_tokens(path: Path, *, vocabulary: int) -> Tokens:
-    """The tokens in the file at `path`. Whoever fetches some of them checks those again."""
+    """Returns the tokens in the file at `path`. Only the first `CHECKED` of them are compared with
+    the vocabulary, so callers must check the tokens that they use."""
     try:
         tokens = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # a broken header makes NumPy raise nearly anything
@@ -41,14 +44,14 @@ def check_tokens(tokens: Tokens, vocabulary: int, path: Path) -> None:
     largest = tokens.max(initial=0)
     if largest >= vocabulary:
         raise BadInput(
-            f"The tokens of {path} must be below {vocabulary:,}, but one is {largest:,}: say how "
-            f"many there are with the option `vocabulary`."
+            f"The tokens of {path} must be below {vocabulary:,}, but one is {largest:,}. Set the "
+            f"workload's option `vocabulary` to the number of different tokens."
         )
 
 
 def windows(tokens: Tokens, length: int, path: Path) -> Tokens:
-    """A view of `tokens` as rows of `length + 1`: the last of a row is the first of the next, so
-    that each token is to be predicted once."""
+    """Returns a view of `tokens` as rows of `length + 1` tokens. The last token of a row is the
+    first of the next row, so each token is predicted once."""
     if len(tokens) <= length:
         raise BadInput(
             f"{path} must hold more than a window of {length} tokens for each split, but one has "

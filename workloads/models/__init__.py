@@ -1,4 +1,4 @@
-"""Models of the studies, as plain functions from sizes to modules."""
+"""The networks of the published studies: functions and classes that take sizes and give modules."""
 
 from orchestrator.workloads.models.language import LSTM, Transformer
 from orchestrator.workloads.models.resnet import cifar_resnet, resnet_50

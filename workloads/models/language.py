@@ -1,6 +1,6 @@
 """Models that predict each next token of a window: [batch, length] -> logits [batch, length,
-vocabulary]. Embedding and softmax have weights of their own: sharing them was slower to learn with
-SGD on the novels."""
+vocabulary]. Embedding and softmax have separate weights: with shared weights, SGD took longer on
+the novels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch.nn import functional
 
 
 class Transformer(nn.Module):
-    """A decoder (Vaswani et al. 2017) with its norms in front and learned positions. Dropout is
-    the recipe's to set."""
+    """A decoder (Vaswani et al. 2017) with norms in front of attention and feed-forward layers, and
+    learned positions. Its dropout rate is 0 unless the recipe sets another one."""
 
     def __init__(self, vocabulary: int, length: int, layers: int, width: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class LSTM(nn.Module):
-    """Begins each window anew."""
+    """An LSTM whose state starts at zero in each window."""
 
     def __init__(self, vocabulary: int, layers: int, width: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""ResNets v1 (He et al. 2015, arXiv:1512.03385): where a stage halves the image, the stride is in
-its first convolution (the 1x1 of a bottleneck), and its shortcut is a 1x1 convolution."""
+"""ResNets v1 (He et al. 2015, arXiv:1512.03385). If a stage halves the image, its first convolution
+has the stride (in a bottleneck, the first 1x1) and its shortcut is a 1x1 convolution."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from orchestrator.workloads.ghost_batch_norm import with_ghosts
 
 GHOST_SIZE = 32
-"""That of Shallue et al., as far as we recall."""
+"""Number of examples per ghost: that of Shallue et al., as far as we recall."""
 
 BOTTLENECK = 4
-"""How many times more channels a bottleneck puts out than its convolutions in the middle have."""
+"""Ratio of the channels that a bottleneck returns to the channels of its 3x3 convolution."""
 
 
 class Residual(nn.Module):
@@ -26,8 +26,9 @@ class Residual(nn.Module):
 
 
 def cifar_resnet(blocks: Sequence[int], classes: int, *, norm: bool = True) -> nn.Module:
-    """Basic blocks of 16, 32, 64 channels behind a 3x3 convolution: with n blocks per stage, the
-    ResNet-(6n + 2) of He et al. for images of 32x32. Without norm, layers have biases instead."""
+    """Makes He et al.'s ResNet for images of 32x32 pixels: a 3x3 convolution, then three stages of
+    basic blocks with 16, 32 and 64 channels. n blocks per stage give ResNet-(6n + 2). Without norm,
+    layers have biases instead."""
     model = nn.Sequential(
         *_convolution(3, 16, 3, norm=norm), nn.ReLU(), *_stages(16, (16, 32, 64), blocks, norm=norm)
     )
@@ -35,8 +36,9 @@ def cifar_resnet(blocks: Sequence[int], classes: int, *, norm: bool = True) -> n
 
 
 def resnet_50(classes: int, *, stem: str = "imagenet") -> nn.Module:
-    """Stages of 3, 4, 6 and 3 bottlenecks. The stem for `imagenet` makes images 4 times smaller;
-    that for `cifar` is a 3x3 convolution, with which images of 32x32 end as 4x4, as is usual."""
+    """Makes ResNet-50: four stages of 3, 4, 6 and 3 bottlenecks. The stem `imagenet` makes images 4
+    times smaller. The stem `cifar` is a 3x3 convolution, with which images of 32x32 pixels end as
+    4x4, as is usual."""
     widths = (64, 128, 256, 512)
     if stem == "cifar":
         first = [*_convolution(3, 64, 3), nn.ReLU()]
@@ -54,7 +56,8 @@ def _stages(
     norm: bool = True,
     bottleneck: bool = False,
 ) -> list[nn.Module]:
-    """For each stage so many blocks. All but the first stage begin by halving the image."""
+    """Makes stages with the given numbers of blocks. All stages but the first begin by halving the
+    image."""
     layers: list[nn.Module] = []
     for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
         for block in range(count):
@@ -99,8 +102,9 @@ def _convolution(
 
 
 def _finished(model: nn.Sequential, width: int, classes: int) -> nn.Module:
-    """With its classifier; initialised so that signals neither fade nor grow much from layer to
-    layer, norm or not: blocks that end in one begin as their shortcuts (Goyal et al. 2017)."""
+    """Adds the classifier and initialises the weights so that signals neither fade nor grow much
+    from layer to layer, with norms or without. Blocks that end in a norm begin as their shortcuts
+    (Goyal et al. 2017)."""
     model.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)])
     for module in model.modules():
         if isinstance(module, nn.Conv2d):

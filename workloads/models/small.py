@@ -11,7 +11,7 @@ PIXELS = 28 * 28
 
 
 def fully_connected(widths: Sequence[int], classes: int) -> nn.Module:
-    """Hidden layers of `widths` units with ReLU (Shallue et al.'s FC-w-w-w)."""
+    """Makes a network with hidden layers of `widths` units and ReLU (Shallue et al.'s FC-w-w-w)."""
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise([PIXELS, *widths]):
         layers += [nn.Linear(before, after), nn.ReLU()]
@@ -19,7 +19,8 @@ def fully_connected(widths: Sequence[int], classes: int) -> nn.Module:
 
 
 def simple_cnn(channels: tuple[int, int], hidden: int, classes: int) -> nn.Module:
-    """Two 5x5 convolutions, each halved by max-pooling, and a hidden layer (Shallue et al.)."""
+    """Makes a network of two 5x5 convolutions, each followed by max-pooling that halves the image,
+    and a hidden layer (Shallue et al.)."""
     first, second = channels
     return nn.Sequential(
         nn.Conv2d(1, first, 5, padding=2),
@@ -36,7 +37,7 @@ def simple_cnn(channels: tuple[int, int], hidden: int, classes: int) -> nn.Modul
 
 
 def lenet(classes: int) -> nn.Module:
-    """LeNet-5 with ReLU and max-pooling, as it is used today (LeCun et al. 1998)."""
+    """Makes LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling, as it is used today."""
     return nn.Sequential(
         nn.Conv2d(1, 6, 5, padding=2),
         nn.ReLU(),

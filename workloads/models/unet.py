@@ -15,10 +15,11 @@ GHOST_SIZE = 32
 
 
 class UNet(nn.Module):
-    """Images [N, channels, H, W] to logits [N, classes, H, W]; unlike the original, convolutions
-    are padded, so that both are of one size, and followed by norms.
+    """Maps images [N, channels, H, W] to logits [N, classes, H, W]. Unlike in the original,
+    convolutions are padded, so that logits have the size of the images, and followed by norms.
 
-    Level i has `widths[i]` channels and 2^i times fewer pixels each way, which must divide H and W.
+    Level i has `widths[i]` channels, and its height and width are H / 2^i and W / 2^i, which must
+    be whole numbers.
     """
 
     def __init__(self, widths: Sequence[int], classes: int, channels: int = 1) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from torch import nn
 
 CHANNELS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
-"""Of the 3x3 convolutions before each pooling: configuration A."""
+"""Channels of the 3x3 convolutions before each pooling: configuration A of the paper."""
 
 HIDDEN = 4096
+"""Number of units of each of the two hidden layers."""
 
 
 def vgg_11(classes: int) -> nn.Module:
-    """Dropout of a half behind each hidden layer. Images of other sizes than 224 are averaged to as
-    many features."""
+    """Makes VGG-11, with dropout at rate 0.5 after each hidden layer. For images of other sizes
+    than 224x224, adaptive average pooling gives the same number of features."""
     layers: list[nn.Module] = []
     before = 3
     for stage in CHANNELS:
@@ -26,8 +27,9 @@ def vgg_11(classes: int) -> nn.Module:
         layers += [nn.Linear(before, HIDDEN), nn.ReLU(), nn.Dropout()]
         before = HIDDEN
     model = nn.Sequential(*layers, nn.Linear(HIDDEN, classes))
-    # Without norms, torch's smaller weights would let signals fade from layer to layer. Those of
-    # the hidden layers are the authors', and leave logits that the first step doesn't upset.
+    # Without norms, signals would fade from layer to layer with torch's initial weights, which are
+    # smaller. The hidden layers are initialised as by the authors; the logits are then small enough
+    # for the first step not to upset training.
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
