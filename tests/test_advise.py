@@ -124,7 +124,7 @@ def test_a_run_grows_where_it_is_given_more(sweep_file: SweepFile, tmp_path: Pat
         refuse_incomparable(run, grown)
         assert train_all(run, grown) == trained
         run.create(grown.sweep.resolved(), grown.studies, {})
-    with pytest.raises(BadInput, match="batch size 256: repeats: 5 there, 1 here"):
+    with pytest.raises(BadInput, match="batch size 256: repeats: 5 in the run, 1 in the sweep"):
         refuse_incomparable(run, begun)
 
 

@@ -184,7 +184,7 @@ def test_values_in_messages_are_cut(sweep_file: SweepFile) -> None:
     with pytest.raises(BadInput, match=r"seed: .*\(got \{.*\.\.\.\)") as refused:
         load_sweep(sweep_file(seed={f"key{i}": ["x" * 1000] * 9 for i in range(99)}))
     assert len(str(refused.value).partition("seed")[2]) < 150
-    with pytest.raises(BadInput, match="and 140 more mistakes"):
+    with pytest.raises(BadInput, match="140 more mistakes"):
         load_sweep(sweep_file(goals=[[]] * 150))
 
 
@@ -273,8 +273,8 @@ def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None
     one = load_sweep(sweep_file()).resolved()
     other = load_sweep(sweep_file(), ["search.algorithm=sobol", "stop.at_goal=false"]).resolved()
     assert differences(one, other) == [
-        "search.algorithm: 'halton' there, 'sobol' here",
-        "stop.at_goal: True there, False here",
+        "search.algorithm: 'halton' in the run, 'sobol' in the sweep",
+        "stop.at_goal: True in the run, False in the sweep",
     ]
 
 
