@@ -97,11 +97,11 @@ def test_more_is_of_the_studies_that_an_entry_names(sweep_file: SweepFile) -> No
         ("{workloads: [x], batch_sizes: [64], trials: 6}", "workload of more.0 'x'"),
         ("{batch_sizes: [65], trials: 6}", "more.0.batch_sizes.*got 65.*64, 256"),
         ("{batch_sizes: [full], trials: 6}", "more.0.batch_sizes.*got full"),
-        ("{batch_sizes: [64], trials: 2}", "more.0.trials.*below the 3.*got 2.*3 or more"),
-        ("{batch_sizes: [64], repeats: 1}", "more.0.repeats.*below the 2.*got 1"),
+        ("{batch_sizes: [64], trials: 2}", "more.0.trials.*at least 3.*got 2.*3 or more"),
+        ("{batch_sizes: [64], repeats: 1}", "more.0.repeats.*at least 2.*got 1"),
         ("{batch_sizes: [64]}", "give `trials`, `repeats` or both"),
         ("{trials: 6}", "more.0.batch_sizes: this key is required"),
-        ("{batch_sizes: [64], trials: 9}", "max_launches.*8 launches"),
+        ("{batch_sizes: [64], trials: 9}", "max_launches.*may launch 8 trials"),
     ],
 )
 def test_more_that_is_no_more_is_refused(sweep_file: SweepFile, entry: str, message: str) -> None:

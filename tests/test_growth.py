@@ -108,7 +108,7 @@ def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Pat
         ("evaluate.spacing=0.5", r"evaluate\.spacing: None in the run, 0\.5 in the sweep"),
         ("recipes=[{name: sgd, space: {learning_rate: {low: 1, high: 2}}}]", "recipe 'sgd'"),
         ("goals=[val/error < 0.2]", r"goal val/error < 0\.2 .* stopped at another goal"),
-        ("batch_sizes=[64]", "batch size 256: in the run, but not in the sweep"),
+        ("batch_sizes=[64]", "batch size 256: in the run, but not in this sweep"),
         ("search.trials=2", "trials: 3 in the run, 2 in the sweep"),
     ],
 )
@@ -129,7 +129,11 @@ def test_what_cannot_be_compared_is_refused(
             "budget.steps=59",
             r"budget\.steps: 60 in the run, 59 in the sweep.* raised, not lowered",
         ),
-        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget.steps=90", "tpe chose points by"),
+        (
+            {"search": {"algorithm": "tpe", "trials": 3}},
+            "budget.steps=90",
+            "tpe chose its points by",
+        ),
         ({"schedule": {"decay": "cosine"}}, "budget.steps=90", "60 steps .* decay cosine"),
         ({"schedule": {"warmup_fraction": 0.1}}, "budget.steps=90", r"warmup_fraction 0\.1"),
         (
@@ -384,7 +388,7 @@ def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
     with run.locked():
         result: Any = orchestrate("resume", tmp_path / "run")
     assert result.returncode == 2
-    assert "is being written to by another sweep (process " in result.stderr
+    assert "Another sweep is writing to " in result.stderr
 
 
 def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_path: Path) -> None:

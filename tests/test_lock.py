@@ -144,7 +144,7 @@ def test_nobody_is_signalled_for_what_a_lock_file_says(process: str, shared: Pat
     (shared / ".lock").write_text(f"process {process} on {HOST}\n")
     with (shared / ".lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(BadInput, match="is being written to, but") as refusal:
+        with pytest.raises(BadInput, match="A process is writing to") as refusal:
             Run(shared).writer()
     assert "\x1b" not in str(refusal.value)
 

@@ -362,7 +362,7 @@ def test_batches_that_are_smaller_than_a_ghost_are_doubted(
     model = f"{ROOT / 'tests/models.py'}:GhostCNN"
     file = sweep_file(workloads=[model], goals=None, batch_sizes=[2, 4, 8, 16])
     (doubt,) = plan(load_sweep(file)).doubts
-    assert "below the ghost size of 8, so at batch size 2, 4, its batch norms" in doubt
+    assert "batch size 2, 4 is below the ghost size of 8, so its batch norms" in doubt
 
 
 @pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.stem)

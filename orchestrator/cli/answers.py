@@ -201,7 +201,7 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
             same = [row for row in found if _of_one_curve(row, found[0])]
             sizes = ", ".join(f"{row.batch_size:,}" for row in same[:3])
             more = ", ..." if len(same) > 3 else ""
-            rest = f"; {len(found) - len(same)} more studies" if len(found) > len(same) else ""
+            rest = f"; and {len(found) - len(same)} more" if len(found) > len(same) else ""
             return f"Next: {todo} ({found[0].recipe} at {sizes}{more}{rest})."
     return f"Next: open {run}/report.html."
 

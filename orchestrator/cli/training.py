@@ -162,8 +162,8 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
                 director.load(finished)
     if anew:
         say(
-            f"The sweep asks for more than before, so up to {anew} trials that had ended start "
-            f"again."
+            f"The sweep asks for more than before, so up to {anew} trials that had ended begin "
+            f"anew."
         )
     director.begin()
     for key, search in director.searches.items():
