@@ -1,4 +1,4 @@
-"""What a schedule of batch sizes came to, held against the constant batch."""
+"""Compares trainings with a schedule of batch sizes to trainings with the constant batch size."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from orchestrator.records import FinishedTrial
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
-    """Trainings of the same seeds over the same examples, with a schedule and without."""
+    """The comparison of trainings with a schedule and without it, for the same seeds and number of
+    examples."""
 
     recipe: str
     seeds: int
-    """Of those that came to the end with both."""
+    """Number of seeds whose trainings came to the end with and without the schedule."""
     failed: int
-    """That diverged or failed with the schedule."""
+    """Number of trainings that diverged or failed with the schedule."""
     steps: int
     constant_steps: int
     differences: Mapping[str, Estimate]
-    """Metric at the end -> how much higher it is with the schedule, and its 90 % interval."""
+    """Metric -> the difference at the end, with the schedule minus without it, and its 90 %
+    interval."""
 
     @property
     def steps_saved(self) -> float:
@@ -39,7 +41,8 @@ class Confirmed:
 def confirmed(
     recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
 ) -> Confirmed | None:
-    """None without two seeds that came to the end with both."""
+    """The comparison; None if fewer than two seeds came to the end with and without the
+    schedule."""
     there = {one.trial.repeat: one for one in constant if one.outcome.status in ENDED}
     pairs = [
         (one, there[one.trial.repeat])

@@ -1,4 +1,5 @@
-"""What trials that went on from points of a trunk say: branches, and verdicts on them."""
+"""Makes branches from trials that went on from points of a trunk, and verdicts from the
+branches."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from orchestrator.search import STOPPED, Point
 @dataclass(frozen=True, kw_only=True)
 class BranchJudge:
     loss: str
-    """The metric that branches are compared by."""
+    """Name of the metric by which branches are compared."""
     learning_rate: float
-    """The trunk's."""
+    """The learning rate of the trunk."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
-        """Batch size -> number of the best learning rate, by the seeds that choose."""
+        """Batch size -> number of the learning rate that is best for the choosing seeds."""
         choosing = [one for one in ended if point.seed_of(one.trial) < point.choosing]
         rates = chosen_rates([*self.branches(point, length, choosing)])
         return {
@@ -31,7 +32,7 @@ class BranchJudge:
         }
 
     def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
-        """Whether longer branches than these would not say anything else."""
+        """Whether longer branches are not expected to change the verdict."""
         return settled([self.verdict(point, length, ended) for length in lengths])
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
@@ -47,13 +48,13 @@ class BranchJudge:
     def branches(
         self, point: Point, length: int, ended: Iterable[FinishedTrial]
     ) -> Iterator[Branch]:
-        """Those that are so long, up to there; what failed counts as diverged."""
+        """The branches of at least this length, cut off there. Failed trials count as diverged."""
         for one in ended:
             study = one.trial.study
             there = [
                 (examples, m.metrics[self.loss])
                 for m in one.measurements
-                # What is told of batches is not known where there were none.
+                # Before the first batch, metrics of batches are not known.
                 if self.loss in m.metrics
                 and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
