@@ -65,8 +65,8 @@ def what_is_left(curve: KnownCurve) -> str:
         for name, variance in sorted(parts.items(), key=lambda part: -part[1])
         if _percent(variance) != "0 %"
     ]
-    parts = ", ".join(told) or "of unknown origin"
-    return f"the error of a point is {_percent(curve.variance)}: {parts}"
+    origin = ", ".join(told) or "of unknown origin"
+    return f"the error of a point is {_percent(curve.variance)}: {origin}"
 
 
 def verdict_on(curve: KnownCurve, steps: Sequence[Step]) -> str | None:

@@ -21,8 +21,8 @@ GoalOption = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
-        help="Goal: METRIC<VALUE or METRIC>VALUE. A pattern before it limits it to some workloads: "
-        "'mnist/*: val/error<0.02'. Repeatable. Default: the goals of the sweep.",
+        help="Goal: METRIC<VALUE or METRIC>VALUE. A prefix limits it to the workloads that match a "
+        "pattern: 'mnist/*: val/error<0.02'. Repeatable. Default: the goals of the sweep.",
     ),
 ]
 TrialsOption = Annotated[

@@ -45,7 +45,7 @@ def plan(
     ] = None,
     set_: SetOption = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure step times first: a few dozen per study.")
+        bool, typer.Option("--calibrate", help="Time a few dozen steps of each study first.")
     ] = False,
     pilot: Annotated[
         int | None,

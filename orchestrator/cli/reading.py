@@ -90,7 +90,7 @@ def frontier(
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> int:
-    """Show the fewest steps to the goal in each study, and the trial that needed them."""
+    """Show the fewest steps to the goal in each study. Names the trials that needed them."""
     from orchestrator.cli.answers import leaders_table, print_frontier, print_table
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 

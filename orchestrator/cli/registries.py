@@ -96,7 +96,7 @@ def get_data(
 
 
 def spaces(as_json: JsonOption = False) -> int:
-    """List the optimizers, their search ranges and all other settings."""
+    """List the optimizers, their ranges and other settings."""
     from orchestrator.cli.answers import describe, meanings, print_table
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.search import SEARCH_SPACES, known_spaces
