@@ -265,7 +265,7 @@ def test_one_more_point_narrows_by_its_place_and_by_the_quantile() -> None:
 def test_a_curve_that_is_known_needs_nothing() -> None:
     curve = known()
     assert next_steps([curve], PRICES, ground()) == []
-    assert "has enough" in (verdict_on(curve, []) or "")
+    assert "needs no more trainings" in (verdict_on(curve, []) or "")
     wide = known(off={8: 0.4, 128: -0.4})
     assert "nothing cheap" in (verdict_on(wide, []) or "")
 

@@ -109,8 +109,8 @@ def _along(amounts: Mapping[int, float], batch_size: int, least: float, most: fl
 
 def _points(curves: Sequence[KnownCurve], workload: str, recipe: str) -> dict[int, KnownPoint]:
     """Batch size -> known point of the workload and recipe, for any of the goals."""
-    mine = [curve for curve in curves if (curve.workload, curve.recipe) == (workload, recipe)]
-    return {point.batch_size: point for curve in mine for point in curve.points}
+    of_recipe = [curve for curve in curves if (curve.workload, curve.recipe) == (workload, recipe)]
+    return {point.batch_size: point for curve in of_recipe for point in curve.points}
 
 
 def _parts(

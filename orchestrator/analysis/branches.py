@@ -244,15 +244,15 @@ def settled(verdicts: Collection[Verdict]) -> bool:
     to within a quarter, if each lies in the other's interval, or if both say "at least"."""
     last = sorted(verdicts, key=lambda each: each.length)[-3:]
     return len(last) == 3 and all(
-        one.is_known and other.is_known and _agree(one.fifth_more, other.fifth_more)
-        for one, other in pairwise(last)
+        earlier.is_known and later.is_known and _agree(earlier.fifth_more, later.fifth_more)
+        for earlier, later in pairwise(last)
     )
 
 
-def _agree(one: Estimate, other: Estimate) -> bool:
-    if one.value == other.value or abs(math.log(one.value) - math.log(other.value)) < STILL:
+def _agree(first: Estimate, second: Estimate) -> bool:
+    if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
     return all(
         end_of(interval.low) <= estimate.value <= end_of(interval.high)
-        for estimate, interval in ((one, other), (other, one))
+        for estimate, interval in ((first, second), (second, first))
     )

@@ -43,22 +43,24 @@ def confirmed(
 ) -> Confirmed | None:
     """The comparison; None if fewer than two seeds came to the end with and without the
     schedule."""
-    there = {one.trial.repeat: one for one in constant if one.outcome.status in ENDED}
+    constant_by_seed = {
+        trained.trial.repeat: trained for trained in constant if trained.outcome.status in ENDED
+    }
     pairs = [
-        (one, there[one.trial.repeat])
-        for one in ours
-        if one.outcome.status in ENDED and one.trial.repeat in there
+        (trained, constant_by_seed[trained.trial.repeat])
+        for trained in ours
+        if trained.outcome.status in ENDED and trained.trial.repeat in constant_by_seed
     ]
     if len(pairs) < 2:
         return None
     return Confirmed(
         recipe=recipe,
         seeds=len(pairs),
-        failed=sum(one.outcome.status not in ENDED for one in ours),
+        failed=sum(trained.outcome.status not in ENDED for trained in ours),
         steps=pairs[0][0].outcome.steps,
         constant_steps=pairs[0][1].outcome.steps,
         differences={
-            name: _mean([_last(one, name) - _last(other, name) for one, other in pairs])
+            name: _mean([_last(trained, name) - _last(other, name) for trained, other in pairs])
             for name in metrics
         },
     )
@@ -67,8 +69,8 @@ def confirmed(
 ENDED = ("exhausted", "reached")
 
 
-def _last(one: FinishedTrial, metric: str) -> float:
-    return one.measurements[-1].metrics[metric]
+def _last(trained: FinishedTrial, metric: str) -> float:
+    return trained.measurements[-1].metrics[metric]
 
 
 def _mean(values: list[float]) -> Estimate:

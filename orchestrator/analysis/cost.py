@@ -132,11 +132,11 @@ def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
         by_recipe.setdefault(time.recipe, []).append(time)
     return {
         recipe: replace(
-            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in mine]),
-            most=max(t.ranks for t in mine),
+            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in of_recipe]),
+            most=max(t.ranks for t in of_recipe),
         )
-        for recipe, mine in by_recipe.items()
-        if len({math.ceil(t.batch_size / t.ranks) for t in mine}) > 1
+        for recipe, of_recipe in by_recipe.items()
+        if len({math.ceil(t.batch_size / t.ranks) for t in of_recipe}) > 1
     }
 
 
@@ -150,7 +150,7 @@ def fit_device(points: Sequence[tuple[int, float]]) -> Device:
     best = np.linalg.lstsq(parts, np.ones(len(points)))[0]
     if best.min() < 0:
         alone = np.diag(parts.sum(axis=0) / (parts**2).sum(axis=0))
-        best = min(alone, key=lambda one: float(((parts @ one - 1) ** 2).sum()))
+        best = min(alone, key=lambda candidate: float(((parts @ candidate - 1) ** 2).sum()))
     off = float(np.sqrt(((parts @ best - 1) ** 2).mean()))
     return Device(
         overhead=float(best[0]),
@@ -182,9 +182,9 @@ def costs(
             tells=point.tells,
             seconds=point.row.seconds,
             pareto=pareto,
-            priced=one,
+            priced=prices,
         )
-        for point, pareto, one in zip(points, pairs, priced, strict=True)
+        for point, pareto, prices in zip(points, pairs, priced, strict=True)
     ]
 
 
@@ -196,7 +196,7 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
         return None
     by_times = all(cost.priced for cost in costs)
     time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
-    choices = [replace(cost, priced=(one,)) for cost in costs for one in cost.priced]
+    choices = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
     choices = choices if by_times else [replace(cost, priced=()) for cost in costs]
     return Advice(
         fastest=min(_within_a_tenth(choices, time), key=work),
@@ -220,7 +220,7 @@ def _priced(
                 for n in device.devices(size)
             ]
         )
-    front = iter(_on_front([(time, time * n) for some in amounts for n, time, _ in some]))
+    front = iter(_on_front([(time, time * n) for of_point in amounts for n, time, _ in of_point]))
     return [
         tuple(
             Priced(
@@ -231,9 +231,9 @@ def _priced(
                 timed_on=most,
                 pareto=next(front),
             )
-            for n, time, most in some
+            for n, time, most in of_point
         )
-        for some in amounts
+        for of_point in amounts
     ]
 
 

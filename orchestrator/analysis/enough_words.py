@@ -20,7 +20,7 @@ def enough_in_words(scaling: Scaling) -> str:
 def _more_trials(scaling: Scaling) -> str:
     """Says how many fewer steps more trials would find, at the batch sizes with the largest and the
     smallest gain."""
-    gains = [(ratio, one) for one in scaling.best_of if (ratio := _of_more(one)) is not None]
+    gains = [(ratio, best) for best in scaling.best_of if (ratio := _of_more(best)) is not None]
     if not gains:
         return ""
     gains.sort(key=lambda gain: gain[0].value)
@@ -34,13 +34,13 @@ def _more_trials(scaling: Scaling) -> str:
     return f"{said}."
 
 
-def _more(one: BestOf) -> int:
-    counts = [count for count, _ in one.beyond]
+def _more(best: BestOf) -> int:
+    counts = [count for count, _ in best.beyond]
     return MANY_TRIALS if MANY_TRIALS in counts else counts[0]
 
 
-def _of_more(one: BestOf) -> Estimate | None:
-    return dict(one.beyond)[_more(one)] if one.beyond else None
+def _of_more(best: BestOf) -> Estimate | None:
+    return dict(best.beyond)[_more(best)] if best.beyond else None
 
 
 def _fewer(ratio: Estimate) -> str:

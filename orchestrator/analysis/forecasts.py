@@ -171,20 +171,20 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
     """The B_crit of each curve beside the forecasts for its workload and recipe."""
     found = []
     for scaling in scalings:
-        mine = sorted(
+        of_recipe = sorted(
             (f for f in forecasts if (f.workload, f.recipe) == (scaling.workload, scaling.recipe)),
             key=lambda forecast: forecast.batch_size,
         )
-        if not mine:
+        if not of_recipe:
             continue
-        forecast = together([each.noise_scale for each in mine])
-        scaled = [each.preconditioned for each in mine if each.preconditioned is not None]
+        forecast = together([each.noise_scale for each in of_recipe])
+        scaled = [each.preconditioned for each in of_recipe if each.preconditioned is not None]
         found.append(
             Comparison(
                 workload=scaling.workload,
                 recipe=scaling.recipe,
                 goal=scaling.goal,
-                forecasts=tuple(mine),
+                forecasts=tuple(of_recipe),
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
                 ratio=forecast_ratio(forecast, scaling.critical_batch_size),

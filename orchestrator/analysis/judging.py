@@ -23,7 +23,9 @@ class BranchJudge:
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the learning rate that is best for the choosing seeds."""
-        choosing = [one for one in ended if point.seed_of(one.trial) < point.choosing]
+        choosing = [
+            finished for finished in ended if point.seed_of(finished.trial) < point.choosing
+        ]
         rates = chosen_rates([*self.branches(point, length, choosing)])
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
@@ -49,24 +51,24 @@ class BranchJudge:
         self, point: Point, length: int, ended: Iterable[FinishedTrial]
     ) -> Iterator[Branch]:
         """The branches of at least this length, cut off there. Failed trials count as diverged."""
-        for one in ended:
-            study = one.trial.study
+        for finished in ended:
+            study = finished.trial.study
             there = [
                 (examples, m.metrics[self.loss])
-                for m in one.measurements
+                for m in finished.measurements
                 # Before the first batch, metrics of batches are not known.
                 if self.loss in m.metrics
                 and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
             if not there or there[-1][0] < length:
-                if one.outcome.status in STOPPED:
+                if finished.outcome.status in STOPPED:
                     continue
                 there.append((length, math.inf))
             examples, losses = np.array(there, dtype=np.float64).T
             yield Branch(
                 factor=study.batch_size // study.batches.first,
-                rate=self._rate(one.trial.params),
-                seed=point.seed_of(one.trial),
+                rate=self._rate(finished.trial.params),
+                seed=point.seed_of(finished.trial),
                 examples=examples,
                 loss=losses,
             )

@@ -35,17 +35,22 @@ class Gap:
 
 def gaps(rows: Iterable[FrontierRow | BestRow], goal: Goal) -> list[Gap]:
     """The gaps of the winners that measured the goal's metric on the training set as well."""
-    own, sign = f"train/{goal.metric.partition('/')[2]}", 1 if goal.direction == "<" else -1
+    trained_metric, sign = (
+        f"train/{goal.metric.partition('/')[2]}",
+        1 if goal.direction == "<" else -1,
+    )
     return [
         Gap(
             recipe=row.recipe,
             batch_size=row.batch_size,
-            trained=row.metrics[own],
+            trained=row.metrics[trained_metric],
             judged=row.metrics[goal.metric],
-            value=sign * (row.metrics[goal.metric] - row.metrics[own]),
+            value=sign * (row.metrics[goal.metric] - row.metrics[trained_metric]),
         )
         for row in rows
-        if own != goal.metric and {own, goal.metric} <= row.metrics.keys() and not row.censored
+        if trained_metric != goal.metric
+        and {trained_metric, goal.metric} <= row.metrics.keys()
+        and not row.censored
     ]
 
 
@@ -143,9 +148,9 @@ def _ratio(of: Mapping[str, float], base: Mapping[str, float], loss: str) -> flo
     return of[loss] / base[loss] if loss in of and base.get(loss) else None
 
 
-def _lost_for_good(sizes: Iterable[int], kept: Iterable[int]) -> int | None:
-    """The first size after the last one in `kept`; None if the last size is in it."""
-    last = max(kept, default=0)
+def _lost_for_good(sizes: Iterable[int], holding: Iterable[int]) -> int | None:
+    """The first size after the last one in `holding`; None if the last size is in it."""
+    last = max(holding, default=0)
     return min((size for size in sizes if size > last), default=None)
 
 

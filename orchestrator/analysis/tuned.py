@@ -58,15 +58,15 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     found = []
     for (workload, recipe, goal), curve in curves_of(known).items():
         values = [_numbers(row.params or {}) for row in curve]
-        names = dict.fromkeys(name for some in values for name in some)
+        names = dict.fromkeys(name for numbers in values for name in numbers)
         sure = {
             row.batch_size for row in curve if row.finished and (row.steps or 0) >= ENOUGH_STEPS
         }
         for name in sorted(names, key=lambda name: name != EFFECTIVE):
             points = tuple(
-                (row.batch_size, some[name])
-                for row, some in zip(curve, values, strict=True)
-                if name in some
+                (row.batch_size, numbers[name])
+                for row, numbers in zip(curve, values, strict=True)
+                if name in numbers
             )
             if len({value for _, value in points}) < 2:
                 continue
@@ -140,20 +140,20 @@ def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[O
     better = max if goal.direction == ">" else min
     found = []
     for option in dict.fromkeys(row[column] for row in rows):
-        mine = [row for row in rows if row[column] == option]
+        of_option = [row for row in rows if row[column] == option]
         steps = min(
-            (r["steps_to_goal"] for r in mine if r["steps_to_goal"] is not None), default=None
+            (r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None), default=None
         )
-        cut = [r for r in mine if stopped_early(study, r)]
-        upcoming = [study.following(r["steps"]) for r in cut if r["steps_to_goal"] is None]
-        values = [r["best"] for r in mine if math.isfinite(r["best"])]
+        ended_early = [r for r in of_option if stopped_early(study, r)]
+        upcoming = [study.following(r["steps"]) for r in ended_early if r["steps_to_goal"] is None]
+        values = [r["best"] for r in of_option if math.isfinite(r["best"])]
         sooner = any(steps is None or step <= steps for step in upcoming)
         found.append(
             OptionPoint(
                 option=option,
                 batch_size=study.batch_size,
                 steps=None if sooner else steps,
-                best=better(values) if values and not cut else None,
+                best=better(values) if values and not ended_early else None,
             )
         )
     return found

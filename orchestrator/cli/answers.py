@@ -206,8 +206,8 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     return f"Next: open {run}/report.html."
 
 
-def _of_one_curve(one: FrontierRow, other: FrontierRow) -> bool:
-    return (one.workload, one.recipe, one.goal) == (other.workload, other.recipe, other.goal)
+def _of_one_curve(row: FrontierRow, other: FrontierRow) -> bool:
+    return (row.workload, row.recipe, row.goal) == (other.workload, other.recipe, other.goal)
 
 
 def print_table(table: Table | Group) -> None:

@@ -123,7 +123,11 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
     for path in paths:
         run = Run.open(path)
         rows = frontier_of(run)
-        known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
+        known = [
+            comparison
+            for comparison in compared(forecasts_of(run, rows), scalings(rows))
+            if comparison.ratio
+        ]
         if not known:
             raise BadInput(
                 f"{path} has no curve with both a forecast and a critical batch size: sweep at "
@@ -165,7 +169,7 @@ def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) 
             "by your own runs with --calibrate RUN."
         )
         return lines
-    ratios = [one.ratio for one in known if one.ratio is not None]
+    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     lines.append(
         f"For {len(ratios)} measured curves, the forecast was {factor_in_words(together(ratios))} "
         f"times the measured critical batch size."
@@ -190,12 +194,12 @@ def _document(
 ) -> dict[str, Any]:
     from orchestrator.analysis import corrected
 
-    ratios = [one.ratio for one in known if one.ratio is not None]
+    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     (course,) = courses.plain
     return {
         **found.to_json(),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,
-        "compared": [one.to_json() for one in known],
+        "compared": [comparison.to_json() for comparison in known],
         "status": outcome.status,
         "steps": outcome.steps,
         "measurements": [

@@ -37,11 +37,19 @@ def sweep(
 
     _refuse_early(file, described, yes=yes)
     run = out or f"runs/{described.name}"
-    there = _there(run)
-    arguments = ["sweep", "sweep.yaml", "--out", there, "--yes", *_data(data_dir), *_tracked(track)]
+    head_run = _there(run)
+    arguments = [
+        "sweep",
+        "sweep.yaml",
+        "--out",
+        head_run,
+        "--yes",
+        *_data(data_dir),
+        *_tracked(track),
+    ]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **_code(described)}
-    return _train(file, run, lambda head: head.submit(there, arguments, files), as_json=as_json)
+    return _train(file, run, lambda head: head.submit(head_run, arguments, files), as_json=as_json)
 
 
 def resume(
@@ -52,10 +60,10 @@ def resume(
 
     look(file, run)
     described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
-    there = _there(run)
-    arguments = ["resume", there, *_data(data_dir), *_tracked(track)]
+    head_run = _there(run)
+    arguments = ["resume", head_run, *_data(data_dir), *_tracked(track)]
     code = _code(described)
-    return _train(file, run, lambda head: head.submit(there, arguments, code), as_json=as_json)
+    return _train(file, run, lambda head: head.submit(head_run, arguments, code), as_json=as_json)
 
 
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
@@ -89,16 +97,16 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     from orchestrator.results import Run, frontier_of
     from orchestrator.results.searches import holds_branches
 
-    there = _there(run)
+    head_run = _there(run)
 
     def job_of(head: Head) -> str:
         say(
             f"Ray dashboard: http://{head.dashboard} "
             f"(`ray exec {file} 'ray get-auth-token'` prints its token)"
         )
-        job = head.job(there)
+        job = head.job(head_run)
         if job is not None and is_running(job):
-            say(f"The job {job.submission_id} trains {there} already.")
+            say(f"The job {job.submission_id} trains {head_run} already.")
             return str(job.submission_id)
         name = submit(head)
         say(f"Submitted as the job {name}. It goes on if this terminal is closed.")

@@ -163,7 +163,9 @@ def _answers(
         forecasts = forecasts_of(run, rows)
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = panel.advice_by_recipe
-            beside = {one.recipe: one for one in compared(forecasts, panel.scalings)}
+            beside = {
+                comparison.recipe: comparison for comparison in compared(forecasts, panel.scalings)
+            }
             for scaling in panel.scalings:
                 recommended = advice.get(scaling.recipe)
                 answer = {

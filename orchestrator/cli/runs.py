@@ -115,8 +115,8 @@ def _train_all(
         return code
     answer = answer_of(run, planned.sweep, planned.studies)
     if (confirming := answer.confirming) is not None:
-        there = str(confirmation_of(run).place)
-        code = run_described(confirming, there, how, yes=True, part_of=run)
+        place = str(confirmation_of(run).place)
+        code = run_described(confirming, place, how, yes=True, part_of=run)
     if code == GOAL_UNREACHED:
         code = DONE  # trainings that confirm go on to the end of the budget, whatever the goal
     written = write_up(run, answer, as_json)

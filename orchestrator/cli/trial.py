@@ -127,14 +127,14 @@ def trial(
     announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
-    kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
+    saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     if stack > 1:
         if ranks > 1 or micro_batch is not None:
             raise BadInput("--stack trains on one rank: leave out --ranks and --micro-batch.")
-        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=kept)
+        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=saved)
     else:
         training = train_on_ranks(
-            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=kept
+            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
         )
     try:
         measurements, (outcome, processes) = follow(
@@ -144,7 +144,7 @@ def trial(
         training.close()
         say(
             f"Interrupted. Go on from {checkpoint} with the same command."
-            if kept and kept.place.is_file()
+            if saved and saved.place.is_file()
             else "Interrupted."
         )
         return INTERRUPTED

@@ -271,8 +271,8 @@ class _Watch:
         return [p for p, since in self._stopped_since.items() if now - since > STOPPED_SECONDS]
 
     def kill_all(self) -> None:
-        own = [info.process.pid for infos in self._all.values() for info in infos]
-        for pid in [*own, *(child.pid for child in self._children)]:
+        pids = [info.process.pid for infos in self._all.values() for info in infos]
+        for pid in [*pids, *(child.pid for child in self._children)]:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 

@@ -85,10 +85,10 @@ def machine_was_lost(error: RayActorError) -> bool:
 def last_lines(text: str) -> str:
     """The end of an error's text, shortened, and without characters that can't be stored."""
     lines = text.strip().splitlines()[-ERROR_LINES:]
-    cut = [
+    shortened = [
         f"{line[:LINE_CHARACTERS]} ..." if len(line) > LINE_CHARACTERS else line for line in lines
     ]
-    return "\n".join(cut).encode(errors="backslashreplace").decode()
+    return "\n".join(shortened).encode(errors="backslashreplace").decode()
 
 
 def failures_of_trials_only() -> AbstractContextManager[None]:

@@ -129,15 +129,15 @@ class GangSettings:
             Proposal(
                 trial=Trial(
                     study=self.studies[config["study"]],
-                    index=one["index"],
-                    seed=one["seed"],
-                    params=one["params"],
-                    repeat=one["repeat"],
+                    index=entry["index"],
+                    seed=entry["seed"],
+                    params=entry["params"],
+                    repeat=entry["repeat"],
                 ),
-                bounds=one["bounds"],
-                limit=one["limit"],
+                bounds=entry["bounds"],
+                limit=entry["limit"],
             )
-            for one in config["trials"]
+            for entry in config["trials"]
         ]
 
 

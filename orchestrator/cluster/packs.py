@@ -119,11 +119,11 @@ class Packs:
         of_study = sum(
             any(key.study == study.key for key in pack.left) for pack in self._out.values()
         )
-        there = sum(
+        studies_waiting = sum(
             bool(search.waiting or with_gangs[key])
             for key, search in self._director.searches.items()
         )
-        share = self._gangs // there - of_study
+        share = self._gangs // studies_waiting - of_study
         return math.ceil(waiting / max(share, 1))
 
     def started(self, config: Mapping[str, Any]) -> list[Trial]:

@@ -137,12 +137,15 @@ class Recorder(OfThisProcess, tune.Callback):
 
     def _why_nothing_runs(self) -> str:
         bundles = (self._settings.bundles({"study": n}) for n in range(len(self._settings.studies)))
-        ranks, each = max(((len(some), some[0]) for some in bundles), key=lambda found: found[0])
-        there = {name: ray.cluster_resources().get(name, 0) for name in each}
+        ranks, each = max(
+            ((len(ranks_of_trial), ranks_of_trial[0]) for ranks_of_trial in bundles),
+            key=lambda found: found[0],
+        )
+        available = {name: ray.cluster_resources().get(name, 0) for name in each}
         return (
             f"No trial has run for {PUZZLED_AFTER_SECONDS:g} s. Trials need up to {ranks} x "
-            f"{each}, and the machines that are up have {there} in total. `ray status` shows which "
-            f"machines are starting."
+            f"{each}, and the machines that are up have {available} in total. `ray status` shows "
+            f"which machines are starting."
         )
 
     def _note(self, kind: str, text: str) -> None:
@@ -156,8 +159,8 @@ class Recorder(OfThisProcess, tune.Callback):
         number = numbered(trial.config)
         self._running[number] = trial
         self._silence.begin(number)
-        for one in self._packs.started(trial.config):
-            self._progress.start(one)
+        for started in self._packs.started(trial.config):
+            self._progress.start(started)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -196,8 +199,8 @@ class Recorder(OfThisProcess, tune.Callback):
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
         verdict = self._packs.failed(trial.config, failure)
         self.failures += verdict.counts
-        for one in verdict.again:
-            self._progress.stop(one)
+        for again in verdict.again:
+            self._progress.stop(again)
         if (ours := verdict.failed) is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self.last_error, died=failure.died

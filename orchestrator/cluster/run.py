@@ -186,8 +186,8 @@ class _IdleGangs(ray_internals.IdleActors):
 
     def cache_object(self, key: Any, obj: Any) -> bool:
         if self._others_wait():
-            kept: bool = super().cache_object(key, obj)
-            return kept
+            is_kept: bool = super().cache_object(key, obj)
+            return is_kept
         self._latest = time.monotonic()
         self._cached_objects[key].append(obj)
         self._num_cached_objects += 1

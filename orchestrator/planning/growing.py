@@ -42,14 +42,14 @@ def _put_together(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     numbers: dict[int | str, dict[str, int]] = {}
     for entry in entries:
         for size in entry["batch_sizes"]:
-            mine = numbers.setdefault(size, {})
+            most = numbers.setdefault(size, {})
             for name in ("trials", "repeats"):
                 if name in entry:
-                    mine[name] = max(entry[name], mine.get(name, 0))
+                    most[name] = max(entry[name], most.get(name, 0))
     alike: dict[tuple[int | None, int | None], list[int | str]] = {}
     for size in sorted(numbers, key=lambda size: math.inf if size == "full" else int(size)):
-        mine = numbers[size]
-        alike.setdefault((mine.get("trials"), mine.get("repeats")), []).append(size)
+        most = numbers[size]
+        alike.setdefault((most.get("trials"), most.get("repeats")), []).append(size)
     return [
         {
             "batch_sizes": sizes,
@@ -69,14 +69,14 @@ def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | 
     """The change that adds these batch sizes. None if one list can't express it, because the
     workloads have training sets of different sizes."""
     train_sizes = {study.workload: study.train_size for study in studies}
-    there: dict[str, set[int]] = {workload: set() for workload in train_sizes}
+    present: dict[str, set[int]] = {workload: set() for workload in train_sizes}
     for study in studies:
         if study.batch_schedule is None:
-            there[study.workload].add(study.batch_size)
-    full = {workload for workload, size in train_sizes.items() if size in there[workload]}
+            present[study.workload].add(study.batch_size)
+    full = {workload for workload, size in train_sizes.items() if size in present[workload]}
     common = {
         size
-        for workload, known in there.items()
+        for workload, known in present.items()
         for size in known
         if not (workload in full and size == train_sizes[workload])
     }
@@ -88,7 +88,7 @@ def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | 
         }
     except BadInput:
         return None
-    if any(found[workload] != there[workload] | {*sizes} for workload in there):
+    if any(found[workload] != present[workload] | {*sizes} for workload in present):
         return None
     return f"batch_sizes={_flow(listed)}"
 

@@ -110,15 +110,20 @@ def outlook(
     the studies that were timed, with None for those that did not fit into memory. `pilots` holds
     the fewest steps to the goal among the pilot trials of each study, None if none reached it."""
     found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
-    whole = _sum([one.rank_seconds for one in found])
+    whole = _sum([of_study.rank_seconds for of_study in found])
     longest = max(
-        (one.rank_seconds.high / one.trials for one in found if one.rank_seconds), default=0
+        (
+            of_study.rank_seconds.high / of_study.trials
+            for of_study in found
+            if of_study.rank_seconds
+        ),
+        default=0,
     )
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price = price_per_device_hour
     return Outlook(
         studies=tuple(found),
-        trials=sum(one.trials for one in found),
+        trials=sum(of_study.trials for of_study in found),
         device_hours=hours,
         seconds={} if whole is None else {n: _on(n, whole, longest) for n in slots},
         money=None if hours is None or price is None else hours.mapped(lambda h: h * price),
@@ -303,6 +308,6 @@ def pilots_of(run: Run) -> dict[StudyKey, int | None]:
     for row in frontier_of(run):
         steps.setdefault(row.key, []).append(row.steps)
     return {
-        key: None if None in some else max(step for step in some if step is not None)
-        for key, some in steps.items()
+        key: None if None in reached else max(step for step in reached if step is not None)
+        for key, reached in steps.items()
     }

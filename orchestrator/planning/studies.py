@@ -78,14 +78,16 @@ class Plan:
         """The doubts, and sentences about metaparameters that recipes search without naming
         them."""
         besides = {name: ", ".join(names) for name, names in self.searched_besides.items()}
-        own = {recipe.name for recipe in self.sweep.recipes if recipe.space}
+        with_space = {recipe.name for recipe in self.sweep.recipes if recipe.space}
         said = [
             f"Recipe {name!r} also searches {names}, from its optimizer's search space. To search "
             f"only what the recipe names, write `space: {{only: {{...}}}}`."
             for name, names in besides.items()
-            if name in own
+            if name in with_space
         ]
-        bare = "; ".join(f"{name}: {names}" for name, names in besides.items() if name not in own)
+        bare = "; ".join(
+            f"{name}: {names}" for name, names in besides.items() if name not in with_space
+        )
         said += [f"Searched in the ranges of `orchestrate spaces`: {bare}."] if bare else []
         return [*self.doubts, *said]
 
@@ -184,10 +186,12 @@ def _studies_of(
         evaluated = [data.size or 0 for name, data in splits.items() if name not in SELDOM]
         min_examples = max(1, TRAINED_PER_EVALUATED * sum(evaluated))
     try:
-        own = Budget.model_validate(dict(workload.budget))
+        default = Budget.model_validate(dict(workload.budget))
     except ValidationError as error:
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
-    budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
+    budgets = [
+        (recipe.budget or sweep.budget or default).or_else(default) for recipe in sweep.recipes
+    ]
     spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [

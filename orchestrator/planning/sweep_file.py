@@ -32,10 +32,10 @@ def find_sweep_file(name: str | None) -> Path:
     if name is None:
         return known["quickstart"]
     # Unlike Path.exists, os.path.exists returns False for a name that no file can have.
-    there = os.path.exists(name)
-    if name in known and not there:
+    exists = os.path.exists(name)
+    if name in known and not exists:
         return known[name]
-    if not there:
+    if not exists:
         if name.endswith((".yaml", ".yml")):
             raise BadInput(
                 f"There is no sweep file {name}. Sweeps of the project: {', '.join(sorted(known))}."

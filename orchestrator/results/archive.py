@@ -249,8 +249,8 @@ def _import_study(
     if not study.trials:
         counted = pc.sum(pc.equal(trials["archive_status"], "COMPLETE")).as_py()
         study = replace(study, trials=counted or 0)
-    kept = json.loads((trials.schema.metadata or {}).get(b"problems", b"[]"))
-    return study, [Problem(**problem) for problem in kept]
+    stored = json.loads((trials.schema.metadata or {}).get(b"problems", b"[]"))
+    return study, [Problem(**problem) for problem in stored]
 
 
 def _read_trials(
@@ -283,8 +283,8 @@ def _read_trials(
     problems += [Problem.at(files[index], source, flaw) for index, flaw in lost.items()]
     for row in rows.values():
         if row["steps"] is None:
-            mine = curves["step"].filter(pc.equal(curves["trial"], row["trial"]))
-            row["steps"] = pc.max(mine).as_py() or 0
+            of_trial = curves["step"].filter(pc.equal(curves["trial"], row["trial"]))
+            row["steps"] = pc.max(of_trial).as_py() or 0
     trials = [rows[index] for index in sorted(rows)]
     examples = pc.multiply(curves["step"], study.batch_size)
     measurements = pa.concat_tables(

@@ -97,8 +97,8 @@ def _export_study(job: tuple[Run, Study, int, Path]) -> None:
         }
         with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
             file.write(json.dumps(metadata, indent=1))
-        mine = of_trial(measurements, row["trial"])
-        write_curve(f"{own}/measurements.csv", mine.select(columns))
+        curve = of_trial(measurements, row["trial"])
+        write_curve(f"{own}/measurements.csv", curve.select(columns))
 
 
 def _part(name: str) -> str:

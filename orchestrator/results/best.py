@@ -91,7 +91,7 @@ def best_of_studies(
 ) -> list[BestRow]:
     """The same as `best_of` for the given studies, even if none measured the metric."""
     work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
-    return [row for some in run.in_parallel(work, studies) for row in some]
+    return [row for of_study in run.in_parallel(work, studies) for row in of_study]
 
 
 def _rows_of(

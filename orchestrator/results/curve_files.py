@@ -321,10 +321,12 @@ def _first_few(names: Sequence[str]) -> str:
 
 def write_curve(path: str, curve: pa.Table) -> None:
     """Writes a curve as CSV, with all digits of each number."""
-    kept = [name for name in curve.column_names if curve[name].null_count < len(curve)]
+    measured = [name for name in curve.column_names if curve[name].null_count < len(curve)]
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(kept or ["step"])
+    csv.writer(header, lineterminator="\n").writerow(measured or ["step"])
     with open(path, "wb") as file:
         file.write(header.getvalue().encode())
-        if kept:
-            pa_csv.write_csv(curve.select(kept), file, pa_csv.WriteOptions(include_header=False))
+        if measured:
+            pa_csv.write_csv(
+                curve.select(measured), file, pa_csv.WriteOptions(include_header=False)
+            )

@@ -182,7 +182,9 @@ def frontier_of(
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
     question = _Question(goals=asked, first=first, within=within)
     rows = [
-        row for some in run.in_parallel(partial(_rows_of, run, question), studies) for row in some
+        row
+        for of_study in run.in_parallel(partial(_rows_of, run, question), studies)
+        for row in of_study
     ]
     for one in asked:
         of = [study for study in studies if one.asked_of(study)]
@@ -225,7 +227,7 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
 
 
 def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
-    goals = [one.goal for one in question.goals if one.asked_of(study)]
+    goals = [asked.goal for asked in question.goals if asked.asked_of(study)]
     goals = list(dict.fromkeys(goals if question.goals else study.goals))
     if not goals:
         return []
@@ -252,12 +254,12 @@ def _row(
     firsts = first_steps(counted, trial[there], step[there])
     if question.first is not None:
         counted.only_first(question.first, firsts)
-        firsts = [one for one in firsts if one[1] in counted.places]
+        firsts = [pair for pair in firsts if pair[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    own = goal in study.goals and question.first is None and last is None
+    as_searched = goal in study.goals and question.first is None and last is None
     open_at = _open_at(counted, crossed, last)
-    certain = [one for one in firsts[:MOST_LEADERS] if not open_at or one < open_at[0]]
+    certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
@@ -272,8 +274,8 @@ def _row(
         within=None if question.within is None else str(question.within),
         reached=best is not None,
         finished=has_finished(study, trials, question.first)
-        and (not own or all_kept)
-        and (not own or _repeats_are_there(run, study, repeated)),
+        and (not as_searched or all_kept)
+        and (not as_searched or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
@@ -285,7 +287,7 @@ def _row(
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
-    leaders = tuple(_leader(one, trial, step) for one in certain)
+    leaders = tuple(_leader(pair, trial, step) for pair in certain)
     places = [counted.places[index] for _, index in firsts[:3]]
     won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
     return replace(

@@ -59,7 +59,7 @@ def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> No
     for _, rows in groupby(measurements, key=lambda row: row.get("repeat", 0)):
         measured = [row for row in rows if row.get(GRADIENT_SQUARE) is not None]
         scaled = [row for row in measured if row.get(PRECONDITIONED[0]) is not None]
-        for kept, some, read in (
+        for target, some, read in (
             (plain, measured, Estimate.from_columns),
             (preconditioned, scaled, Estimate.preconditioned_from),
         ):
@@ -69,5 +69,5 @@ def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> No
                     steps=tuple(row["step"] for row in some),
                     points=tuple(map(read, some)),
                 )
-                kept.append(course)
+                target.append(course)
     return NoiseCourses(plain=tuple(plain), preconditioned=tuple(preconditioned))

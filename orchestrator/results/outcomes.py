@@ -78,8 +78,8 @@ def _best(goal: Goal, trial: NDArray[np.int64], value: NDArray[np.float64]) -> d
     starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
     better = np.fmin if goal.direction == "<" else np.fmax
     best: dict[int, float] = {}
-    for index, one in zip(
+    for index, found in zip(
         trial[starts].tolist(), better.reduceat(value, starts).tolist(), strict=True
     ):
-        best[index] = float(better(one, best.get(index, math.nan)))
+        best[index] = float(better(found, best.get(index, math.nan)))
     return best

@@ -99,10 +99,10 @@ def inherited_too_little(
         ]
         if study.inherit is None or not smaller:
             continue
-        there, here = steps[max(smaller)], steps[study.key]
-        if None in there:
+        smaller_steps, here = steps[max(smaller)], steps[study.key]
+        if None in smaller_steps:
             continue
-        limit = math.ceil(study.inherit * max(step for step in there if step is not None))
+        limit = math.ceil(study.inherit * max(step for step in smaller_steps if step is not None))
         if limit < study.budget_steps and any(step is None or step > limit for step in here):
             marks[study.key] = (
                 f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"

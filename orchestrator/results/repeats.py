@@ -68,7 +68,7 @@ def repeats_of(
     draws_of = of_trials[trial]
     if study.repeat_best > 1:
         half = study.repeats // 2
-        trial = _chosen({one: _up_to(draws, half) for one, draws in of_trials.items()}) or trial
+        trial = _chosen({index: _up_to(draws, half) for index, draws in of_trials.items()}) or trial
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     params = _params(run, study, trial)
     return _told(trial, params, [*draws_of.values()]) if draws_of else None
@@ -131,10 +131,10 @@ def _draws(
     measurements = run.measurements(study.key)
     of, step, value = columns(measurements, goal.metric)
     for row in rows:
-        mine = of == trial
+        is_repeat = of == trial
         if "repeat" in row:
-            mine &= numbers(measurements["repeat"]) == row["repeat"]
-        draw = _draw(study, goal, row, step[mine], past(goal, value[mine]), last)
+            is_repeat &= numbers(measurements["repeat"]) == row["repeat"]
+        draw = _draw(study, goal, row, step[is_repeat], past(goal, value[is_repeat]), last)
         yield row.get("repeat", 0), draw
 
 

@@ -30,7 +30,7 @@ class Spent:
 def spent(run: Run, studies: Sequence[Study]) -> list[Spent]:
     """The averages of each study in which anything was trained."""
     found = run.in_parallel(partial(_of_study, run), studies)
-    return [one for one in found if one is not None]
+    return [of_study for of_study in found if of_study is not None]
 
 
 def _of_study(run: Run, study: Study) -> Spent | None:

@@ -29,7 +29,9 @@ def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
     when they were measured."""
     # If the batch size grows along a training, its steps differ in size.
     of_one_size = [study for study in studies if study.batch_schedule is None]
-    return [time for some in run.in_parallel(partial(_of_study, run), of_one_size) for time in some]
+    return [
+        time for times in run.in_parallel(partial(_of_study, run), of_one_size) for time in times
+    ]
 
 
 def _of_study(run: Run, study: Study) -> list[StepTime]:
@@ -44,9 +46,9 @@ def _of_study(run: Run, study: Study) -> list[StepTime]:
     if (alone := run.timed().get(study.key)) is not None:
         trained.append({"steps": 1, "seconds": alone, "ranks": 1})
     for ranks in sorted({row["ranks"] for row in trained}):
-        mine = [row for row in trained if row["ranks"] == ranks]
-        longest = max(row["steps"] for row in mine)
-        rates = [row["seconds"] / row["steps"] for row in mine if 4 * row["steps"] >= longest]
+        on_ranks = [row for row in trained if row["ranks"] == ranks]
+        longest = max(row["steps"] for row in on_ranks)
+        rates = [row["seconds"] / row["steps"] for row in on_ranks if 4 * row["steps"] >= longest]
         found.append(
             StepTime(
                 workload=study.workload,

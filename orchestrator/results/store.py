@@ -205,11 +205,13 @@ class Run:
     def replace(self, study: Study, finished: Sequence[FinishedTrial]) -> None:
         """Replaces all stored trials and repeats of a study by these, of which there is at least
         one."""
-        keys = [one.trial.key for one in finished if one.trial.repeat]
+        keys = [trained.trial.key for trained in finished if trained.trial.repeat]
         self.repeats._of(study.key).keep_only([own_file(key.index, key.repeat) for key in keys])
         # Separate files of trials would take precedence over the file that is written now.
         self.compact(study.key, over=False)
-        tables = zip(*(tables_of(one) for one in finished if not one.trial.repeat), strict=True)
+        tables = zip(
+            *(tables_of(trained) for trained in finished if not trained.trial.repeat), strict=True
+        )
         trials, measurements = (pa.concat_tables(t, promote_options="default") for t in tables)
         self.write_study(study.key, trials, measurements)
 

@@ -249,9 +249,9 @@ class StudyFiles:
 
     def _measured(self, seen: _Listing, columns: Collection[str] | None) -> pa.Table:
         with self._reading:
-            own = [self._measurements_in(name, columns) for name in seen.counting]
+            separate = [self._measurements_in(name, columns) for name in seen.counting]
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
-        table = joined(whole, own, [*seen.counting.values()])
+        table = joined(whole, separate, [*seen.counting.values()])
         return empty(MEASUREMENTS) if table is None else table
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
@@ -262,7 +262,7 @@ class StudyFiles:
             return read_trial(place, trial)
 
     def _metrics(self, seen: _Listing) -> set[str]:
-        found = {name for own in seen.counting for name in metrics_in(self._measurements / own)}
+        found = {name for file in seen.counting for name in metrics_in(self._measurements / file)}
         if WHOLE_STUDY in seen.names:
             with _refusing(self._measurements / WHOLE_STUDY) as place:
                 found |= metrics_in(place)

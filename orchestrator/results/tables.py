@@ -199,14 +199,14 @@ def _opened(
     """Opens the file and returns its column names, too, because Arrow builds the schema anew each
     time it is asked for."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
-    there = {field.name: field.type for field in file.schema_arrow}
-    metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
+    types = {field.name: field.type for field in file.schema_arrow}
+    metrics = [pa.field(name, pa.float64()) for name in types if "/" in name]
     for field in [*schema, *metrics]:
-        if field.nullable and field.name not in there:
+        if field.nullable and field.name not in types:
             continue
-        if there.get(field.name) != field.type:
-            raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
-    return file, there
+        if types.get(field.name) != field.type:
+            raise ValueError(f"column {field.name} is {types.get(field.name)}, not {field.type}")
+    return file, types
 
 
 @contextmanager
@@ -245,21 +245,21 @@ def write_measurements(place: Place, table: pa.Table) -> None:
 
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
     """The share of distinct values among the first `rows` of a column."""
-    some = column.slice(0, rows)
-    return float(pc.count_distinct(some).as_py() / max(len(some), 1))
+    first = column.slice(0, rows)
+    return float(pc.count_distinct(first).as_py() / max(len(first), 1))
 
 
 def joined(
-    whole: pa.Table | None, own: Sequence[pa.Table], trials: Sequence[int]
+    whole: pa.Table | None, separate: Sequence[pa.Table], trials: Sequence[int]
 ) -> pa.Table | None:
     """A study's table in order of trial: the rows of `whole`, except that `trials` come from their
-    separate tables, `own`."""
-    if not own:
+    separate tables, `separate`."""
+    if not separate:
         return whole
     if whole is None:
-        return pa.concat_tables(own, promote_options="default")
+        return pa.concat_tables(separate, promote_options="default")
     others = np.isin(numbers(whole["trial"]), trials, invert=True)
-    table = pa.concat_tables([whole.filter(pa.array(others)), *own], promote_options="default")
+    table = pa.concat_tables([whole.filter(pa.array(others)), *separate], promote_options="default")
     table = table.replace_schema_metadata()  # its notes applied to `whole` alone
     return table.take(np.argsort(numbers(table["trial"]), kind="stable"))
 
