@@ -156,13 +156,13 @@ def test_another_user_names_no_process_to_stop(shared: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert Run(shared).writer() == os.getpid()
         os.chown(shared / ".lock", NOBODY, NOBODY)
-        with pytest.raises(BadInput, match="by which process of yours"):
+        with pytest.raises(BadInput, match="names no process of yours"):
             Run(shared).writer()
         os.chown(shared / ".lock", 0, 0)
         os.chown(shared / ".lock", 0, 0)
         with subprocess.Popen(["sleep", "60"], user=NOBODY, pass_fds=[file.fileno()]) as other:
             (shared / ".lock").write_text(f"process {other.pid} on {HOST}\n")
-            with pytest.raises(BadInput, match=f"not by process {other.pid}"):
+            with pytest.raises(BadInput, match=f"names process {other.pid}, but that one"):
                 Run(shared).writer()
             other.kill()
     assert Run(shared).writer() is None

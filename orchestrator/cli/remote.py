@@ -106,7 +106,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
         )
         job = head.job(head_run)
         if job is not None and is_running(job):
-            say(f"The job {job.submission_id} trains {head_run} already.")
+            say(f"{head_run} is being trained already, by the job {job.submission_id}.")
             return str(job.submission_id)
         name = submit(head)
         say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
