@@ -249,7 +249,7 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
     table.add_column("Recipe")
     for heading in ("Batch size", "Trials", "Best steps"):
         table.add_column(heading, justify="right")
-    table.add_column("Ended")
+    table.add_column("By status")
     for study in studies:
         best = study["best_steps"]
         table.add_row(

@@ -187,7 +187,7 @@ def _table(progress: Progress) -> Group:
     if several:
         table.add_column("Workload")
     table.add_column("Recipe")
-    for heading in ("Batch size", "Trials", "Running", "Best steps", "Left"):
+    for heading in ("Batch size", "Trials", "Running", "Best steps", "Time left"):
         table.add_column(heading, justify="right")
     ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
     room = max(3, console.height - 6)

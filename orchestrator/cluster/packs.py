@@ -52,7 +52,8 @@ class _Tries:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What happens to the trials of a pack that failed."""
+    """The decision on the trials of a pack that failed: which are tried again, and which has failed
+    for good."""
 
     again: Sequence[Trial] = ()
     failed: Trial | None = None

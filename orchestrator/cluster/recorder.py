@@ -208,7 +208,7 @@ class Recorder(OfThisProcess, tune.Callback):
             self._keep(FinishedTrial(trial=ours, outcome=outcome))
 
     def _said_of(self, number: tuple[int, ...]) -> str | None:
-        """What is known about the end of a trial's process, besides Ray's message."""
+        """The known reasons for the end of a trial's process, besides Ray's message."""
         if number in self._silenced:
             self._silenced.discard(number)
             return SILENT.format(seconds=self._settings.hang_seconds)

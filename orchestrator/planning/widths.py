@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Width(NamedTuple):
     width: int
     reason: str
-    """Why the width is not larger; empty if there is nothing to say."""
+    """The reason why the width is not larger; empty if there is nothing to say."""
 
 
 def widths_of(
