@@ -108,7 +108,7 @@ def test_the_lock_of_a_bucket_holds(in_bucket: Run, shared: Path) -> None:
     assert in_bucket.writer() is None
     with in_bucket.locked():
         assert in_bucket.writer() == os.getpid()
-        with pytest.raises(BadInput, match=f"Another sweep is writing to gs:.* .process {os.getpid()} on"):
+        with pytest.raises(BadInput, match=f"Another sweep .* .process {os.getpid()} on"):
             lock(in_bucket)
     assert in_bucket.writer() is None
     assert (shared / f"orchestrate-{os.getuid()}").stat().st_mode & 0o777 == 0o700
