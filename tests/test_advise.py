@@ -97,11 +97,11 @@ def test_more_is_of_the_studies_that_an_entry_names(sweep_file: SweepFile) -> No
         ("{workloads: [x], batch_sizes: [64], trials: 6}", "workload of more.0 'x'"),
         ("{batch_sizes: [65], trials: 6}", "more.0.batch_sizes.*got 65.*64, 256"),
         ("{batch_sizes: [full], trials: 6}", "more.0.batch_sizes.*got full"),
-        ("{batch_sizes: [64], trials: 2}", "more.0.trials.*below the 3.*got 2.*3 or more"),
-        ("{batch_sizes: [64], repeats: 1}", "more.0.repeats.*below the 2.*got 1"),
+        ("{batch_sizes: [64], trials: 2}", "more.0.trials.*at least 3.*got 2.*3 or more"),
+        ("{batch_sizes: [64], repeats: 1}", "more.0.repeats.*at least 2.*got 1"),
         ("{batch_sizes: [64]}", "give `trials`, `repeats` or both"),
         ("{trials: 6}", "more.0.batch_sizes: this key is required"),
-        ("{batch_sizes: [64], trials: 9}", "max_launches.*8 launches"),
+        ("{batch_sizes: [64], trials: 9}", "max_launches.*may launch 8 trials"),
     ],
 )
 def test_more_that_is_no_more_is_refused(sweep_file: SweepFile, entry: str, message: str) -> None:
@@ -124,7 +124,7 @@ def test_a_run_grows_where_it_is_given_more(sweep_file: SweepFile, tmp_path: Pat
         refuse_incomparable(run, grown)
         assert train_all(run, grown) == trained
         run.create(grown.sweep.resolved(), grown.studies, {})
-    with pytest.raises(BadInput, match="batch size 256: repeats: 5 there, 1 here"):
+    with pytest.raises(BadInput, match="batch size 256: repeats: 5 in the run, 1 in the sweep"):
         refuse_incomparable(run, begun)
 
 
@@ -265,7 +265,7 @@ def test_one_more_point_narrows_by_its_place_and_by_the_quantile() -> None:
 def test_a_curve_that_is_known_needs_nothing() -> None:
     curve = known()
     assert next_steps([curve], PRICES, ground()) == []
-    assert "has enough" in (verdict_on(curve, []) or "")
+    assert "needs no more trainings" in (verdict_on(curve, []) or "")
     wide = known(off={8: 0.4, 128: -0.4})
     assert "nothing cheap" in (verdict_on(wide, []) or "")
 

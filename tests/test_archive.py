@@ -105,13 +105,15 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     problems = {problem.path: problem.reason for problem in import_archive(source, run)}
     base = "mnist/simple_cnn_base/momentum/8"
     assert problems == {
-        f"{base}/4/measurements.csv": "1 rows have no whole number from 0 to 1.2e+18 as their "
-        "step; 1 cells are no numbers",
+        f"{base}/4/measurements.csv": "1 rows have a step that is no whole number from 0 to "
+        "1.2e+18; 1 cells are not numbers",
         f"{base}/5/measurements.csv": "is empty",
         f"{base}/6/measurements.csv": "is missing",
         f"{base}/7/metadata.json": "is missing",
-        f"{base}/8/metadata.json": "status 'SPLENDID' is none of COMPLETE, INFEASIBLE, INCOMPLETE",
-        f"{base}/9/measurements.csv": "columns that are no split/metric: 'epoch'",
+        f"{base}/8/metadata.json": "status 'SPLENDID' is not one of COMPLETE, INFEASIBLE, "
+        "INCOMPLETE",
+        f"{base}/9/measurements.csv": "columns whose names are not split/metric are "
+        "left out: 'epoch'",
         f"{base}/10/metadata.json": problems[f"{base}/10/metadata.json"],
         f"{base}/11": "trial 0 is there twice",
         "mnist/fc/sgd/4/study.json": "is missing",
@@ -154,7 +156,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
         ("step,a/b\n1,1\n2,\n", {"step": [1, 2], "a/b": [1.0, None]}, None),
         ("step,a/b\n1,NaN\n2,inf\n3,1e-3\n", {"a/b": [math.nan, math.inf, 1e-3]}, None),
         ("step,a/b\n", {"step": [], "a/b": []}, None),
-        ("step,a/b\n1,true\n", {"a/b": [None]}, "1 cells are no numbers"),
+        ("step,a/b\n1,true\n", {"a/b": [None]}, "1 cells are not numbers"),
         ("step,a/b,a/b\n1,2,3\n", {"a/b": [2.0]}, "there twice"),
         ("step,a/b\n1,2,3\n", {"a/b": [2.0]}, "1 cells"),
         ("step,a/b\n1,2\n2\n", {"a/b": [2.0, None]}, None),
@@ -318,7 +320,7 @@ def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> N
             )
     statuses = {json.loads(path.read_text())["status"] for path in target.glob("**/metadata.json")}
     assert statuses == {"COMPLETE", "INFEASIBLE", "INCOMPLETE"}
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="exists already"):
         export_archive(run, target)
     with pytest.raises(BadInput, match="is a run already"):
         import_archive(target, back)
@@ -444,7 +446,7 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
         wait_for_end_of_session(process.pid)
     result = orchestrate("import", source, "--out", run)
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("1 rows have no whole number") == 5
+    assert result.stderr.count("1 rows have a step that is no whole number") == 5
     import_archive(source, Run(tmp_path / "whole"))
     goals = [Goal.parse("val/error < 0.01")]
     assert frontier_of(Run(run), goals) == frontier_of(Run(tmp_path / "whole"), goals)

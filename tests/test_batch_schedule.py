@@ -199,12 +199,15 @@ def test_a_recipe_has_one_study_under_its_largest_batch_size() -> None:
 @pytest.mark.parametrize(
     ("stages", "told"),
     [
-        ([{"batch_size": 8, "steps": 5}], "the first stage is the beginning"),
-        ([{"batch_size": 8, "learning_rate": 2}], "the first stage is the beginning"),
-        ([{"batch_size": 8}, {"batch_size": 16}], "`examples` or `steps`, but .* has neither"),
+        ([{"batch_size": 8, "steps": 5}], "the first stage begins at step 0"),
+        ([{"batch_size": 8, "learning_rate": 2}], "the first stage begins at step 0"),
+        (
+            [{"batch_size": 8}, {"batch_size": 16}],
+            "`examples` or `steps` it begins, but .* has neither",
+        ),
         (
             [{"batch_size": 8}, {"batch_size": 16, "steps": 5, "examples": 99}],
-            "`examples` or `steps`, but .* has both",
+            "`examples` or `steps` it begins, but .* has both",
         ),
         ([{"batch_size": 8}, {"batch_size": 4, "steps": 5}], "must not shrink, but 4 follows 8"),
         (

@@ -95,8 +95,8 @@ def test_the_command_makes_the_page_anew(branches: Path, tmp_path: Path) -> None
 @pytest.mark.dear
 def test_what_is_asked_of_searches_is_refused(branches: Path) -> None:
     for arguments, message in (
-        (("frontier", branches), "not searches"),
-        (("best", branches, "val/loss"), "not searches"),
+        (("frontier", branches), "not the searches of a sweep"),
+        (("best", branches, "val/loss"), "not the searches of a sweep"),
         (("report", branches, branches.parent, "-o", "x.html"), "is not a run"),
         (("report", branches, f"{branches}/../run", "-o", "x.html"), "one such run at a time"),
         (("report", branches, "--goal", "val/error<0.1"), "leave it out"),

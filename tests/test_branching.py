@@ -185,7 +185,7 @@ def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
 def test_confirming_may_be_asked_for_later() -> None:
     before, after = {"branch": {"confirm": False, "seeds": 4}}, {"branch": {"confirm": True}}
     assert differences({**before, "recipes": []}, {**after, "recipes": []}) == [
-        "branch.seeds: 4 there, None here"
+        "branch.seeds: 4 in the run, None in the sweep"
     ]
 
 

@@ -119,7 +119,9 @@ def test_damage_to_a_trials_own_file_costs_that_trial_only(
             assert str(file) in caplog.text, name
             assert str(file) in " ".join(frontier_of(run)[0].warnings), name
         if kind == "trials" and file.is_dir():
-            with pytest.raises(BadInput, match=rf"{file} is a folder where a trial's file"):
+            with pytest.raises(
+                BadInput, match=rf"{file} must be free for the file of a trial, but is"
+            ):
                 run.check_writable()
             file.rmdir()
         elif file.is_dir():

@@ -130,7 +130,7 @@ def test_the_command() -> None:
     done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64)
     assert done.returncode == 0, done.stderr
     assert "a fifth more examples at batch size" in done.stdout
-    assert "Hold them against runs of your own with --calibrate RUN" in done.stdout
+    assert "Correct it by your own runs with --calibrate RUN" in done.stdout
     assert "step 64: noise scale" in done.stderr
     found = json.loads(orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--json").stdout)
     assert (

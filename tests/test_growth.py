@@ -103,13 +103,13 @@ def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ("seed=1", "seed: 0 there, 1 here"),
-        ("budget.steps=50", r"budget\.steps: 60 there, 50 here"),
-        ("evaluate.spacing=0.5", r"evaluate\.spacing: None there, 0\.5 here"),
+        ("seed=1", "seed: 0 in the run, 1 in the sweep"),
+        ("budget.steps=50", r"budget\.steps: 60 in the run, 50 in the sweep"),
+        ("evaluate.spacing=0.5", r"evaluate\.spacing: None in the run, 0\.5 in the sweep"),
         ("recipes=[{name: sgd, space: {learning_rate: {low: 1, high: 2}}}]", "recipe 'sgd'"),
         ("goals=[val/error < 0.2]", r"goal val/error < 0\.2 .* stopped at another goal"),
-        ("batch_sizes=[64]", "batch size 256: there, but not here"),
-        ("search.trials=2", "trials: 3 there, 2 here"),
+        ("batch_sizes=[64]", "batch size 256: in the run, but not in this sweep"),
+        ("search.trials=2", "trials: 3 in the run, 2 in the sweep"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -124,8 +124,16 @@ def test_what_cannot_be_compared_is_refused(
 @pytest.mark.parametrize(
     ("there", "here", "named"),
     [
-        ({}, "budget.steps=59", r"budget\.steps: 60 there, 59 here.* raised, not lowered"),
-        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget.steps=90", "tpe chose points by"),
+        (
+            {},
+            "budget.steps=59",
+            r"budget\.steps: 60 in the run, 59 in the sweep.* raised, not lowered",
+        ),
+        (
+            {"search": {"algorithm": "tpe", "trials": 3}},
+            "budget.steps=90",
+            "tpe chose its points by",
+        ),
         ({"schedule": {"decay": "cosine"}}, "budget.steps=90", "60 steps .* decay cosine"),
         ({"schedule": {"warmup_fraction": 0.1}}, "budget.steps=90", r"warmup_fraction 0\.1"),
         (
@@ -133,7 +141,11 @@ def test_what_cannot_be_compared_is_refused(
             "budget.steps=90",
             r"warmup_steps 61 ",
         ),
-        ({}, "budget={steps: 90, inherit: 2}", r"budget\.inherit: None there, 2\.0 here"),
+        (
+            {},
+            "budget={steps: 90, inherit: 2}",
+            r"budget\.inherit: None in the run, 2\.0 in the sweep",
+        ),
         ({}, "recipes=[{name: sgd, budget: {steps: 50}}]", r"recipes\.sgd\.budget.* not lowered"),
     ],
 )
@@ -255,9 +267,12 @@ def measured_in(run: Run) -> dict[Any, Any]:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "seed: 0 there, 1 here"),
-        ({"batch_sizes": [64, 128, 256]}, r"batch_sizes: \[64, 256\] there, \[64, 128, 256\] here"),
-        ({"search": {"trials": 4}}, r"search\.trials: 3 there, 4 here"),
+        ({"seed": 1}, "seed: 0 in the run, 1 in the sweep"),
+        (
+            {"batch_sizes": [64, 128, 256]},
+            r"batch_sizes: \[64, 256\] in the run, \[64, 128, 256\] in the sweep",
+        ),
+        ({"search": {"trials": 4}}, r"search\.trials: 3 in the run, 4 in the sweep"),
         ({"recipes": [{"name": "sgd", "optimizer": "adam"}]}, r"recipes\.0\.optimizer"),
     ],
 )
@@ -373,7 +388,7 @@ def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
     with run.locked():
         result: Any = orchestrate("resume", tmp_path / "run")
     assert result.returncode == 2
-    assert "is being written to by another sweep (process " in result.stderr
+    assert "Another sweep is writing to " in result.stderr
 
 
 def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_path: Path) -> None:
@@ -383,5 +398,7 @@ def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_pa
     run.create(older, planned.studies, {})
     refuse_incomparable(run, planned)
     measured = plan(load_sweep(sweep_file(), ["evaluate.noise_scale=true"]))
-    with pytest.raises(BadInput, match=r"evaluate\.noise_scale: False there, True here"):
+    with pytest.raises(
+        BadInput, match=r"evaluate\.noise_scale: False in the run, True in the sweep"
+    ):
         refuse_incomparable(run, measured)

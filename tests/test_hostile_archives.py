@@ -89,21 +89,21 @@ HUGE = int("9" * 4000)
 DEEP = "[" * 100_000
 
 TRIALS: dict[str, tuple[Content, str]] = {
-    "an id beyond 32 bits": ({"trial_id": 2**31}, "trial_id 2147483648 is no whole number"),
+    "an id beyond 32 bits": ({"trial_id": 2**31}, "trial_id 2147483648 is not a whole number"),
     "an infinite id": ({"trial_id": math.inf}, "trial_id inf"),
     "a bool for an id": ({"trial_id": True}, "trial_id True"),
     "an id of 4,000 digits": ({"trial_id": HUGE}, "trial_id 99"),
     "a negative id": ({"trial_id": -1}, "trial_id -1"),
-    "a list for a status": ({"status": ["COMPLETE"]}, "status ['COMPLETE'] is none of"),
+    "a list for a status": ({"status": ["COMPLETE"]}, "status ['COMPLETE'] is not one of"),
     "negative steps": ({"steps": -5}, "steps -5"),
     "steps beyond 64 bits": ({"steps": 10**30}, "steps 10000"),
     "infinite steps": ('{"status": "COMPLETE", "steps": 1e999}', "steps inf"),
     "steps that are none": ({"steps": math.nan}, "steps nan"),
     "too many digits": ('{"status": "COMPLETE", "trial_id": ' + "9" * 5000 + "}", "digits"),
     "depth": ('{"status": "COMPLETE", "parameters": ' + DEEP, "is nested too deeply"),
-    "a list": ("[]", "is no JSON object"),
+    "a list": ("[]", "is not a JSON object"),
     "a key there twice": ('{"status": "COMPLETE", "status": "INFEASIBLE"}', "'status' twice"),
-    "latin-1": ('{"status": "COMPLETE", "é": 1}'.encode("latin-1"), "is no text in UTF-8"),
+    "latin-1": ('{"status": "COMPLETE", "é": 1}'.encode("latin-1"), "is not UTF-8 text"),
     "size": (b" " * 2**23 + b"{}", "has 8,388,610 bytes; at most 4,194,304 are read"),
     "our key": ({"orchestrate": 5}, "orchestrate is 5, not a JSON object"),
     "our key, empty": ({"orchestrate": {}}, "has no"),
@@ -116,7 +116,7 @@ TRIALS: dict[str, tuple[Content, str]] = {
                 "ranks": 1,
             }
         },
-        "trial [1] is no whole number",
+        "trial [1] is not a whole number",
     ),
 }  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_nothing_lies_beyond_the_end_of_a_scale(archive: Path) -> None:
 
 
 STUDIES: dict[str, tuple[Content, str]] = {
-    "a list": ("[]", "is no JSON object"),
+    "a list": ("[]", "is not a JSON object"),
     "depth": (DEEP, "is nested too deeply"),
     "a bool for train_steps": ({"train_steps": True}, "train_steps True"),
     "a huge number for train_steps": ({"train_steps": HUGE}, "train_steps 99"),
@@ -201,10 +201,22 @@ def test_a_bad_study_is_what_its_folders_say(name: str, archive: Path) -> None:
 
 
 CURVES: dict[str, tuple[Content, str, int | None]] = {
-    "a negative step": ("step,val/error\n-5,0.1\n20,0.1\n", "1 rows have no whole number", 20),
+    "a negative step": (
+        "step,val/error\n-5,0.1\n20,0.1\n",
+        "1 rows have a step that is no whole number",
+        20,
+    ),
     "a step beyond 64 bits": ("step,val/error\n99999999999999999999,0.1\n", "1 rows", None),
-    "an infinite step": ("step,val/error\n1e999,0.1\n20,0.1\n", "1 rows have no whole", 20),
-    "too many examples": (f"step,val/error\n{2**61},0.1\n", "1 rows have no whole", None),
+    "an infinite step": (
+        "step,val/error\n1e999,0.1\n20,0.1\n",
+        "1 rows have a step that is no whole",
+        20,
+    ),
+    "too many examples": (
+        f"step,val/error\n{2**61},0.1\n",
+        "1 rows have a step that is no whole",
+        None,
+    ),
     "a quote in a name": ('step,"val/a""b",val/error\n20,1,0.1\n', "", 20),
     "a comma in a name": ('step,"val/a,b",val/error\n20,1,0.1\n', "", 20),
     "a newline in a name": ('step,"val/a\nb",val/error\n20,1,0.1\n', r"'val/a\nb'", 20),
@@ -214,7 +226,7 @@ CURVES: dict[str, tuple[Content, str, int | None]] = {
     "columns of ours": ("step,trial,examples,val/error\n20,7,7,0.1\n", "'trial', 'examples'", 20),
     "a step there twice": ("step,step,val/error\n20,10,0.1\n", "there twice", 20),
     "quotes without an end": ('step,val/error\n20,"0.1\n' + "x" * 200_000, "a line of", None),
-    "100,000 columns": (f"step,{'val/a,' * 100_000}\n", "has a line of 600,006 letters", None),
+    "100,000 columns": (f"step,{'val/a,' * 100_000}\n", "has a line of 600,006 characters", None),
     "300 metrics": (f"step,{','.join(f'a/{n}' for n in range(300))}\n", "301 columns", None),
     "-inf": ("step,val/error\n0,-inf\n20,0.1\n", "", 20),
     "UTF-16": ("step,val/error\n20,0.1\n".encode("utf-16"), "no column `step`", None),
@@ -274,8 +286,8 @@ def test_only_regular_files_below_the_folder_are_read(archive: Path) -> None:
     link = "is a link, and links are not followed"
     assert dict(line.split(": ", 1) for line in problems(archive).splitlines()) == {
         "mnist/loop": link,
-        f"{STUDY}/2/metadata.json": "is no regular file",
-        f"{STUDY}/3/measurements.csv": "is no regular file",
+        f"{STUDY}/2/metadata.json": "is not a regular file",
+        f"{STUDY}/3/measurements.csv": "is not a regular file",
         f"{STUDY}/4/metadata.json": link,
         f"{STUDY}/5/measurements.csv": link,
         f"{STUDY}/6/measurements.csv": link,
@@ -304,8 +316,8 @@ def test_odd_names_of_folders(archive: Path) -> None:
     assert sorted(row["recipe"] for row in rows) == sorted(["sgd", "sgd", *NAMES])
     said = problems(archive)
     assert said.count("\n") == len(BAD_NAMES + BAD_SIZES) + 2
-    assert said.count("is no name that can be printed") == 3
-    assert said.count("is too long: as a folder's name") == 2
+    assert said.count("is not a printable name") == 3
+    assert said.count("is too long: as the name of a folder") == 2
     assert "mnist/fc/sgd/8: mnist/fc/sgd/08 holds the same study" in said
 
 
@@ -317,7 +329,7 @@ def test_odd_names_of_trials(archive: Path) -> None:
     assert asked(archive) == {8: (20, 0), 16: (20, 0)}
     lines = problems(archive).splitlines()
     assert len(lines) == 5
-    assert r"/\udcff/metadata.json: trial_id '\udcff' is no whole number" in problems(archive)
+    assert r"/\udcff/metadata.json: trial_id '\udcff' is not a whole number" in problems(archive)
 
 
 def test_a_study_that_cannot_be_read_costs_that_study(archive: Path) -> None:
@@ -325,7 +337,7 @@ def test_a_study_that_cannot_be_read_costs_that_study(archive: Path) -> None:
         names = ",".join(f"val/{number}-{n}" for n in range(150))
         edit(archive / STUDY / f"{number}/measurements.csv", f"step,{names}\n")
     assert asked(archive) == {16: (20, 0)}
-    assert problems(archive) == f"{STUDY}: has 302 columns in all; at most 200 are read\n"
+    assert problems(archive) == f"{STUDY}: has 302 columns in total; at most 200 are read\n"
 
 
 def test_an_archive_without_a_study_that_can_be_read(archive: Path) -> None:
@@ -333,7 +345,7 @@ def test_an_archive_without_a_study_that_can_be_read(archive: Path) -> None:
         (archive / f"mnist/fc/sgd/{size}").rename(archive / f"mnist/fc/sgd/{size}th")
     code, said = answer("import", archive, "--out", archive.with_name("run"))
     assert code == 2
-    assert "could not be used first, of 2: mnist/fc/sgd/16th: is not at" in said
+    assert "The first of 2 problems: mnist/fc/sgd/16th: is not at" in said
 
 
 def test_files_of_these_names_may_lie_above_the_studies(archive: Path) -> None:
@@ -356,7 +368,7 @@ def test_two_studies_for_one_folder_are_not_exported(tmp_path: Path) -> None:
     study = make_trial().study
     run = Run(tmp_path / "run")
     run.create({}, [replace(study, workload=name) for name in ("x", "own/x")], {})
-    with pytest.raises(BadInput, match="would both lie in own/x/test/32"):
+    with pytest.raises(BadInput, match="would both be written to own/x/test/32"):
         export_archive(run, tmp_path / "out")
     (tmp_path / "link").symlink_to("nowhere")
     for target in (tmp_path / "link", Path("/proc/out"), tmp_path / ("x" * 300)):

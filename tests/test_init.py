@@ -43,6 +43,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("mine")
     refused = orchestrate("init", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "test_mine.py is there already" in refused.stderr
+    assert "test_mine.py exists already" in refused.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
     assert "letters, digits" in orchestrate("init", "../mine", cwd=tmp_path).stderr

@@ -110,7 +110,7 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     said = dear_evaluations(**taken, evaluating=10.0)
     assert said is not None
     # 100 examples apart it is half of the time; 570 apart it would be 1 / (1 + 5.7).
-    assert said.startswith("Evaluations take 50% of the time. If at least 570 training examples")
+    assert said.startswith("Evaluations take 50% of the time. With at least 570 training examples")
     assert "`evaluate: {min_examples: 570}`" in said
     assert "about 15%" in said
     assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
@@ -171,7 +171,9 @@ def test_what_a_recipe_searches_besides_what_it_names_is_said(
     assert spaces["one"] == {"learning_rate"}
     assert spaces["both"] == {"learning_rate", "momentum"}
     said = CliRunner().invoke(app, ["plan", str(file)]).stderr
-    assert "Searched, as `orchestrate spaces` has it: momentum: learning_rate, momentum." in said
+    assert (
+        "Searched in the ranges of `orchestrate spaces`: momentum: learning_rate, momentum." in said
+    )
     assert "Recipe 'both' also searches momentum" in said
     assert "`space: {only: {...}}`" in said
 
@@ -179,8 +181,8 @@ def test_what_a_recipe_searches_besides_what_it_names_is_said(
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        ({"only": ONLY_A_RATE, "momentum": 0.9}, "`only` holds all of it"),
-        ({"only": 0.1}, "`only` holds all of it"),
+        ({"only": ONLY_A_RATE, "momentum": 0.9}, "`only` must be the only key"),
+        ({"only": 0.1}, "`only` must be the only key"),
         ({"only": ONLY_A_RATE}, "needs a value or range for momentum"),
         ({"only": {"learning_rates": 1}}, "learning_rates"),
     ],
@@ -250,7 +252,9 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     result = orchestrate("plan", file, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     doubt, *_ = result.stderr.splitlines()
-    assert "mine.py:Mine, shown two examples on this machine, raised KeyError: 'labels'" in doubt
+    assert (
+        "mine.py:Mine, tried with two examples on this machine, raised KeyError: 'labels'" in doubt
+    )
     assert f"({tmp_path}/mine.py:6)" in doubt
 
 
@@ -358,7 +362,7 @@ def test_batches_that_are_smaller_than_a_ghost_are_doubted(
     model = f"{ROOT / 'tests/models.py'}:GhostCNN"
     file = sweep_file(workloads=[model], goals=None, batch_sizes=[2, 4, 8, 16])
     (doubt,) = plan(load_sweep(file)).doubts
-    assert "below the ghost size of 8, so at batch size 2, 4, its batch norms" in doubt
+    assert "batch size 2, 4 is below the ghost size of 8, so its batch norms" in doubt
 
 
 @pytest.mark.parametrize("file", sorted(SWEEPS.glob("*.yaml")), ids=lambda file: file.stem)

@@ -63,7 +63,7 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     assert "(minima over trials)" in sentence(of_minima)
     assert scalings([*curve, UNREACHED])[0].of_medians, "what no trial reached has none to repeat"
     beside = table_of_ratios([*curve, *(replace(row, recipe="b") for row in ROWS)])
-    assert "beside minima over trials, which are lucky: those of b." in beside
+    assert "those of b are minima over trials, which are too low by luck." in beside
 
 
 def test_half_of_the_repeats_must_reach_it() -> None:
@@ -189,8 +189,8 @@ def test_a_study_that_has_not_finished_is_not_yet_there() -> None:
     assert sentence(found).endswith("Left out: 4,096 (not finished yet).")
     (nothing,) = scalings([late])
     assert sentence(nothing) == (
-        f"{late.recipe}: too few batch sizes to tell where it bends: 0 of 1, and it takes 4. "
-        "Left out: 4,096 (not finished yet)."
+        f"{late.recipe}: too few batch sizes to tell where the curve bends: 0 of 1 can be used, "
+        "4 are needed. Left out: 4,096 (not finished yet)."
     )
 
 

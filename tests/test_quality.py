@@ -73,7 +73,7 @@ def test_all_that_holds_is_neither_large_nor_huge() -> None:
         ([BASE], Goal.parse("test/mean_squared_error < 2"), "neither"),
         ([replace(BASE, value=-3.0)], Goal.parse("test/log_likelihood > -4"), "neither"),
         ([replace(BASE, value=0.0)], Goal.parse("test/mean_iou > 0.5"), "neither"),
-        (ROWS[1:], GOAL, "rule at batch size 256"),
+        (ROWS[1:], GOAL, "rule was not measured at batch size 256"),
     ],
 )
 def test_what_cannot_be_told_is_refused(rows: list[BestRow], goal: Goal, reason: str) -> None:

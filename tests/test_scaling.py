@@ -49,7 +49,7 @@ def test_a_flat_curve_is_called_flat() -> None:
 
 def test_a_staircase_is_no_hyperbola() -> None:
     found = answer([(size, 10_000 if size < 64 else 100) for size in SIZES])
-    assert "not as" in found.verdict
+    assert "instead of equally many" in found.verdict
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_smaller_batches_that_need_more_examples_do_not_scale(until: int, said: 
     found = answer([(size, needed // size) for size, needed in few.items()])
     assert found.perfect_scaling_from == 16
     assert said in sentence(found)
-    assert "below batch size 16 it takes more examples, not as many" in sentence(found)
+    assert "below batch size 16 training takes more examples instead of" in sentence(found)
 
 
 @pytest.mark.parametrize(
     ("points", "verdict"),
     [
         ([], "never reached"),
-        ([(8, 90)], "too few batch sizes to tell where it bends: 1 of 5, and it takes 4"),
+        ([(8, 90)], "too few batch sizes to tell where the curve bends: 1 of 5 can be used, 4 are"),
         ([(1, 90), (2, 50), (4, 30)], "too few batch sizes to tell"),
     ],
 )

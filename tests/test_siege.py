@@ -327,7 +327,7 @@ def test_a_search_that_learns_waits_for_trials_that_it_lost(tmp_path: Path) -> N
             os.kill(driver.wait_until(driver.ranks)[0], signal.SIGKILL)
         code, said = driver.end()
     assert code == 1, said
-    assert re.search(r"lost time and again: digits/mlp sgd batch size 64 trial \d", said)
+    assert re.search(r"lost at every attempt: digits/mlp sgd batch size 64 trial \d", said)
     assert len(trials_of(run)) < 8
     with driving(tmp_path, "resume", run) as driver:
         code, said = driver.end()

@@ -224,7 +224,7 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
         for index in range(4):
             run.write(finished(index, 1.0))
             merging.wrote(KEY)
-        wait_until(lambda: "can't be put together now" in caplog.text)
+        wait_until(lambda: "can't be merged now" in caplog.text)
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3]
     assert run.loose(KEY) == 4
 

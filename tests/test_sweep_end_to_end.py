@@ -208,7 +208,7 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
 
     other = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--set", "seed=1")
     assert other.returncode == 2
-    assert "seed: 0 there, 1 here" in other.stderr
+    assert "seed: 0 in the run, 1 in the sweep" in other.stderr
 
     alone = trained_alone(sweep_file())
     assert (tmp_path / "a/frontier.csv").read_bytes() == (alone / "frontier.csv").read_bytes()

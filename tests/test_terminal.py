@@ -204,8 +204,8 @@ def test_what_to_do_next_is_said_once() -> None:
     for rows, said in (
         ([row], "open runs/one/report.html"),
         ([row, narrow], "widen the ranges"),
-        ([narrow, short], r"larger budget.*sgd at 1,024\)"),
-        ([short, replace(short, recipe="adam")], r"sgd at 1,024; and 1 others"),
+        ([narrow, short], r"raise the budget.*sgd at 1,024\)"),
+        ([short, replace(short, recipe="adam")], r"sgd at 1,024; and 1 more"),
         ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
     ):
         assert re.search(said, answers.what_next(rows, "runs/one"))

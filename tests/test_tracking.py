@@ -126,7 +126,7 @@ def test_a_tracker_that_raises_stops_nothing(
     path = tmp_path / "run"
     result = orchestrate("sweep", sweep_file(), "--out", path, "--track", "mlflow", env=env)
     assert result.returncode == 0, result.stderr
-    assert "mlflow was not told of all trials" in result.stderr
+    assert "mlflow did not receive all trials" in result.stderr
     log = (path / "log.txt").read_text()
     assert log.count("mlflow missed a trial") == 1
     assert "secret" not in log

@@ -1,4 +1,4 @@
-"""What the frontier says: pure functions on numbers."""
+"""Derives answers from the frontier, by pure functions on numbers."""
 
 from orchestrator.analysis.branches import (
     Branch,

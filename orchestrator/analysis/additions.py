@@ -1,4 +1,4 @@
-"""What a sweep may get more of, and what that takes."""
+"""Additions to a sweep, and their prices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Kind = Literal["trials", "repeats", "batch size", "range"]
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """What a sweep may get more of."""
+    """An addition to a sweep: trials, repeats, batch sizes or wider ranges."""
 
     kind: Kind
     workloads: tuple[str, ...]
     recipes: tuple[str, ...]
     totals: tuple[tuple[int, int], ...]
-    """(batch size, number): the trials that it has then, or the repeats if repeats are added."""
+    """(batch size, total number of trials after the addition) for each batch size; the number is
+    that of repeats if repeats are added."""
     decides: bool = False
     """Whether this batch size is the one that decides between laws."""
 
@@ -34,33 +35,33 @@ class Addition:
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one training takes at one batch size."""
+    """The price of one training at one batch size."""
 
     trial: float
     """Examples that a trial of the search trains on."""
     repeat: float
     """Examples that a repeat of the winner trains on."""
     seconds_per_example: float | None
-    """Of one device. None where it isn't known."""
+    """Device-seconds per example; None if not known."""
 
 
 Prices = Mapping[tuple[str, str], Mapping[int, Price]]
-"""(workload, recipe) -> by batch size."""
+"""(workload, recipe) -> batch size -> price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """What some trainings take."""
+    """The total price of a number of trainings."""
 
     trainings: float
     examples: float
     seconds: float | None
-    """Of devices. None where they aren't known."""
+    """Device-seconds; None if not known."""
 
 
 def amount_of(addition: Addition, curves: Sequence[KnownCurve], prices: Prices) -> Amount:
-    """What an addition takes of all its workloads and recipes together. What isn't known of a
-    recipe, of which nothing was trained, is left out."""
+    """The price of an addition for all its workloads and recipes together. A recipe of which
+    nothing was trained has no known price and is left out."""
     parts = [
         part
         for names in ((w, r) for w in addition.workloads for r in addition.recipes)
@@ -76,9 +77,9 @@ def amount_of(addition: Addition, curves: Sequence[KnownCurve], prices: Prices) 
 
 
 def price_at(prices: Mapping[int, Price], batch_size: int) -> Price:
-    """Of a batch size, measured or not. Beyond the smallest and largest, a training takes no fewer
-    examples than there and at most as many more as the batch is larger; an example takes no longer
-    than in proportion to the number of steps."""
+    """The price at a batch size, measured or not. Beyond the smallest and largest measured ones,
+    the examples of a training are at least those at that end, and grow at most in proportion to the
+    batch size. The time per example grows at most in proportion to the number of steps."""
     if batch_size in prices:
         return prices[batch_size]
     rates = {
@@ -94,8 +95,8 @@ def price_at(prices: Mapping[int, Price], batch_size: int) -> Price:
 
 
 def _along(amounts: Mapping[int, float], batch_size: int, least: float, most: float) -> float:
-    """A power of the batch size between the nearest two, and beyond them one from `least` to
-    `most`."""
+    """Interpolates with a power of the batch size between the two nearest ones. Beyond the ends the
+    exponent is limited to `least` ... `most`."""
     sizes = sorted(amounts)
     x, logs = math.log2(batch_size), {size: math.log2(amounts[size] or 1.0) for size in sizes}
     if sizes[0] < batch_size < sizes[-1] or len(sizes) == 1:
@@ -107,15 +108,15 @@ def _along(amounts: Mapping[int, float], batch_size: int, least: float, most: fl
 
 
 def _points(curves: Sequence[KnownCurve], workload: str, recipe: str) -> dict[int, KnownPoint]:
-    """By batch size, whatever the goal."""
-    mine = [curve for curve in curves if (curve.workload, curve.recipe) == (workload, recipe)]
-    return {point.batch_size: point for curve in mine for point in curve.points}
+    """Batch size -> known point of the workload and recipe, for any of the goals."""
+    of_recipe = [curve for curve in curves if (curve.workload, curve.recipe) == (workload, recipe)]
+    return {point.batch_size: point for curve in of_recipe for point in curve.points}
 
 
 def _parts(
     addition: Addition, points: Mapping[int, KnownPoint], prices: Mapping[int, Price]
 ) -> Iterator[Amount]:
-    """By batch size."""
+    """The amounts of an addition, one for each batch size."""
     for size, number in addition.totals:
         price, point = price_at(prices, size), points.get(size)
         if addition.kind == "batch size":
@@ -126,7 +127,7 @@ def _parts(
             trials, repeats = 0, point.repeated * max(number - point.repeats, 0)
         else:
             trials = point.beyond if addition.kind == "range" else max(number - point.trials, 0)
-            # If one of the new trials wins, it is repeated.
+            # If one of the new trials wins, the repeats are trained again for it.
             repeats = point.repeats * trials / (point.trials + trials)
         examples = trials * price.trial + repeats * price.repeat
         rate = price.seconds_per_example

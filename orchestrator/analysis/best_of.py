@@ -1,7 +1,8 @@
-"""How many steps the best of n trials of a study needs, for n up to the N that competed.
+"""The number of steps that the best of n trials of a study needs, for n up to the N that competed.
 
-The trials of a study are a sample of its search space. From the k best of N, the median over all
-choices of n of them is known exactly as long as more than half of these choices hold one of the k.
+The trials of a study are a sample of its search space. The median of the best over all choices of n
+of the N trials follows exactly from the k best trials, as long as more than half of these choices
+hold one of the k.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from orchestrator.results import FrontierRow
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The best trials of one study, of which it is certain that no other was better."""
+    """The best trials of one study, as far as it is certain that no other was better."""
 
     batch_size: int
     trials: tuple[int, ...]
-    """Their indices, best first. Studies of one curve share their table of points, so trials of
-    the same index tried the same point."""
+    """Indices of the trials, best first. Studies of one curve share their table of points, so
+    trials of the same index tried the same point."""
     steps: tuple[int, ...]
-    """Steps to goal of each."""
+    """Steps to goal of each trial."""
     resolutions: tuple[int, ...]
-    """Steps since the measurement before: each passed the goal somewhere in between."""
+    """Steps since the previous measurement of each trial; it passed the goal between the two."""
     competed: int
-    """N: how many trials these are the best of."""
+    """N, the number of trials that competed."""
 
     @classmethod
     def of_row(cls, row: FrontierRow) -> Tried:
@@ -38,7 +39,7 @@ class Tried:
         )
 
     def best(self, count: int) -> Tried:
-        """The same without all but the `count` best."""
+        """The same with only the `count` best trials."""
         return Tried(
             batch_size=self.batch_size,
             trials=self.trials[:count],
@@ -49,9 +50,9 @@ class Tried:
 
 
 def median_best_of(tried: Tried, count: int) -> int | None:
-    """The median, over all choices of `count` of the N trials, of the fewest steps among them: the
-    smallest y_j for which at least half of the choices hold one of the j best. None where the
-    trials that are known do not determine it."""
+    """The median, over all choices of `count` of the N trials, of the fewest steps among them. It
+    is the smallest y_j for which at least half of the choices hold one of the j best. None if the
+    known trials do not determine it."""
     total = tried.competed
     if not 1 <= count <= total:
         return None

@@ -1,10 +1,10 @@
-"""What larger batches cost from one point on, by the losses of branches.
+"""The cost of larger batch sizes from one point on, computed from the losses of branches.
 
-Rows are seeds, columns places along a branch. A place belongs to the interval for "factor 1 was
-there when it had the loss that factor k has at the end" unless a t test of the differences, seed by
-seed, says that the mean losses are not the same. The mean of each seed's log c_k would be biased
-where the noise in the losses is not small beside their fall, and infinite as soon as one seed has
-lost ground.
+Rows are seeds, columns are places along a branch. We look for the place at which factor 1 had the
+loss that factor k has at its end. A place belongs to the interval of the answer unless a t test of
+the differences, seed by seed, says that the mean losses differ. The mean of each seed's log c_k
+would be biased if the noise in the losses is not small compared with their fall, and infinite as
+soon as the loss of one seed has risen.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from orchestrator.analysis.hyperbola import CONFIDENCE
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
 
 ENOUGH_EVALUATIONS = 4
-"""Of a branch beyond the point, and on either side of a knot of the curve through them."""
+"""Number of evaluations that a branch needs after the point, and that must lie on either side of a
+knot of the curve through them."""
 
 FURTHEST = 2.0
-"""How far factor 1 is continued along its slope, in lengths of a branch: a cost below 1 / FURTHEST
-is said to be that."""
+"""Distance up to which factor 1 is extrapolated along its slope, in lengths of a branch. A cost
+below 1 / FURTHEST is reported as 1 / FURTHEST."""
 
 PLACES = np.linspace(0, FURTHEST, 1001)
-"""Where losses are compared, in lengths of a branch."""
+"""Places where losses are compared, in lengths of a branch."""
 
 END = int(np.searchsorted(PLACES, 1))
 
@@ -45,10 +46,10 @@ def smoothing(at: tuple[float, ...]) -> Floats:
     """The matrix that takes losses evaluated `at` shares of the length to those at `PLACES`: a
     least-squares spline of parabolas, and a straight line beyond the end.
 
-    It is linear in the losses, so the mean over seeds may be taken before or after, and noise
-    causes no bias. Parabolas, because straight lines miss how the slope changes; knots at 1/2, 1/4,
-    1/8 ..., because a loss falls fast at first, as far as enough evaluations lie between them.
-    """
+    The curve is linear in the losses, so the mean over seeds may be taken before or after, and
+    noise causes no bias. It consists of parabolas, because straight lines miss how the slope
+    changes. Its knots are at 1/2, 1/4, 1/8 ..., as long as enough evaluations lie between them,
+    because a loss falls fast at first."""
     found = np.array(at)
     knots = [0.0]
     for knot in 0.5 ** np.arange(1, 30):
@@ -60,7 +61,7 @@ def smoothing(at: tuple[float, ...]) -> Floats:
 
 
 def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
-    """A column for each function that the spline is a sum of."""
+    """A matrix with a column for each basis function of the spline."""
     within, beyond = np.minimum(places, 1), np.maximum(places - 1, 0)
     columns = [np.ones(len(places)), places]
     for knot in knots:
@@ -69,14 +70,14 @@ def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
 
 
 def loss_falls(reference: Floats) -> bool:
-    """Whether the mean loss is surely lower at the end than at the beginning."""
+    """Whether the mean loss is lower at the end than at the beginning, beyond its noise."""
     fall = reference[:, 0] - reference[:, END]
     reach = stdtrit(len(fall) - 1, (1 + CONFIDENCE) / 2) * fall.std(ddof=1) / len(fall) ** 0.5
     return bool(fall.mean() > reach)
 
 
 def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
-    """The examples of a factor over those that factor 1, the reference, needs for the same loss."""
+    """The ratio of the examples of a factor to those of factor 1, the reference, for equal loss."""
     if not np.isfinite(losses).all():
         return Estimate(value=math.inf, low=math.inf, high=math.inf)
     value, high, low = (
@@ -87,9 +88,10 @@ def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
 
 
 def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estimate | None:
-    """The B_crit at which the losses of all factors have the sum that factor 1's have after as many
-    examples as the law gives each: the larger b / B_crit, the fewer, and the higher the losses.
-    None if all factors diverged."""
+    """The B_crit that explains the losses of all factors together. For a value of B_crit the law
+    gives the examples after which factor 1 has the loss of each factor: the larger b / B_crit, the
+    fewer examples and the higher these losses. At the answer, their sum equals the sum of the
+    measured losses. None if all factors diverged."""
     differences = np.zeros((len(curves[1]), len(INVERSES)))
     sound = [factor for factor in curves if factor > 1 and np.isfinite(curves[factor]).all()]
     for factor in sound:
@@ -104,10 +106,10 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
 
 
 def _crossings(places: Floats, differences: Floats) -> tuple[float, float, float]:
-    """Where the mean over seeds first is below 0, where it first may be, and where it first must
-    be. Infinite if nowhere."""
+    """The first place where the mean over seeds is below 0, the first where it may be, and the
+    first where it must be. Infinite if there is none."""
     mean, count = differences.mean(axis=0), len(differences)
-    with np.errstate(over="ignore"):  # of a branch that all but diverged
+    with np.errstate(over="ignore"):  # losses of a branch that nearly diverged may overflow
         error = differences.std(axis=0, ddof=1) / count**0.5
     reach = stdtrit(count - 1, (1 + CONFIDENCE) / 2) * error
     value, early, late = (_first(places, line) for line in (mean, mean - reach, mean + reach))
@@ -125,7 +127,8 @@ def _first(places: Floats, line: Floats) -> float:
 
 
 def fifth_more(factors: Sequence[int], ratios: Sequence[Estimate]) -> Estimate:
-    """The factor that costs a fifth more examples, by c_k and by the ends of its intervals."""
+    """The factor that costs a fifth more examples, computed from c_k and from the ends of its
+    interval."""
     return Estimate(
         value=_passing(factors, [ratio.value for ratio in ratios]),
         low=_passing(factors, [end_of(ratio.high) for ratio in ratios]),
@@ -134,7 +137,7 @@ def fifth_more(factors: Sequence[int], ratios: Sequence[Estimate]) -> Estimate:
 
 
 def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
-    """Where log c_k, on straight lines in log k between the factors, first goes past a fifth more;
+    """The factor at which log c_k, interpolated linearly in log k, first exceeds a fifth more;
     infinite if it never does."""
     bound = math.log(1 + CRITICAL_TOLERANCE)
     for (below, cheap), (above, dear) in pairwise(zip(factors, np.log(ratios), strict=True)):
@@ -144,7 +147,7 @@ def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
 
 
 def end_of(end: float | None) -> float:
-    """An end of an interval that has both."""
+    """The end of an interval of which it is known that it has both ends."""
     assert end is not None
     return end
 

@@ -1,9 +1,9 @@
-"""How large the batch may be at one point of a training.
+"""Answers how large the batch may be at one point of a training.
 
 A trunk is a training at batch size b. From a checkpoint of it, branches go on at batch sizes k b,
 all for the same number of examples L, with several learning rates and several orders of the
-examples. Factor k costs c_k = L / e_k: after the L examples of its branch it has come to the loss
-that factor 1 had after e_k.
+examples. Factor k has the cost c_k = L / e_k, where e_k is the number of examples after which
+factor 1 had the loss that the branch of factor k has after its L examples.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from orchestrator.analysis.estimates import Estimate
 from orchestrator.records import BadInput, shown
 
 FEWEST_SEEDS = 2
-"""That judge: one alone has no scatter."""
+"""Smallest number of seeds that judge: a single one shows no scatter."""
 
 AS_MANY = Estimate(value=1.0, low=1.0, high=1.0)
-"""What factor 1 costs."""
+"""The cost of factor 1."""
 
 NOT_KNOWN = Estimate(value=math.nan, low=0.0, high=math.inf)
 
 STILL = math.log(1.25)
-"""By how much the logarithm of an answer may change from one length to the next and still count as
+"""Largest change of the logarithm of an answer from one length to the next that still counts as
 unchanged, however narrow the intervals are."""
 
 
@@ -51,13 +51,15 @@ class Branch:
     """One training that goes on from the point."""
 
     factor: int
-    """Batch size over the trunk's."""
+    """Batch size as a multiple of the trunk's."""
     rate: float
-    """Learning rate over the trunk's at the point."""
+    """Learning rate as a multiple of the trunk's at the point."""
     seed: int
-    """The order of examples: branches of one seed see the same examples in the same order."""
+    """Seed of the order of examples: branches of one seed see the same examples in the same
+    order."""
     examples: Floats
-    """Trained since the point, at each evaluation; rising, and may begin with 0."""
+    """Number of examples trained since the point, at each evaluation. It rises and may begin with
+    0."""
     loss: Floats
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorCost:
-    """What one factor costs at its best learning rate."""
+    """The cost of one factor at its best learning rate."""
 
     factor: int
     rate: float
@@ -81,20 +83,20 @@ class FactorCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The answer for one point. An infinite value means "at least", and so does an infinite end."""
+    """The answer for one point. An infinite value, or end of an interval, means "at least"."""
 
     batch_size: int
-    """The trunk's."""
+    """Batch size of the trunk."""
     at_examples: int
     length: int
-    """Examples of each branch."""
+    """Number of examples of each branch."""
     seeds: int
-    """How many judged."""
+    """Number of seeds that judged."""
     is_known: bool
-    """Whether the loss of factor 1 falls beyond its noise. Without that nothing can be told, and to
-    stay with the trunk's batch is on the safe side."""
+    """Whether the loss of factor 1 falls beyond its noise. If not, there is no answer, and keeping
+    the trunk's batch size is on the safe side."""
     costs: tuple[FactorCost, ...]
-    """From factor 1 up."""
+    """The cost of each factor, in ascending order."""
     critical: Estimate | None
     """B_crit of c_k = (1 + k b / B_crit) / (1 + b / B_crit), by all factors that did not diverge;
     None if all did, or nothing is known."""
@@ -104,7 +106,7 @@ class Verdict:
 
     @property
     def sure_batch_size(self) -> float:
-        """At least so large is the batch that costs a fifth more, of those that were measured."""
+        """Lower bound of the batch size that costs a fifth more examples, within those measured."""
         low = end_of(self.fifth_more_batch_size.low)
         return min(low, self.costs[-1].factor * self.batch_size)
 
@@ -114,11 +116,11 @@ class Verdict:
 
 def choosing_seeds(branches: Collection[Branch]) -> tuple[int, ...]:
     """The seeds that choose learning rates and do not judge: a rate is chosen partly because it was
-    lucky, so its luck must not count. They are those of the first half that have all factors and
-    rates. None are needed where each factor has one rate.
+    lucky, so its luck must not count. They are the seeds of the first half that have all factors
+    and rates. If each factor has one rate, none are needed.
 
-    With a third instead of half, rates are chosen badly so often that 90 % intervals cover 86 to
-    89 % (noisy quadratic, six seeds)."""
+    With a third instead of half of the seeds, rates are chosen badly so often that 90 % intervals
+    cover 86 to 89 % (noisy quadratic, six seeds)."""
     settings = {(each.factor, each.rate) for each in branches}
     if len(settings) == len({factor for factor, _ in settings}):
         return ()
@@ -128,8 +130,8 @@ def choosing_seeds(branches: Collection[Branch]) -> tuple[int, ...]:
 
 
 def chosen_rates(branches: Collection[Branch]) -> dict[int, float]:
-    """For each factor, the rate at which these branches have the lowest mean loss at the end; of
-    equal ones the lowest. Rates at which one diverged lose."""
+    """Factor -> the rate at which these branches have the lowest mean loss at the end; the lowest
+    of equal ones. A rate at which a branch diverged is chosen only if there is no other."""
     length = _length_of(branches)
     losses: dict[tuple[int, float], list[float]] = {}
     for each in branches:
@@ -143,7 +145,7 @@ def chosen_rates(branches: Collection[Branch]) -> dict[int, float]:
 
 
 def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: int) -> Verdict:
-    """The verdict of one point. Seeds that judge need no branches at rates that weren't chosen."""
+    """The verdict on one point. Judging seeds need no branches at rates that weren't chosen."""
     length = _length_of(branches)
     choosing = choosing_seeds(branches)
     rates = chosen_rates([each for each in branches if not choosing or each.seed in choosing])
@@ -156,8 +158,8 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
     }
     if not np.isfinite(curves[1]).all():
         raise BadInput(
-            f"Factor 1 must not diverge at the best of its learning rates, but did at {rates[1]:g} "
-            "times the trunk's; add lower ones."
+            f"Factor 1 must not diverge at the best of its learning rates, but it did at "
+            f"{rates[1]:g} times the trunk's. Add lower ones."
         )
     falls = loss_falls(curves[1])
     costs = tuple(
@@ -214,7 +216,7 @@ def _check(
 
 
 def _length_of(branches: Collection[Branch]) -> float:
-    """The examples of each branch; one that diverged may have ended early."""
+    """The number of examples of each branch. A branch that diverged may have ended early."""
     sound = [each for each in branches if np.isfinite(each.loss).all()]
     lengths = sorted({float(each.examples[-1]) for each in sound})
     fewest = min((int((each.examples > 0).sum()) for each in sound), default=0)
@@ -227,7 +229,7 @@ def _length_of(branches: Collection[Branch]) -> float:
 
 
 def _smoothed(branch: Branch, length: float) -> Floats:
-    """The loss at all `PLACES`; infinite if it was not finite everywhere."""
+    """The smoothed loss at all `PLACES`; infinite if the loss was not always finite."""
     if np.isfinite(branch.loss).all():
         with np.errstate(over="ignore", invalid="ignore"):
             losses: Floats = smoothing(tuple((branch.examples / length).tolist())) @ branch.loss
@@ -237,20 +239,20 @@ def _smoothed(branch: Branch, length: float) -> Floats:
 
 
 def settled(verdicts: Collection[Verdict]) -> bool:
-    """Whether the answer has stood still twice, in verdicts of one point at doubled lengths: of the
-    last three, each agrees with the one before. Two agree if the factor that costs a fifth more is
-    the same to a quarter, if each is in the other's interval, or if both say "at least"."""
+    """Whether the last three of the verdicts on one point, at doubled lengths, agree with each
+    other one after another. Two verdicts agree if the factor that costs a fifth more is the same
+    to within a quarter, if each lies in the other's interval, or if both say "at least"."""
     last = sorted(verdicts, key=lambda each: each.length)[-3:]
     return len(last) == 3 and all(
-        one.is_known and other.is_known and _agree(one.fifth_more, other.fifth_more)
-        for one, other in pairwise(last)
+        earlier.is_known and later.is_known and _agree(earlier.fifth_more, later.fifth_more)
+        for earlier, later in pairwise(last)
     )
 
 
-def _agree(one: Estimate, other: Estimate) -> bool:
-    if one.value == other.value or abs(math.log(one.value) - math.log(other.value)) < STILL:
+def _agree(first: Estimate, second: Estimate) -> bool:
+    if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
     return all(
         end_of(interval.low) <= estimate.value <= end_of(interval.high)
-        for estimate, interval in ((one, other), (other, one))
+        for estimate, interval in ((first, second), (second, first))
     )

@@ -1,5 +1,5 @@
-"""Which additions to a sweep are worth a look: more trials, more repeats, another batch size, a
-wider range."""
+"""Lists additions to a sweep that may be worth their price: more trials, more repeats, another
+batch size or wider ranges."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.records import StudyKey
 
 TIMES_TRIALS, TIMES_REPEATS = 2, 3
-"""So many times as many are suggested."""
+"""Factors by which the numbers of trials and of repeats are multiplied in a suggestion."""
 
 WIDE_GAP = 2.5
-"""Between batch sizes in a smaller ratio no other one is suggested: where the law is not exactly
-right, neighbours are off by the same."""
+"""Smallest ratio of two neighbouring batch sizes between which another one is suggested. If the law
+is not exactly right, close neighbours have the same error, so they add little."""
 
 FARTHER = 4
-"""A batch size beyond the others is so many times smaller or larger, at least."""
+"""Smallest factor between the outermost batch size and one that is suggested beyond it."""
 
 FAR_FROM_CRITICAL = 8
-"""If the batch sizes go so many times beyond B_crit, they go far enough."""
+"""Factor beyond B_crit from which on no batch sizes further out are suggested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What a sweep has, and how it may grow."""
+    """The studies of a sweep, and the ways in which it may grow."""
 
     workloads: tuple[str, ...]
     recipes: tuple[str, ...]
-    """Those that are trained at every batch size of the sweep."""
+    """Recipes that are trained at every batch size of the sweep."""
     batch_sizes: tuple[int, ...]
     trials: int
-    """Of the search at a batch size that is added."""
+    """Number of trials of the search at a batch size that is added."""
     largest: int | None
-    """Examples of the smallest training set; None: endless."""
+    """Number of examples of the smallest training set; None if the examples never end."""
     fixed: Collection[StudyKey] = ()
     """Studies that can't be given more trials."""
     deciding: Collection[int] = ()
-    """Batch sizes that are said to decide between laws."""
+    """Batch sizes at which a measurement would decide between laws."""
 
     def with_sizes(self, sizes: Iterable[int]) -> Ground:
         found = tuple(sorted({*self.batch_sizes, *sizes}))
@@ -50,7 +50,7 @@ class Ground:
 
 
 def candidates(curves: Sequence[KnownCurve], prices: Prices, ground: Ground) -> list[Addition]:
-    """All of them, each once."""
+    """All candidate additions, each once."""
     found = [*_sizes(ground, curves), *_wider(ground, curves)]
     for curve in curves:
         free = [point for point in curve.points if _key(curve, point) not in ground.fixed]
@@ -78,8 +78,8 @@ def _wider(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
 def _several(
     kind: Kind, curve: KnownCurve, points: Sequence[KnownPoint], prices: Prices
 ) -> Iterator[Addition]:
-    """More at the batch sizes that contribute most, or most for their price: at one, two, ... up to
-    all of them."""
+    """More trials or repeats at the batch sizes that contribute most to the interval, or most for
+    their price: at the first one, the first two, and so on up to all."""
 
     def variance(point: KnownPoint) -> float:
         return point.finite if kind == "trials" else point.seeds * bool(point.repeats)
@@ -107,7 +107,7 @@ def _more(kind: Kind, point: KnownPoint) -> int:
 
 
 def _sizes(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
-    """Batch sizes in the middle between two, one beyond each end, and those that decide."""
+    """Batch sizes in the middle between two others, one beyond each end, and the deciding ones."""
     sizes = sorted(ground.batch_sizes)
     beyond = [
         size
@@ -116,7 +116,7 @@ def _sizes(ground: Ground, curves: Sequence[KnownCurve]) -> Iterator[Addition]:
     ]
     asked = [*ground.deciding, *middles(sizes), *beyond]
     for size in dict.fromkeys(asked):
-        # The one that decides may lie where no curve has a B_crit.
+        # A deciding batch size is suggested even if no curve has a B_crit.
         tells = size in ground.deciding or any(
             curve.log2_steps(size) >= math.log2(ENOUGH_STEPS) for curve in curves
         )
@@ -142,14 +142,14 @@ def middles(sizes: Sequence[int]) -> list[int]:
 
 
 def _bends_beyond(curve: KnownCurve, end: int) -> bool:
-    """Whether the law still bends beyond this end of the batch sizes: further than so many times
-    B_crit it is flat, or a straight line, to within an eighth."""
+    """Whether the law still bends beyond this end of the batch sizes. At more than
+    FAR_FROM_CRITICAL times B_crit it is flat, or a straight line, to within an eighth."""
     return abs(math.log2(end) - curve.critical) < math.log2(FAR_FROM_CRITICAL)
 
 
 def _beyond(sizes: Sequence[int], largest: int | None) -> Iterator[int]:
-    """One batch size below the smallest and one above the largest, as far away as their neighbours
-    are, or further."""
+    """One batch size below the smallest and one above the largest, at least as far away as their
+    neighbours are from each other."""
     if len(sizes) < 2:
         return
     low = round(sizes[0] / max(sizes[1] / sizes[0], FARTHER))

@@ -1,4 +1,4 @@
-"""Which workloads can be compared, and curves brought to one scale."""
+"""Finds workloads that can be compared, and brings curves to one scale."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ class Group:
     """Workloads that differ in one thing."""
 
     by: str
-    """model, data set, or version: options, such as how much of a data set to train on."""
+    """What differs: "model", "data set", or "version" for the options of a workload, such as the
+    share of a data set to train on."""
     of: str
-    """What they share."""
+    """The part of the name that the workloads share."""
     members: tuple[tuple[str, str], ...]
-    """(what sets it apart, workload)."""
+    """(the part that differs, workload) for each workload."""
 
 
 def groups_of(workloads: Iterable[str]) -> list[Group]:
-    """Those of at least two; a workload is DATA SET/MODEL?OPTIONS."""
+    """The groups of at least two workloads. A workload's name is DATA SET/MODEL?OPTIONS."""
     parts = {name: _parts(name) for name in workloads}
     found = []
     for place, by in ((1, "model"), (0, "data set"), (2, "version")):
@@ -47,8 +48,9 @@ def _parts(workload: str) -> tuple[str, str, str]:
 def relative(
     rows: Sequence[FrontierRow], at: int | None
 ) -> tuple[int, list[tuple[Point, float]]] | None:
-    """The points of one curve and their steps over those at batch size `at`, or at the smallest
-    that reached the goal: (that size, points). None where it did not reach the goal there."""
+    """(reference batch size, points with their steps relative to the reference) of one curve. The
+    reference is `at`, or the smallest batch size that reached the goal. None if the goal was not
+    reached there."""
     reached = trained_points(rows)
     unit = next((point for point in reached if at in (None, point.batch_size)), None)
     if unit is None:
@@ -57,6 +59,6 @@ def relative(
 
 
 def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
-    """The smallest batch size that all curves with any point reached their goal at."""
+    """The smallest batch size at which all curves that have points reached their goals."""
     sizes = [{point.batch_size for point in trained_points(rows)} for rows in curves]
     return min(set.intersection(*filter(None, sizes)), default=None) if any(sizes) else None

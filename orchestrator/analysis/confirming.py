@@ -1,4 +1,4 @@
-"""What a schedule of batch sizes came to, held against the constant batch."""
+"""Compares trainings with a schedule of batch sizes to trainings with the constant batch size."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from orchestrator.records import FinishedTrial
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
-    """Trainings of the same seeds over the same examples, with a schedule and without."""
+    """The comparison of trainings with a schedule and without it, for the same seeds and number of
+    examples."""
 
     recipe: str
     seeds: int
-    """Of those that came to the end with both."""
+    """Number of seeds whose trainings came to the end with and without the schedule."""
     failed: int
-    """That diverged or failed with the schedule."""
+    """Number of trainings that diverged or failed with the schedule."""
     steps: int
     constant_steps: int
     differences: Mapping[str, Estimate]
-    """Metric at the end -> how much higher it is with the schedule, and its 90 % interval."""
+    """Metric -> the difference at the end, with the schedule minus without it, and its 90 %
+    interval."""
 
     @property
     def steps_saved(self) -> float:
@@ -39,23 +41,26 @@ class Confirmed:
 def confirmed(
     recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
 ) -> Confirmed | None:
-    """None without two seeds that came to the end with both."""
-    there = {one.trial.repeat: one for one in constant if one.outcome.status in ENDED}
+    """The comparison; None if fewer than two seeds came to the end with and without the
+    schedule."""
+    constant_by_seed = {
+        trained.trial.repeat: trained for trained in constant if trained.outcome.status in ENDED
+    }
     pairs = [
-        (one, there[one.trial.repeat])
-        for one in ours
-        if one.outcome.status in ENDED and one.trial.repeat in there
+        (trained, constant_by_seed[trained.trial.repeat])
+        for trained in ours
+        if trained.outcome.status in ENDED and trained.trial.repeat in constant_by_seed
     ]
     if len(pairs) < 2:
         return None
     return Confirmed(
         recipe=recipe,
         seeds=len(pairs),
-        failed=sum(one.outcome.status not in ENDED for one in ours),
+        failed=sum(trained.outcome.status not in ENDED for trained in ours),
         steps=pairs[0][0].outcome.steps,
         constant_steps=pairs[0][1].outcome.steps,
         differences={
-            name: _mean([_last(one, name) - _last(other, name) for one, other in pairs])
+            name: _mean([_last(trained, name) - _last(other, name) for trained, other in pairs])
             for name in metrics
         },
     )
@@ -64,8 +69,8 @@ def confirmed(
 ENDED = ("exhausted", "reached")
 
 
-def _last(one: FinishedTrial, metric: str) -> float:
-    return one.measurements[-1].metrics[metric]
+def _last(trained: FinishedTrial, metric: str) -> float:
+    return trained.measurements[-1].metrics[metric]
 
 
 def _mean(values: list[float]) -> Estimate:

@@ -1,4 +1,5 @@
-"""What a batch size costs: work against time, and which one to take on how many devices."""
+"""The time and work that each batch size costs, and advice on which batch size to use on how many
+devices."""
 
 from __future__ import annotations
 
@@ -15,103 +16,108 @@ from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow, StepTime
 
 BUSY = 0.5
-"""A device counts as busy from this share of its best rate of examples on: with less, twice the
-devices take less off the time than they add to the work."""
+"""Share of its best rate of examples from which on a device counts as busy. Below that, doubling
+the devices reduces the time by less than it adds to the work."""
 
 
 EXTRAPOLATED = 4
-"""From more devices on than so many times those that were timed, it is said."""
+"""Factor over the largest timed number of devices above which a step time is marked as
+extrapolated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """What one device does: a step on `examples` takes `overhead` + `per_example` x `examples`
-    seconds, fitted to the measured step times by their relative errors."""
+    """The speed of one device. A step on `examples` takes `overhead` + `per_example` x `examples`
+    seconds. Both are fitted to the measured step times with least relative errors."""
 
     overhead: float
     per_example: float
     residual: float | None
-    """Root mean square relative error of the fit; None where two sizes leave none."""
+    """Root mean square relative error of the fit; None for two sizes, which are always met."""
     smallest: int
     largest: int
-    """Examples per device and step that were measured."""
+    """Largest number of examples per device and step that was measured."""
     most: int = 1
-    """Devices that these were measured on together."""
+    """Largest number of devices that were measured together."""
 
     @property
     def busy_from(self) -> int:
-        """Examples per step that keep it busy, but no fewer and no more than were measured."""
+        """Smallest number of examples per step that keeps it busy, limited to the measured
+        range."""
         if not self.per_example:
             return self.largest
         wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
         return max(self.smallest, round(min(wanted, self.largest)))
 
     def devices(self, batch_size: int) -> list[int]:
-        """From as few as were given no more examples than was measured, by doublings, to as many as
-        a batch keeps busy."""
+        """Numbers of devices for a batch size, each twice the one before. The smallest gives a
+        device no more examples than was measured, the largest is still kept busy."""
         fewest = math.ceil(batch_size / self.largest)
         most = max(fewest, batch_size // self.busy_from)
         return [fewest * 2**n for n in range(math.ceil(math.log2(most / fewest)))] + [most]
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
-        """What they need for each other's gradients is in it only as far as it was measured."""
+        """Seconds of a step. The time to exchange gradients is included only as far as it was part
+        of the measured steps."""
         return self.overhead + self.per_example * math.ceil(batch_size / devices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """What reaching the goal takes on so many devices."""
+    """The price of reaching the goal on a number of devices."""
 
     devices: int
     seconds: float
     device_seconds: float
     money: float | None
-    """At the price that was given."""
+    """Cost at the given price of a device-hour; None without a price."""
     timed_on: int
-    """The most devices that steps were timed on."""
+    """Largest number of devices on which steps were timed."""
     pareto: bool
-    """Whether no other batch size, recipe and number needs both less time and fewer device-seconds.
-    """
+    """Whether no other batch size, recipe and number of devices needs both less time and fewer
+    device-seconds."""
 
     @property
     def extrapolated(self) -> bool:
-        """Whether nothing like it was timed: what their exchange of gradients takes isn't known."""
+        """Whether it has so many more devices than were timed that the time for their exchange of
+        gradients isn't known."""
         return self.devices > EXTRAPOLATED * self.timed_on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What reaching the goal took at one batch size."""
+    """The work and time of reaching the goal at one batch size."""
 
     recipe: str
     batch_size: int
     steps: float
     examples: float
     is_median: bool
-    """Of the winner's repeats; else these are the winner's own."""
+    """Whether the steps are the median of the winner's repeats, rather than the winner's."""
     tells: bool
-    """Whether it may be recommended: its study has finished, and its steps are enough to tell."""
+    """Whether it may be recommended: its study has finished, and it has enough steps."""
     seconds: float | None
-    """Of training, as measured of the winner, which may have shared its machine with others."""
+    """Seconds that the winner trained; it may have shared its machine with other trials."""
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
     priced: tuple[Priced, ...] = ()
-    """On so many devices as `Device.devices` has it; empty where step times aren't known."""
+    """Prices on the numbers of devices that `Device.devices` gives; empty if step times aren't
+    known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Which batch size to take, on how many devices: each with one price. Time and work are seconds
-    and device-seconds where step times are known for all that is compared, else steps and examples.
-    """
+    """The batch sizes and numbers of devices that are recommended; each has one price. Time and
+    work are seconds and device-seconds if step times are known for all that is compared, else steps
+    and examples."""
 
     fastest: Cost
-    """The least work among those within a tenth of the least time."""
+    """The choice with the least work among those whose time is within a tenth of the least."""
     cheapest: Cost
-    """The least time among those within a tenth of the least work."""
+    """The choice with the least time among those whose work is within a tenth of the least."""
     balanced: Cost
-    """The least product of both: in steps and examples a hyperbola's B_crit, where each is twice
-    its minimum."""
+    """The choice with the least product of time and work. In steps and examples of a hyperbola this
+    is B_crit, where both are twice their minimum."""
     by_step_times: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -119,30 +125,32 @@ class Advice:
 
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
-    """What was measured of a workload, by recipe; where at least two sizes were."""
+    """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
+    sizes or more."""
     by_recipe: dict[str, list[StepTime]] = {}
     for time in times:
         by_recipe.setdefault(time.recipe, []).append(time)
     return {
         recipe: replace(
-            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in mine]),
-            most=max(t.ranks for t in mine),
+            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in of_recipe]),
+            most=max(t.ranks for t in of_recipe),
         )
-        for recipe, mine in by_recipe.items()
-        if len({math.ceil(t.batch_size / t.ranks) for t in mine}) > 1
+        for recipe, of_recipe in by_recipe.items()
+        if len({math.ceil(t.batch_size / t.ranks) for t in of_recipe}) > 1
     }
 
 
 def fit_device(points: Sequence[tuple[int, float]]) -> Device:
-    """Of (examples, seconds) of one device's steps."""
+    """The device fitted to (examples, seconds) of its steps."""
     examples, seconds = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
-    # overhead / seconds + per_example x examples / seconds is to be 1, with neither below 0: where
-    # the best of both is, or else the better of each alone. (scipy.optimize takes 0.5 s to load.)
+    # Fit overhead / seconds + per_example x examples / seconds = 1 with both parameters at least 0.
+    # If the best fit of both is not allowed, take the better of the fits with one of them alone.
+    # (scipy.optimize could do this, but takes 0.5 s to load.)
     parts = np.stack([1 / seconds, examples / seconds], axis=1)
     best = np.linalg.lstsq(parts, np.ones(len(points)))[0]
     if best.min() < 0:
         alone = np.diag(parts.sum(axis=0) / (parts**2).sum(axis=0))
-        best = min(alone, key=lambda one: float(((parts @ one - 1) ** 2).sum()))
+        best = min(alone, key=lambda candidate: float(((parts @ candidate - 1) ** 2).sum()))
     off = float(np.sqrt(((parts @ best - 1) ** 2).mean()))
     return Device(
         overhead=float(best[0]),
@@ -158,8 +166,9 @@ def costs(
     devices: Mapping[str, Device] | None = None,
     price_per_device_hour: float | None = None,
 ) -> list[Cost]:
-    """Of one workload and goal, in order of recipe and batch size as given; `devices` by recipe. A
-    goal that was reached before the first step costs nothing, and is left out."""
+    """The costs for one workload and goal, in the order of the rows. `devices` holds the speed of a
+    device by recipe. A goal that was reached before the first step costs nothing and is left
+    out."""
     points = [point for point in points_of(rows) if point.steps]
     pairs = _on_front([(point.steps, point.examples) for point in points])
     priced = _priced(points, devices or {}, price_per_device_hour)
@@ -173,20 +182,21 @@ def costs(
             tells=point.tells,
             seconds=point.row.seconds,
             pareto=pareto,
-            priced=one,
+            priced=prices,
         )
-        for point, pareto, one in zip(points, pairs, priced, strict=True)
+        for point, pareto, prices in zip(points, pairs, priced, strict=True)
     ]
 
 
 def advice(costs: Sequence[Cost]) -> Advice | None:
-    """The choice among those that tell; None if they are too few batch sizes to choose from."""
+    """The advice from the costs that may be recommended; None if they are of too few batch
+    sizes."""
     costs = [cost for cost in costs if cost.tells]
     if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None
     by_times = all(cost.priced for cost in costs)
     time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
-    choices = [replace(cost, priced=(one,)) for cost in costs for one in cost.priced]
+    choices = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
     choices = choices if by_times else [replace(cost, priced=()) for cost in costs]
     return Advice(
         fastest=min(_within_a_tenth(choices, time), key=work),
@@ -210,7 +220,7 @@ def _priced(
                 for n in device.devices(size)
             ]
         )
-    front = iter(_on_front([(time, time * n) for some in amounts for n, time, _ in some]))
+    front = iter(_on_front([(time, time * n) for of_point in amounts for n, time, _ in of_point]))
     return [
         tuple(
             Priced(
@@ -221,14 +231,14 @@ def _priced(
                 timed_on=most,
                 pareto=next(front),
             )
-            for n, time, most in some
+            for n, time, most in of_point
         )
-        for some in amounts
+        for of_point in amounts
     ]
 
 
 def _on_front(pairs: Sequence[tuple[float, float]]) -> list[bool]:
-    """Which pairs no other is at most as large as in both."""
+    """For each pair, whether it is Pareto-optimal: no other pair is at most as large in both."""
     return [
         not any(a <= time and b <= work and (a, b) != (time, work) for a, b in pairs)
         for time, work in pairs

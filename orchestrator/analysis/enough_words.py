@@ -1,4 +1,4 @@
-"""Whether there were enough trials, as people read it."""
+"""Sentences on whether there were enough trials."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from orchestrator.analysis.words import in_words
 
 
 def enough_in_words(scaling: Scaling) -> str:
-    """What more trials would change in one curve, or why that is not known."""
+    """Says what more trials would change in one curve, or why that is not known."""
     if scaling.contributions is None:
         return ""
     if scaling.quality_unknown:
-        return f"Whether there were enough trials is not known: {scaling.quality_unknown}."
+        return f"It is not known whether there were enough trials: {scaling.quality_unknown}."
     return " ".join(filter(None, (_more_trials(scaling), _equal_quality(scaling))))
 
 
 def _more_trials(scaling: Scaling) -> str:
-    """What more trials would find where they would gain most, and where least."""
-    gains = [(ratio, one) for one in scaling.best_of if (ratio := _of_more(one)) is not None]
+    """Says how many fewer steps more trials would find, at the batch sizes with the largest and the
+    smallest gain."""
+    gains = [(ratio, best) for best in scaling.best_of if (ratio := _of_more(best)) is not None]
     if not gains:
         return ""
     gains.sort(key=lambda gain: gain[0].value)
@@ -33,17 +34,17 @@ def _more_trials(scaling: Scaling) -> str:
     return f"{said}."
 
 
-def _more(one: BestOf) -> int:
-    counts = [count for count, _ in one.beyond]
+def _more(best: BestOf) -> int:
+    counts = [count for count, _ in best.beyond]
     return MANY_TRIALS if MANY_TRIALS in counts else counts[0]
 
 
-def _of_more(one: BestOf) -> Estimate | None:
-    return dict(one.beyond)[_more(one)] if one.beyond else None
+def _of_more(best: BestOf) -> Estimate | None:
+    return dict(best.beyond)[_more(best)] if best.beyond else None
 
 
 def _fewer(ratio: Estimate) -> str:
-    """By how much fewer steps; more of them can't be found by more trials."""
+    """The gain in words. More trials can't find more steps, so it is never below 0."""
     assert ratio.low is not None
     assert ratio.high is not None
     value, least, most = (max(1 - end, 0) for end in (ratio.value, ratio.high, ratio.low))
@@ -55,7 +56,7 @@ def _equal_quality(scaling: Scaling) -> str:
     if equal is None or critical is None:
         return ""
     left_out = ", ".join(f"{size:,}" for size in equal.left_out)
-    without = f" (without batch size {left_out}, of which too few trials are known)"
+    without = f" (without batch size {left_out}, where too few trials are known)"
     return (
         f"At equal quality of tuning, B_crit is {in_words(equal.critical_batch_size)} instead of "
         f"{in_words(critical)}{without * bool(left_out)}."
@@ -63,7 +64,7 @@ def _equal_quality(scaling: Scaling) -> str:
 
 
 def contributions_in_words(parts: Contributions) -> str:
-    """What the intervals of a curve are made from."""
+    """Says which errors the intervals of a curve are made from."""
     named = {
         "few trials": parts.few_trials,
         "seeds": parts.seeds,

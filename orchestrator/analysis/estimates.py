@@ -1,4 +1,4 @@
-"""A number with its interval, as every answer has it."""
+"""The type of a number with its interval, which all answers use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A number and, where one could be computed, its 90 % interval."""
+    """A number and, if it could be computed, its 90 % interval."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    """Infinite where nothing bounds it."""
+    """Upper end of the interval; infinite if nothing bounds it."""

@@ -1,7 +1,7 @@
-"""What noise scales along trainings foretell of the batch sizes that a sweep would measure.
+"""Forecasts of the critical batch size, from noise scales measured along trainings.
 
-A step at batch size B makes 1 / (1 + B_noise / B) of the progress of one without noise. Weighed by
-that, what was measured along a training comes to one number, which is held against B_crit.
+A step at batch size B makes 1 / (1 + B_noise / B) of the progress of a step without noise. Weighted
+by this, the measurements along a training give one number, which is compared with B_crit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.results.noise_courses import NoiseCourse, NoiseCourses, noise_
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Of the batch sizes that pay, from trainings at one batch size."""
+    """A forecast of the critical batch size, from trainings at one batch size."""
 
     workload: str
     recipe: str
@@ -35,7 +35,7 @@ class Forecast:
     trainings: int
     noise_scale: Estimate
     preconditioned: Estimate | None = None
-    """By the gradient as the optimizer scales it."""
+    """The forecast from the gradient as the optimizer scales it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,30 +43,30 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Forecasts of one workload and recipe, held against what was measured."""
+    """Forecasts for one workload and recipe beside the measured critical batch size."""
 
     workload: str
     recipe: str
     goal: str
     forecasts: tuple[Forecast, ...]
-    """From the smallest batch size up."""
+    """The forecasts, from the smallest batch size up."""
     forecast: Estimate
-    """The geometric mean of all: how far they scatter is the interval."""
+    """Geometric mean of the forecasts. Its interval comes from their scatter."""
     measured: Estimate | None
-    """B_crit; None where it isn't known."""
+    """Measured B_crit; None if not known."""
     ratio: Estimate | None
-    """Of the forecast to what was measured."""
+    """Ratio of the forecast to the measured B_crit."""
     preconditioned: Estimate | None
-    """The forecast by the gradient as the optimizer scales it."""
+    """The forecast from the gradient as the optimizer scales it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def mean_of(course: NoiseCourse) -> estimates.Estimate:
-    """|G|^2 and trS in the mean over the steps of a training, each step divided by the length that
-    its gradient has with the noise: the one is then the progress of a mean step, as a share of what
-    it would be without noise. Errors are those of the samples."""
+    """The means of |G|^2 and trS over the steps of a training, each divided by the squared length
+    of the noisy gradient at its step. The mean of |G|^2 is then the progress of an average step, as
+    a share of its progress without noise. The errors are those of the samples."""
     steps = course.steps
     ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
     shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
@@ -95,7 +95,7 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
 
 
 def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
-    """By the winners of these rows, where their noise scale was measured."""
+    """The forecasts from the winners of these rows whose noise scale was measured."""
     winners = {row.key: row.trial for row in without_growing(rows) if row.trial is not None}
     found = noise_courses(run, run.studies(), winners)
     return [forecast_by(key, courses) for key, courses in found.items()]
@@ -103,7 +103,7 @@ def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisePoint:
-    """The noise scale at one step, by all trainings that measured it there."""
+    """The noise scale at one step, from all trainings that measured it there."""
 
     step: int
     trainings: int
@@ -111,8 +111,8 @@ class NoisePoint:
 
 
 def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
-    """Step by step, where at least half of the trainings were measured. Intervals are by how far
-    these scatter; of one alone, by its sample."""
+    """The noise scale at each step at which at least half of the trainings were measured. Intervals
+    come from the scatter of the trainings, or for a single training from its samples."""
     by_step: dict[int, list[estimates.Estimate]] = {}
     for course in courses:
         for step, point in zip(course.steps, course.points, strict=True):
@@ -137,8 +137,8 @@ def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:
 
 
 def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
-    """By trainings at one batch size that differ in their seeds, and how far they scatter; by one
-    alone, how sure its samples are."""
+    """The forecast from trainings at one batch size that differ in their seeds. Its interval comes
+    from their scatter, or for a single training from its samples."""
     means = [mean_of(course) for course in courses]
     if len(means) == 1:
         (mean,) = means
@@ -147,7 +147,7 @@ def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
 
 
 def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:
-    """Of several trainings, and how far they scatter."""
+    """The mean of several trainings, with errors from their scatter."""
     if len(points) == 1:
         return points[0]
     squares, variances = np.array([(each.gradient_square, each.variance) for each in points]).T
@@ -168,23 +168,23 @@ def _told(estimate: estimates.Estimate) -> Estimate:
 
 
 def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Comparison]:
-    """Each curve's B_crit beside what was foretold of its workload and recipe."""
+    """The B_crit of each curve beside the forecasts for its workload and recipe."""
     found = []
     for scaling in scalings:
-        mine = sorted(
+        of_recipe = sorted(
             (f for f in forecasts if (f.workload, f.recipe) == (scaling.workload, scaling.recipe)),
             key=lambda forecast: forecast.batch_size,
         )
-        if not mine:
+        if not of_recipe:
             continue
-        forecast = together([each.noise_scale for each in mine])
-        scaled = [each.preconditioned for each in mine if each.preconditioned is not None]
+        forecast = together([each.noise_scale for each in of_recipe])
+        scaled = [each.preconditioned for each in of_recipe if each.preconditioned is not None]
         found.append(
             Comparison(
                 workload=scaling.workload,
                 recipe=scaling.recipe,
                 goal=scaling.goal,
-                forecasts=tuple(mine),
+                forecasts=tuple(of_recipe),
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
                 ratio=forecast_ratio(forecast, scaling.critical_batch_size),
@@ -195,8 +195,8 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
 
 
 def together(parts: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of estimates, which are taken to differ by chance; infinite ones say no
-    more than that there is one."""
+    """The geometric mean of estimates that are assumed to differ by chance. Infinite ones are left
+    out, unless all are infinite."""
     known = [part for part in parts if math.isfinite(part.value) and part.value > 0]
     if len(known) < 2:
         return known[0] if known else parts[0]
@@ -211,8 +211,9 @@ def together(parts: Sequence[Estimate]) -> Estimate:
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
-    """What is to be expected where forecasts were off by these ratios: by their geometric mean, and
-    the interval by how far they scatter, and by how sure the forecast itself is."""
+    """The forecast corrected by the `ratios` of earlier forecasts to measurements: it is divided by
+    their geometric mean. The interval comes from the scatter of the ratios and from the interval of
+    the forecast."""
     logs = np.log([ratio.value for ratio in ratios])
     value = forecast.value / math.exp(logs.mean())
     if len(logs) > 1:
@@ -227,8 +228,8 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
 
 
 def forecast_ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:
-    """How many times as large as what was measured the forecast is; distances in logarithms are
-    added as those of independent errors are."""
+    """The ratio of the forecast to the measured B_crit. Distances of the ends of the intervals are
+    added in logarithms as for independent errors, by their squares."""
     if measured is None or not (0 < measured.value < math.inf and 0 < forecast.value < math.inf):
         return None
     value = forecast.value / measured.value
@@ -248,7 +249,7 @@ def _distance(low: float | None, high: float | None) -> float:
 
 
 def a_fifth_more(critical: Estimate) -> Estimate:
-    """The batch size at which it takes a fifth more examples."""
+    """The batch size at which training takes a fifth more examples than the fewest."""
     ends = (
         None if end is None else CRITICAL_TOLERANCE * end
         for end in (critical.value, critical.low, critical.high)

@@ -1,14 +1,13 @@
 """The curve steps = S_min (1 + B_crit / B), fitted to the logarithm of steps.
 
-For a given B_crit the best S_min is a mean, so that the fit is a search along one line, and so are
-both intervals: all values for which the squared distances stay below what 90 % of fits with normal
-errors would stay below (the profile, with the F distribution). What is known of the errors (how
-coarsely steps were measured, seeds, how few trials were made) is a covariance matrix; where points
-scatter about the curve by more than that, the rest is added to the variance of each. Every point
-has the same weight whatever its error. Weights by the inverse of the covariance made intervals
-far too narrow: where two batch sizes share their best trials, they trust the
-difference between the two far more than it deserves.
-"""
+For a given B_crit the best S_min is a mean, so the fit is a search for B_crit alone, and so are
+both intervals. An interval holds all values for which the sum of squared distances stays below the
+bound that 90 % of fits with normal errors would stay below (profile likelihood with the F
+distribution). The known errors (distance between measurements, seeds, small number of trials) form
+a covariance matrix. If the points scatter about the curve by more than that, the rest is added to
+the variance of each. Every point has the same weight, whatever its error. Weights by the inverse of
+the covariance made intervals far too narrow: if two batch sizes share their best trials, such
+weights trust the difference between the two far more than it deserves."""
 
 from __future__ import annotations
 
@@ -21,29 +20,29 @@ from scipy.special import fdtri
 CONFIDENCE = 0.9
 
 BEYOND_LOG2 = 12
-"""How far beyond the batch sizes tested B_crit is looked for, in doublings: further out the curve
-is a straight line, or flat, to within a thousandth."""
+"""Distance, in doublings, beyond the tested batch sizes up to which B_crit is searched. Further out
+the curve differs from a straight line, or from a flat one, by less than a thousandth."""
 
 SKEW_OF_MINIMA = 0.15
-"""By how many standard deviations the median of a minimum over trials lies below its mean: 0.31
-where good trials are as likely as any, next to none where they are rare. With this, intervals of
-S_min cover the truth in 87 to 91 % of cases for five such laws; without it in 86 to 90. Medians of
-repeats have none."""
+"""Distance, in standard deviations, by which the median of a minimum over trials lies below its
+mean. It is 0.31 if good trials are as likely as any, and nearly 0 if they are rare. With this
+value, intervals of S_min cover the truth in 87 to 91 % of cases for five such distributions;
+without it, in 86 to 90 %. Medians of repeats have no such skew."""
 
 POINTS = 2001
-"""Where it is tried, in between; and again in between those that are likely."""
+"""Number of values of B_crit that are tried in the whole range, and again in the likely range."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperbola:
-    """A fit, with 90 % intervals; an end that nothing bounds is 0 or infinity."""
+    """A fit with 90 % intervals. An unbounded end of an interval is 0 or infinity."""
 
     steps_min: float
     steps_min_interval: tuple[float, float]
     critical: float
     critical_interval: tuple[float, float]
     residual_log2: float
-    """Root mean square distance, in doublings."""
+    """Root mean square distance of the points from the curve, in doublings."""
     scatter_log2: float
     """Standard deviation about the curve, in doublings, beyond the errors that are known."""
 
@@ -59,7 +58,7 @@ def fit_hyperbola(
     known: NDArray[np.float64] | None = None,
 ) -> Hyperbola:
     """The fit to at least three points. A goal was passed anywhere within the `resolution` of its
-    steps, so intervals are never narrower than that alone makes them. `known` is the covariance of
+    steps, so intervals are never narrower than this uncertainty alone. `known` is the covariance of
     the other errors of log2 steps."""
     count = len(sizes)
     errors = np.diag(rounding_variance(steps, resolutions))
@@ -105,7 +104,7 @@ def fit_hyperbola(
 def rounding_variance(
     steps: NDArray[np.float64], resolutions: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The variance of log2 steps that comes from how far apart measurements lie: d^2 / 12."""
+    """The variance of log2 steps that comes from the distance d between measurements: d^2 / 12."""
     apart = np.log2(steps / np.maximum(steps - resolutions, 1))
     variance: NDArray[np.float64] = apart**2 / 12
     return variance
@@ -114,8 +113,7 @@ def rounding_variance(
 def scatter_beyond(
     squares: float, slopes: NDArray[np.float64], errors: NDArray[np.float64]
 ) -> float:
-    """The variance beyond `errors` that makes squared distances from the best curve as large as
-    they are."""
+    """The variance beyond `errors` that explains the squared distances from the best curve."""
     count = len(slopes)
     design = np.stack([np.ones(count), slopes], axis=1)
     left = np.eye(count) - design @ np.linalg.pinv(design)
@@ -123,8 +121,8 @@ def scatter_beyond(
 
 
 def variance_along(slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The variance, per squared distance, along the direction in which each B_crit moves points
-    once S_min has followed."""
+    """The variance, per squared distance, along the direction in which a change of each B_crit
+    moves the points after S_min is fitted again."""
     turns = slopes - slopes.mean(axis=1, keepdims=True)
     lengths = np.maximum((turns**2).sum(axis=1), 1e-300)
     variance: NDArray[np.float64] = ((turns @ errors) * turns).sum(axis=1) / lengths
@@ -132,6 +130,6 @@ def variance_along(slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> 
 
 
 def _of_level(slopes: NDArray[np.float64], errors: NDArray[np.float64]) -> float:
-    """The same of S_min, once B_crit has followed."""
+    """The same variance for a change of S_min, after B_crit is fitted again."""
     lifts = 1 - slopes * slopes.sum() / (slopes**2).sum()
     return float(lifts @ errors @ lifts / (lifts @ lifts))

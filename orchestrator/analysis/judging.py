@@ -1,4 +1,5 @@
-"""What trials that went on from points of a trunk say: branches, and verdicts on them."""
+"""Makes branches from trials that went on from points of a trunk, and verdicts from the
+branches."""
 
 from __future__ import annotations
 
@@ -16,13 +17,15 @@ from orchestrator.search import STOPPED, Point
 @dataclass(frozen=True, kw_only=True)
 class BranchJudge:
     loss: str
-    """The metric that branches are compared by."""
+    """Name of the metric by which branches are compared."""
     learning_rate: float
-    """The trunk's."""
+    """The learning rate of the trunk."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
-        """Batch size -> number of the best learning rate, by the seeds that choose."""
-        choosing = [one for one in ended if point.seed_of(one.trial) < point.choosing]
+        """Batch size -> number of the learning rate that is best for the choosing seeds."""
+        choosing = [
+            finished for finished in ended if point.seed_of(finished.trial) < point.choosing
+        ]
         rates = chosen_rates([*self.branches(point, length, choosing)])
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
@@ -31,7 +34,7 @@ class BranchJudge:
         }
 
     def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
-        """Whether longer branches than these would not say anything else."""
+        """Whether longer branches are not expected to change the verdict."""
         return settled([self.verdict(point, length, ended) for length in lengths])
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
@@ -47,25 +50,25 @@ class BranchJudge:
     def branches(
         self, point: Point, length: int, ended: Iterable[FinishedTrial]
     ) -> Iterator[Branch]:
-        """Those that are so long, up to there; what failed counts as diverged."""
-        for one in ended:
-            study = one.trial.study
+        """The branches of at least this length, cut off there. Failed trials count as diverged."""
+        for finished in ended:
+            study = finished.trial.study
             there = [
                 (examples, m.metrics[self.loss])
-                for m in one.measurements
-                # What is told of batches is not known where there were none.
+                for m in finished.measurements
+                # Before the first batch, metrics of batches are not known.
                 if self.loss in m.metrics
                 and (examples := study.examples(m.step) - point.at_examples) <= length
             ]
             if not there or there[-1][0] < length:
-                if one.outcome.status in STOPPED:
+                if finished.outcome.status in STOPPED:
                     continue
                 there.append((length, math.inf))
             examples, losses = np.array(there, dtype=np.float64).T
             yield Branch(
                 factor=study.batch_size // study.batches.first,
-                rate=self._rate(one.trial.params),
-                seed=point.seed_of(one.trial),
+                rate=self._rate(finished.trial.params),
+                seed=point.seed_of(finished.trial),
                 examples=examples,
                 loss=losses,
             )

@@ -6,8 +6,8 @@ that is straight up to B_c and flat from there on. The code has softness = 1 / a
 Smallest useful batch: S_min (1 - (B_min / B)^beta)^(-1/gamma). Below B_min no number of steps is
 enough, and the fewest examples are needed at B_min ((beta + gamma) / gamma)^(1/beta).
 
-The level, log2(S_min), is a mean for given values of the other parameters. So a bend is a search in
-a plane, and all its points whose squared distance is small enough are its interval.
+For given values of the other parameters the level, log2(S_min), is a mean. So a bend is fitted by a
+search in a plane. All points of the plane whose squared distance is small enough are the interval.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LARGEST_SOFTNESS = 4.0
 """Softer bends than this are straight lines in any range that can be measured."""
 
 BEYOND_LOG2 = 12
-"""How far beyond the batch sizes a bend is looked for, in doublings."""
+"""Distance beyond the tested batch sizes up to which a bend is searched, in doublings."""
 
 ROWS, COLUMNS = 25, 33
-"""Values of the softness and of B_c that are tried in each round."""
+"""Numbers of values of the softness and of B_c that are tried in each round."""
 
 ROUNDS = 3
 ZOOMS = 8
@@ -36,15 +36,15 @@ ZOOMS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured of one curve."""
+    """The measured points of one curve, as logarithms."""
 
     log_sizes: Floats
     """log2 of the batch sizes, ascending."""
     logs: Floats
     """log2 of the steps to goal."""
     known_variance: float
-    """Variance of `logs` that is known beforehand, at least, as of how coarsely steps were
-    measured."""
+    """Smallest variance of `logs`, known beforehand, for example from the distance between
+    measurements."""
 
     def with_point(self, log_size: float, log_steps: float) -> Measured:
         place = int(np.searchsorted(self.log_sizes, log_size))
@@ -57,7 +57,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Bend:
-    """One curve S_min (1 + (B_c / B)^a)^(1/a), and how far the points lie from it."""
+    """One curve S_min (1 + (B_c / B)^a)^(1/a), with the distance of the points from it."""
 
     softness: float
     """1 / a."""
@@ -76,35 +76,35 @@ class Bend:
 
 @dataclass(frozen=True, kw_only=True)
 class BendFit:
-    """The best bend, and all that are likely."""
+    """The best bend and all likely bends."""
 
     best: Bend
     allowed: float
     """Sum of squared distances up to which a bend is likely."""
     softness: Floats
-    """Of the likely ones, as are the next two."""
+    """Softness of each likely bend; the next two fields also have one value per likely bend."""
     log_bend: Floats
     level: Floats
-    """The best one for that softness and B_c."""
+    """The best level for that softness and B_c."""
     reach: Floats
-    """How far the level may be from it."""
+    """Largest distance from the best level at which the bend is still likely."""
 
 
 def bend_of(distance: Floats, softness: Floats) -> Floats:
-    """log2 of steps / S_min, `distance` being log2(B_c / B)."""
+    """log2 of steps / S_min at a `distance` of log2(B_c / B)."""
     soft = np.maximum(softness, 1e-9)
     shape: Floats = np.maximum(distance, 0) + soft * np.log2(1 + np.exp2(-np.abs(distance) / soft))
     return shape
 
 
 def bend_shape(softness: Floats, log_bend: Floats, log_sizes: Floats) -> Floats:
-    """The same for each softness, B_c and batch size."""
+    """log2 of steps / S_min for each softness, B_c and batch size."""
     return bend_of(log_bend[:, None] - log_sizes, softness[:, None, None])
 
 
 @lru_cache(maxsize=256)
 def _everywhere(log_sizes: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
-    """Every softness and B_c of the first round, and their shapes."""
+    """All values of the softness and of B_c in the first round, with the shapes of their curves."""
     sizes = np.array(log_sizes)
     softness = LARGEST_SOFTNESS * np.linspace(0, 1, ROWS) ** 2
     first, last = sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2
@@ -113,14 +113,14 @@ def _everywhere(log_sizes: tuple[float, ...]) -> tuple[Floats, Floats, Floats]:
 
 
 def _squares(shape: Floats, logs: Floats) -> tuple[Floats, Floats]:
-    """The best levels, and the squared distances with them."""
+    """The best level of each shape, and the sum of squared distances with it."""
     distances = logs - shape
     levels = distances.mean(axis=-1)
     return levels, ((distances - levels[..., None]) ** 2).sum(axis=-1)
 
 
 def best_bend(measured: Measured, softness: float) -> Bend:
-    """The best one of this softness."""
+    """The best bend of this softness."""
     sizes, rows = measured.log_sizes, np.array([softness])
     low, high = sizes[0] - BEYOND_LOG2, sizes[-1] + BEYOND_LOG2
     count = int(4 * (high - low)) + 1
@@ -139,8 +139,8 @@ def best_bend(measured: Measured, softness: float) -> Bend:
 
 
 def fit_bend(measured: Measured, confidence: float) -> BendFit:
-    """The fit to at least four points. Likely is what the F distribution allows, for normal errors
-    of unknown size that is no smaller than what is known of it."""
+    """The fit to at least four points. Bends are likely if the F distribution allows them, for
+    normal errors of unknown variance that is not below the known variance."""
     sizes, logs = measured.log_sizes, measured.logs
     softness, log_bend, shape = _everywhere(tuple(sizes.tolist()))
     levels, squares = _squares(shape, logs)
@@ -169,13 +169,13 @@ def fit_bend(measured: Measured, confidence: float) -> BendFit:
 
 
 def _around(values: Floats, places: NDArray[np.int64], count: int) -> Floats:
-    """Evenly spaced values from before the first place to behind the last one."""
+    """Evenly spaced values from just below the first of the `places` to just above the last."""
     low, high = values[max(places[0] - 1, 0)], values[min(places[-1] + 1, len(values) - 1)]
     return np.linspace(low, high, count)
 
 
 def _best_near(measured: Measured, softness: Floats, log_bend: Floats, squares: Floats) -> Bend:
-    """The best bend near the best point of a grid, whose squared distances are given."""
+    """The best bend near the best point of a grid. `squares` holds the grid's squared distances."""
     for _ in range(ZOOMS):
         row, column = np.unravel_index(int(squares.argmin()), squares.shape)
         softness = _around(softness, np.array([row]), 9)

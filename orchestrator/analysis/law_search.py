@@ -1,7 +1,7 @@
-"""Least squares for many curves of one form at once: a few parameters each, and a free level.
+"""Least squares for many curves of one form at once; each has a few parameters and a free level.
 
-Levenberg and Marquardt's method, with derivatives by differences. Curves that have points left out
-are as cheap as whole ones, since all of them are moved together.
+This is the Levenberg-Marquardt method with numerical derivatives. All curves are fitted together in
+arrays, so curves with points left out cost no more than whole ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.analysis.law_fits import Floats
 ITERATIONS = 25
 DIFFERENCE = 1e-5
 SMALL_GAIN = 1e-4
-"""Share of the squares below which a gain is no reason to go on."""
+"""Relative gain of the sum of squares below which the search ends."""
 
 Shape = Callable[[Floats], Floats]
 """Parameters (curves, parameters) -> log2 of steps over the level (curves, points)."""
@@ -25,7 +25,7 @@ def least_squares(
     shape: Shape, starts: Floats, logs: Floats, weights: Floats, bounds: Floats
 ) -> tuple[Floats, Floats]:
     """Parameters and sum of squares of each curve. `weights` (curves, points) is 0 for points that
-    are left out and 1 for others; `bounds` (2, parameters) are kept."""
+    are left out and 1 for others. The parameters stay within `bounds` (2, parameters)."""
 
     def distances(parameters: Floats) -> Floats:
         off = logs - shape(parameters)

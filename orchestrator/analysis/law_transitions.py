@@ -1,5 +1,5 @@
-"""Where a curve that is no hyperbola leaves perfect scaling, and where it ends: by its law, or by
-the points alone."""
+"""Finds where a curve that is no hyperbola leaves perfect scaling and where scaling ends, by its
+law or by the points alone."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from orchestrator.analysis.law_fits import Bend, BendFit, Floats, bend_of
 from orchestrator.analysis.law_useful import SmallestUseful
 
 GRID = 513
-"""Batch sizes that are looked at between the smallest and the largest."""
+"""Number of batch sizes that are tried from the smallest to the largest."""
 
 Curve = Bend | SmallestUseful
 
 
 class Transitions:
-    """The transitions of one curve within the batch sizes tested. Intervals are those of all bends
-    that are likely; the law with a smallest useful batch size has none."""
+    """The transitions of one curve within the tested batch sizes. Their intervals hold the
+    transitions of all likely bends; the law with a smallest useful batch size has no intervals."""
 
     def __init__(self, curve: Curve, likely: BendFit | None, sizes: Floats) -> None:
         self._curve, self._likely = curve, likely
         self._logs = np.linspace(np.log2(sizes[0]), np.log2(sizes[-1]), GRID)
 
     def examples_within(self, tolerance: float) -> Estimate:
-        """The largest batch size that takes at most so many more examples than the fewest."""
+        """The largest batch size whose examples exceed the fewest by at most this share."""
 
         def largest(steps: Floats) -> Floats:
             examples = steps + self._logs
@@ -38,8 +38,8 @@ class Transitions:
         return self._estimate(largest)
 
     def steps_within(self, tolerance: float) -> Estimate:
-        """The smallest batch size that takes at most so many more steps than the fewest that any
-        batch size would need; the largest that was tested if none does."""
+        """The smallest batch size whose steps exceed the fewest that any batch size would need by
+        at most this share; the largest tested one if there is none."""
 
         def smallest(steps: Floats) -> Floats:
             few = steps <= np.log2(1 + tolerance)
@@ -69,14 +69,14 @@ def steps_min_of(curve: Curve, likely: BendFit | None, skew: float) -> Estimate:
 
 
 def few_examples(sizes: Floats, steps: Floats, tolerance: float) -> NDArray[np.int64]:
-    """The places of the batch sizes where steps x batch size is near its minimum."""
+    """The indices of the batch sizes at which steps x batch size is near its minimum."""
     examples = sizes * steps
     return np.flatnonzero(examples <= (1 + tolerance) * examples.min())
 
 
 def crossing(sizes: Floats, steps: Floats, tolerance: float) -> float:
-    """The batch size, between two that were tested, from which on a curve takes more examples than
-    the fewest and the tolerance."""
+    """The batch size, between two tested ones, above which the examples of a curve exceed the
+    fewest by more than the tolerance."""
     place = int(few_examples(sizes, steps, tolerance)[-1])
     if place == len(sizes) - 1:
         return float(sizes[-1])

@@ -1,4 +1,4 @@
-"""The law with a smallest useful batch size, and curves that leave all bends at one end."""
+"""The law with a smallest useful batch size, and curves that deviate from all bends at one end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from orchestrator.analysis.law_search import Shape, least_squares, level_of
 
 STARTS = np.array([(z, b, g) for z in (-2.0, 0.5) for b in (-0.7, 0.7) for g in (-0.7, 0.7)])
 BOUNDS = np.array([(-12.0, np.log(0.1), np.log(0.1)), (12.0, np.log(8.0), np.log(8.0))])
-"""Of the logit of (B_min / smallest batch size)^beta, and of the logarithms of beta and gamma."""
+"""Bounds of the parameters: the logit of (B_min / smallest batch size)^beta, and the logarithms of
+beta and gamma."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestUseful:
-    """One curve S_min (1 - (B_min / B)^beta)^(-1/gamma), and how far the points lie from it."""
+    """One curve S_min (1 - (B_min / B)^beta)^(-1/gamma), with the distance of the points from
+    it."""
 
     log_smallest: float
     """log2 of B_min."""
@@ -36,7 +38,7 @@ class SmallestUseful:
     """Sum of the squared distances, in doublings."""
 
     def log_steps(self, log_sizes: Floats) -> Floats:
-        """Infinite from B_min downwards."""
+        """log2 of the steps, which are infinite at B_min and below."""
         share = np.exp2(self.beta * (self.log_smallest - log_sizes))
         with np.errstate(divide="ignore"):
             steps: Floats = self.level - np.log2(np.maximum(1 - share, 0)) / self.gamma
@@ -67,8 +69,9 @@ def fit_useful(measured: Measured) -> SmallestUseful:
 
 
 def left_out_errors(measured: Measured, bend: Bend, useful: SmallestUseful) -> tuple[float, float]:
-    """Mean squared errors, in doublings, of a bend and of the law with a smallest useful batch size
-    at inner points that they were not fitted to. The searches begin at the fits to all points."""
+    """Mean squared errors, in doublings, of a bend and of the law with a smallest useful batch
+    size, at inner points that were left out of the fit. The searches begin at the fits to all
+    points."""
     sizes = measured.log_sizes
     off = np.array([(0, 0), (1, 0.3), (-1, -0.3)])
     starts = np.array([bend.log_bend, bend.softness]) + off
@@ -94,8 +97,8 @@ def _error(shape: Shape, starts: Floats, measured: Measured, bounds: Floats) -> 
 
 
 def fit_departure(measured: Measured, best: Bend, *, upwards: bool) -> float:
-    """Sum of the squared distances of the best bend times 1 + B / B_r (`upwards`: steps rise again
-    beyond B_r), or times 1 + B_r / B (examples fall up to B_r)."""
+    """Sum of squared distances of the best curve that is a bend times 1 + B / B_r (`upwards`: steps
+    rise again beyond B_r), or a bend times 1 + B_r / B (examples fall up to B_r)."""
     sizes, sign = measured.log_sizes, 1 if upwards else -1
     end = sizes[-1] - 0.5 if upwards else sizes[0] + 0.5
     starts = np.array(

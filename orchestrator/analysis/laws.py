@@ -1,9 +1,9 @@
-"""Which law a curve of steps to goal against batch size follows, and how decided that is.
+"""Decides which law a curve of steps to goal against batch size follows, if the points allow it.
 
 The laws (law_fits.py, law_useful.py) are bends of any exponent and the law with a smallest useful
 batch size. Two of the bends have names: the hyperbola, and straight-then-flat. A law is named only
-where the measurements rule the others out. benchmarks/laws.py measures how often that goes wrong
-for planted curves.
+if the measurements rule the others out. benchmarks/laws.py measures how often this goes wrong for
+curves whose law is known.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ Law = Literal[
 ]
 
 LAW_CONFIDENCE = 0.98
-"""Confidence of the interval of the exponent that decides. With the 90 % of all other intervals one
-hyperbola in ten would be called something else."""
+"""Confidence of the exponent's interval, which decides between bends. With 90 %, as in all other
+intervals, one hyperbola in ten would be called something else."""
 
 HYPERBOLA, STRAIGHT_THEN_FLAT = 1.0, 0.0
-"""Their softness, 1 / exponent."""
+"""Softness, 1 / exponent, of the two named bends."""
 
 SHARPEST_HYPERBOLA, SOFTEST_STRAIGHT_THEN_FLAT = 1 / 1.75, 1 / 2.5
 """A curve is called a hyperbola only if exponents of 1.75 or more are ruled out, and straight then
@@ -61,53 +61,55 @@ GOOD_FIT_LOG2 = 0.25
 """Root mean square distance, in doublings, up to which a law is said to fit."""
 
 ENOUGH_FOR_SMALLEST = 7
-"""Batch sizes from which on the law with a smallest useful one is looked at: it has four
-parameters."""
+"""Number of batch sizes from which on the law with a smallest useful batch size may be chosen: it
+has four parameters."""
 
 LEAST_FOR_DOUBT = 5
-"""Batch sizes from which on that law may leave another one undecided."""
+"""Number of batch sizes from which on that law may make the choice of another law undecided."""
 
 CLEARLY_BETTER, NOT_CLEARLY_WORSE = 3.0, 0.7
-"""Ratios of the mean squared errors, at inner batch sizes that were left out, of the best bend and
-of the law with a smallest useful batch size: above the first the latter is chosen, between the two
-nothing is."""
+"""Ratios of mean squared errors at inner batch sizes that were left out of the fits: the error of
+the best bend over that of the law with a smallest useful batch size. Above the first ratio the
+latter law is chosen; between the two ratios the law is undecided."""
 
 CLEARLY_FARTHER = 3.0
-"""Where the law with a smallest useful batch size has so many times the squared distances of the
-best bend, it is out of the question: no points are left out to compare the two, which would take
-most of the time, and with fewer than seven points it leaves nothing undecided."""
+"""Ratio of squared distances, of the law with a smallest useful batch size over the best bend,
+above which that law is dropped. Then no points are left out to compare the two, which would take
+most of the time, and with fewer than seven points that law leaves nothing undecided."""
 
 RISE_TOLERANCE = 0.2
-"""Steps at the largest batch size may be so far above the fewest without being said to rise."""
+"""Share by which the steps at the largest batch size may exceed the fewest without counting as a
+rise."""
 
 LEAST_SCATTER_LOG2 = 0.002
-"""Standard deviation of log2 of the steps that is taken for granted: steps are whole numbers."""
+"""Smallest standard deviation of log2 of the steps that is assumed, since steps are whole
+numbers."""
 
 DEPARTURE_CONFIDENCE = 0.99
-"""Confidence of the test that steps rise again, or that examples fall, which no bend does."""
+"""Confidence of the tests whether steps rise again or examples fall, which no bend allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LawChoice:
-    """Which law one curve follows."""
+    """The law of one curve, or the two laws between which it is undecided."""
 
     law: Law
-    """"none" where no law fits."""
+    """Name of the law; "none" if no law fits."""
     between: tuple[Law, ...]
-    """Where it is undecided, the two laws in question, the one closer to the points first."""
+    """If the law is undecided, the two laws in question; the one closer to the points is first."""
     curve: Bend | SmallestUseful | None
-    """The curve of the law; where it is undecided, the hyperbola if that is not refused, and
-    otherwise the closest bend. None where no law fits."""
+    """The curve of the law. If it is undecided: the hyperbola, or, if that is refused, the closest
+    bend. None if no law fits."""
     exponent: Estimate | None
-    """Of the bend, 1 for the hyperbola. The interval is the one that decides (LAW_CONFIDENCE)."""
+    """Exponent of the bend, which is 1 for the hyperbola. Its interval has LAW_CONFIDENCE."""
     hyperbola_refused: bool
     rises: bool
     """Whether steps rise again at the largest batch sizes."""
     residual_log2: float
     """Root mean square distance of the points from the closest curve, in doublings."""
     deciding_size: int | None
-    """Where it is undecided, the batch size at which a measurement would tell the two laws apart
-    best."""
+    """If the law is undecided, the batch size at which a measurement would best tell the two laws
+    apart."""
 
     def steps(self, sizes: Sequence[float] | Floats) -> Floats | None:
         """Steps to goal of the curve at these batch sizes."""
@@ -124,7 +126,7 @@ def measured_of(
     sizes: Floats, steps: Floats, resolutions: Floats, *, known_variance: float = 0.0
 ) -> Measured:
     """The logarithms of one curve. A goal was passed anywhere within the `resolution` of its steps;
-    `known_variance`, of log2 of the steps, is what is known of the error beside that."""
+    `known_variance` is the variance of log2 of the steps that comes from other known errors."""
     rounding = float(rounding_variance(steps, resolutions).mean())
     return Measured(
         log_sizes=np.log2(sizes),
@@ -137,8 +139,8 @@ def choose_law(
     measured: Measured, *, largest: int | None = None, recommend: bool = True
 ) -> LawChoice:
     """The law of at least four points. `largest` is the largest batch size that may be recommended,
-    as the number of training examples is. Without `recommend` no deciding batch size is looked for,
-    which would take most of the time."""
+    for example the number of training examples. Without `recommend`, no deciding batch size is
+    searched, which would take most of the time."""
     fit = fit_bend(measured, LAW_CONFIDENCE)
     hyperbola = best_bend(measured, HYPERBOLA)
     refused = hyperbola.squares > fit.allowed
@@ -204,9 +206,9 @@ def _law_of_bends(measured: Measured, fit: BendFit) -> Law:
 
 
 def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUseful, float] | None:
-    """The law with a smallest useful batch size, and by how much it is better at points that were
-    left out; None where it is clearly worse than the best bend. With fewer than seven points it can
-    only leave the law undecided."""
+    """The law with a smallest useful batch size, and the ratio by which its error is smaller at
+    points that were left out. None if it is clearly worse than the best bend. With fewer than seven
+    points it can only make the law undecided."""
     count = len(measured.logs)
     if count < LEAST_FOR_DOUBT:
         return None
@@ -222,13 +224,13 @@ def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUsefu
     floor = measured.known_variance + 1e-9
     ratio = (bends + floor) / (usefuls + floor)
     if not falls:
-        ratio = min(ratio, CLEARLY_BETTER)  # No batch size was too small, so this can't be told.
+        ratio = min(ratio, CLEARLY_BETTER)  # undecided, since no tested batch size was too small
     return (useful, ratio) if ratio > NOT_CLEARLY_WORSE else None
 
 
 def _departs(measured: Measured, best: Bend, *, upwards: bool) -> bool:
     """Whether steps rise again at the largest batch sizes (`upwards`), or examples fall at the
-    smallest ones, by the F test of a bend with such an end against one without."""
+    smallest ones. An F test compares a bend that has such an end with a bend that has none."""
     freedom = len(measured.logs) - 4
     rise = measured.logs[-1] - measured.logs.min()
     if freedom < 1 or (upwards and rise < math.log2(1 + RISE_TOLERANCE)):
@@ -250,8 +252,8 @@ def _exponent(fit: BendFit) -> Estimate:
 def _contenders(
     measured: Measured, fit: BendFit, useful: tuple[SmallestUseful, float] | None
 ) -> tuple[Contender, Contender]:
-    """The two laws that are in question, the closer one first: the ends of what is likely, and a
-    named law where it lies within."""
+    """The two laws between which the points are undecided, the closer one first. They are the ends
+    of the likely range, or a named law if it lies in that range."""
     if useful is not None:
         bend = fit.best.softness
         pair = [

@@ -1,4 +1,4 @@
-"""What each study's answer is taken to be: the median of its winner's repeats, or the winner."""
+"""Decides the answer of each study: the median of its winner's repeats, or the winner's steps."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from dataclasses import dataclass
 from orchestrator.results import FrontierRow
 
 ENOUGH_STEPS = 10
-"""A winner of fewer is off by a tenth or more, wherever it passed the goal: it is drawn, and
-no more."""
+"""Smallest number of steps from which conclusions are drawn. With fewer, the answer may be wrong by
+a tenth or more, depending on where between two steps the goal was passed, so it is only drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The steps to goal of one study that are headlined, drawn, fitted, compared and recommended.
+    """The steps to goal of one study, as used in tables, figures, fits, comparisons and advice.
 
-    The winner of N trials was lucky, so its own steps are too few by an unknown amount. The median
-    of its repeats is free of that. A curve never mixes the two."""
+    The winner of N trials was lucky, so its steps are too few by an unknown amount. The median of
+    its repeats has no such bias. A curve never mixes the two."""
 
     row: FrontierRow
     steps: float
     is_median: bool
     low: int | None = None
     high: int | None = None
-    """Of a median: where the true one lies with `confidence`; None above: perhaps never."""
+    """Upper end of the interval that holds the true median with `confidence`. None if the goal may
+    never be reached in the median."""
     confidence: float | None = None
     resolution: int
-    """Steps since the measurement before: the goal was passed somewhere in between."""
+    """Steps since the previous measurement; the goal was passed between the two."""
 
     @property
     def recipe(self) -> str:
@@ -43,13 +44,13 @@ class Point:
 
     @property
     def tells(self) -> bool:
-        """Whether anything may be concluded from it."""
+        """Whether conclusions may be drawn from it."""
         return self.row.finished and self.steps >= ENOUGH_STEPS
 
 
 def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
-    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up. Those of
-    trainings whose batches grow have no place there."""
+    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up. Rows of
+    trainings with a schedule of batch sizes are left out."""
     curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
     for row in without_growing(rows):
         curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
@@ -57,13 +58,14 @@ def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[Fr
 
 
 def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
-    """The rows of one batch size each."""
+    """The rows of studies with a constant batch size."""
     return [row for row in rows if row.batch_schedule is None]
 
 
 def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
-    """One for each row that has an answer, in their order; `rows` holds whole curves. A curve has
-    medians only if all its points that reached the goal have repeats."""
+    """A point for each row that has an answer, in the order of the rows. `rows` must hold whole
+    curves, because a curve has medians only if all its points that reached the goal have
+    repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
         _median(row) if in_medians[row.workload, row.recipe, row.goal] else _minimum(row)
@@ -73,19 +75,20 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:
-    """Whether all points of a curve that reached the goal have repeats, and any has."""
+    """Whether points of a curve reached the goal and all of these have repeats."""
     known = [row for row in curve if not row.censored]
     return any(row.repeats for row in known) and all(row.repeats for row in known if row.reached)
 
 
 def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
-    """What is to be said where some curves are of medians and others are not; by their names."""
+    """A sentence for comparisons in which some curves, given by name, are of medians and others are
+    not; empty if they are all alike."""
     minima = [name for name, rows in curves.items() if not has_medians(rows) and points_of(rows)]
     if not minima or not any(map(has_medians, curves.values())):
         return ""
     return (
-        f" Medians of repeats stand beside minima over trials, which are lucky: those of "
-        f"{', '.join(minima)}."
+        f" Some curves are medians of repeats, but those of {', '.join(minima)} are minima over "
+        f"trials, which are too low by luck."
     )
 
 
@@ -111,7 +114,7 @@ def _median(row: FrontierRow) -> Point | None:
 
 
 def trained_points(rows: Sequence[FrontierRow]) -> list[Point]:
-    """Those that took training, from the smallest batch size up: a goal that was passed before the
-    first step has no logarithm, and costs nothing."""
+    """The points that took at least one step, from the smallest batch size up. A goal that was
+    passed before the first step costs nothing, and 0 steps have no logarithm."""
     found = [point for point in points_of(rows) if point.steps]
     return sorted(found, key=lambda point: point.batch_size)

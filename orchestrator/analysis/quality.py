@@ -1,4 +1,5 @@
-"""Whether large batches degrade quality: gaps, how much is large, and how far the weights went."""
+"""Whether large batches degrade quality: generalisation gaps, which batch sizes are large, and how
+far the weights move."""
 
 from __future__ import annotations
 
@@ -13,49 +14,55 @@ from orchestrator.records import BadInput, Goal
 from orchestrator.results import BestRow, FrontierRow
 
 ACCURACY_SHARE = 0.995
-"""Of the baseline's accuracy: what a batch size must come to that is not large, or huge."""
+"""Share of the baseline's accuracy that a batch size must keep in order not to be large or huge."""
 
 LOSS_RATIO = 1.2
-"""Of the baseline's validation loss: the most it may come to that is not large."""
+"""Largest ratio to the baseline's validation loss at which a batch size is not large."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """How much better a winner was on what it trained on than on what it was judged by."""
+    """The generalisation gap of a winner: how much better it was on the training set than on the
+    split of the goal."""
 
     recipe: str
     batch_size: int
     trained: float
     judged: float
     value: float
-    """Below 0 where it was better on what it was judged by."""
+    """The gap in units of the metric; below 0 if the winner was better on the goal's split."""
 
 
 def gaps(rows: Iterable[FrontierRow | BestRow], goal: Goal) -> list[Gap]:
-    """Of the winners whose metrics have the goal's on the training set as well."""
-    own, sign = f"train/{goal.metric.partition('/')[2]}", 1 if goal.direction == "<" else -1
+    """The gaps of the winners that measured the goal's metric on the training set as well."""
+    trained_metric, sign = (
+        f"train/{goal.metric.partition('/')[2]}",
+        1 if goal.direction == "<" else -1,
+    )
     return [
         Gap(
             recipe=row.recipe,
             batch_size=row.batch_size,
-            trained=row.metrics[own],
+            trained=row.metrics[trained_metric],
             judged=row.metrics[goal.metric],
-            value=sign * (row.metrics[goal.metric] - row.metrics[own]),
+            value=sign * (row.metrics[goal.metric] - row.metrics[trained_metric]),
         )
         for row in rows
-        if own != goal.metric and {own, goal.metric} <= row.metrics.keys() and not row.censored
+        if trained_metric != goal.metric
+        and {trained_metric, goal.metric} <= row.metrics.keys()
+        and not row.censored
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """What one recipe came to at one batch size, beside the baseline."""
+    """The results of one recipe at one batch size, relative to the baseline."""
 
     recipe: str
     batch_size: int
     accuracy_share: float
     loss_ratio: float | None
-    """None where the loss wasn't measured."""
+    """Validation loss over the baseline's; None if the loss wasn't measured."""
 
     @property
     def accurate(self) -> bool:
@@ -68,21 +75,21 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Largeness:
-    """Where a batch is large, huge and full, by the definitions of You et al. (2020)."""
+    """The batch sizes that are large, huge and full by the definitions of You et al. (2020)."""
 
     recipe: str
-    """The baseline's, whose learning rate goes with the batch size by a rule ..."""
+    """Recipe of the baseline, whose learning rate follows the batch size by a scaling rule."""
     batch_size: int
     examples: int
-    """... and its budget, which all were given."""
+    """Budget of the baseline in examples, which all batch sizes were given."""
     accuracy: float
     held: tuple[Held, ...]
     large_from: int | None
-    """From where on the baseline's recipe no longer holds its accuracy and its loss."""
+    """Batch size from which on the baseline's recipe no longer keeps its accuracy and its loss."""
     huge_from: int | None
-    """From where on no recipe holds its accuracy."""
+    """Batch size from which on no recipe keeps the baseline's accuracy."""
     full: int | None
-    """The training set, if it was tested."""
+    """The whole training set as a batch size, if it was tested."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,20 +98,20 @@ class Largeness:
 def largeness(
     rows: Sequence[BestRow], baseline: tuple[str, int], goal: Goal, train_size: int | None
 ) -> Largeness:
-    """Of the best values of one workload, all within the budget of the baseline, which is (recipe,
-    batch size). What was trained for less than that is left out."""
+    """The classification of the batch sizes of one workload, from the best values within the budget
+    of the `baseline`, which is (recipe, batch size). Studies with a smaller budget are left out."""
     if any(row.censored for row in rows):
         raise BadInput(
-            "trials were ended as soon as they had reached their goals, or could no longer win; a "
-            "sweep with `stop: {at_goal: false}` tells"
+            "trials were ended when they had reached their goals or could no longer win, so their "
+            "best values are not known; a sweep with `stop: {at_goal: false}` measures them"
         )
     usable = [row for row in rows if row.value is not None and row.trained_enough]
     base = next((row for row in usable if (row.recipe, row.batch_size) == baseline), None)
     if base is None:
-        raise BadInput(f"nothing was measured of {baseline[0]} at batch size {baseline[1]:,}")
+        raise BadInput(f"{baseline[0]} was not measured at batch size {baseline[1]:,}")
     reference, loss = _accuracy(base, goal), f"{goal.metric.partition('/')[0]}/loss"
     if not (_is_share(goal) and 0 < reference <= 1):
-        raise BadInput(f"{goal.metric} is neither a share of errors nor of what is right")
+        raise BadInput(f"{goal.metric} is neither an error rate nor an accuracy")
     held = tuple(
         Held(
             recipe=row.recipe,
@@ -141,23 +148,23 @@ def _ratio(of: Mapping[str, float], base: Mapping[str, float], loss: str) -> flo
     return of[loss] / base[loss] if loss in of and base.get(loss) else None
 
 
-def _lost_for_good(sizes: Iterable[int], kept: Iterable[int]) -> int | None:
-    """The first size after the last that is kept; None if the last one is."""
-    last = max(kept, default=0)
+def _lost_for_good(sizes: Iterable[int], holding: Iterable[int]) -> int | None:
+    """The first size after the last one in `holding`; None if the last size is in it."""
+    last = max(holding, default=0)
     return min((size for size in sizes if size > last), default=None)
 
 
 def _is_share(goal: Goal) -> bool:
-    """Whether a metric to be made small is a share of errors, and no sum of them."""
+    """Whether a metric that is minimised is an error rate, and not a sum of errors."""
     name = goal.metric.partition("/")[2]
     kinds = ("squared", "absolute", "entropy")
     return goal.direction == ">" or (name.endswith("error") and not any(k in name for k in kinds))
 
 
 def wander(steps: Sequence[int], distances: Sequence[float]) -> float | None:
-    """The power of the logarithm of the step with which weights move away from where they began;
-    2 / power is the alpha of a random walk on a random potential. None where that isn't told by at
-    least three measurements after the first steps."""
+    """The exponent with which the distance of the weights from their start grows in log(step).
+    2 / exponent is the alpha of a random walk on a random potential. None without at least three
+    measurements after the first steps."""
     pairs = [(t, d) for t, d in zip(steps, distances, strict=True) if t >= 3 and 0 < d < math.inf]
     if len(pairs) < 3:
         return None

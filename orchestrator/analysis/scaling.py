@@ -1,4 +1,5 @@
-"""How steps to goal fall with batch size: perfect scaling, diminishing returns, and the end."""
+"""Answers how steps to goal fall with the batch size: where scaling is perfect, where returns
+diminish, and where scaling ends."""
 
 from __future__ import annotations
 
@@ -43,68 +44,68 @@ from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow
 
 PERFECT_TOLERANCE = 0.3
-"""Scaling counts as perfect while steps x batch size is at most so far above its minimum."""
+"""Share by which steps x batch size may exceed its minimum while scaling counts as perfect."""
 
 USEFUL_TOLERANCE = 0.1
-"""A batch size is the last useful one once steps are at most so far above the fewest that any batch
-size would need."""
+"""Share by which steps may exceed the fewest that any batch size would need, at the last useful
+batch size."""
 
 CRITICAL_TOLERANCE = 0.2
-"""The other definition of a critical batch size: so many more examples than the fewest."""
+"""Share by which examples exceed the fewest at the critical batch size, in its other definition."""
 
-BENDS = "no law that was tried fits the curve: read it off the points"
-OTHERWISE = "the curve bends otherwise than S_min (1 + B_crit / B), so there is no B_crit"
-RISES = "steps rise again at the largest batch sizes, as in no law that was tried"
+BENDS = "none of the laws tried fits the curve, so read the answer from the points"
+OTHERWISE = "the curve does not follow S_min (1 + B_crit / B), so there is no B_crit"
+RISES = "steps rise again at the largest batch sizes, which none of the laws tried allows"
 STARVES = (
-    "below batch size {:,} it takes more examples, not as many: perhaps the budget or the search "
-    "is too small there"
+    "below batch size {:,} training takes more examples instead of equally many; perhaps the "
+    "budget or the search is too small there"
 )
-FLAT = "flat: a larger batch buys nothing in the range tested"
-FITS = "perfect scaling, then diminishing returns, as S_min (1 + B_crit / B) has it"
+FLAT = "flat: a larger batch size saves no steps in the range tested"
+FITS = "perfect scaling, then diminishing returns, as in S_min (1 + B_crit / B)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """The answer for one workload, recipe and goal. What can't be said is None."""
+    """The answer for one workload, recipe and goal. A number that is not known is None."""
 
     workload: str
     recipe: str
     goal: str
     perfect_scaling_until: Estimate | None
     perfect_scaling_from: int | None
-    """The batch size from which on it is perfect, where smaller ones need more examples."""
+    """The batch size from which on scaling is perfect, if smaller ones need more examples."""
     max_useful_batch_size: Estimate | None
     steps_min: Estimate | None
     critical_batch_size: Estimate | None
-    """B_crit of steps = steps_min (1 + B_crit / B); None where that law is refused."""
+    """B_crit of steps = steps_min (1 + B_crit / B); None if that law is refused."""
     critical_by_examples: Estimate | None
-    """The batch size that needs a fifth more examples than the fewest: the same idea, without a
-    curve."""
+    """The batch size that needs a fifth more examples than the fewest: the same idea without a
+    law."""
     fit_residual_log2: float | None
-    """Root mean square distance, in doublings, of the points from the curve of the law; from the
-    closest one where no law fits."""
+    """Root mean square distance, in doublings, of the points from the curve of the law, or from the
+    closest curve if no law fits."""
     law: LawChoice | None
-    """Which law the curve follows; None for too few batch sizes."""
+    """The law of the curve; None if there are too few batch sizes."""
     largest: int | None
-    """Batch size that this is about: nothing is said to go further."""
+    """Largest batch size that the answer covers; it says nothing about larger ones."""
     of_medians: bool
-    """Whether all this is about medians of repeats, and not about the luckiest of many trials."""
+    """Whether the answer is about medians of repeats rather than the luckiest of many trials."""
     left_out: tuple[str, ...]
-    """What of the curve says nothing yet, or nothing at all."""
+    """Batch sizes of the curve that are not used, with the reasons."""
     contributions: Contributions | None = None
-    """What the intervals are made from; None where nothing was fitted."""
+    """The errors from which the intervals are made; None if nothing was fitted."""
     equal_quality: EqualQuality | None = None
-    """The same answer for batch sizes that are all tuned equally well. With equally many trials,
-    large batches are tuned worse where good points become rarer."""
+    """The same answer if all batch sizes were tuned equally well. With equal numbers of trials,
+    large batch sizes are tuned worse if good points become rarer."""
     quality_unknown: str = ""
-    """Why there is no such answer, in words."""
+    """The reason why there is no such answer, in words."""
     best_of: tuple[BestOf, ...] = ()
-    """What more trials would find at each batch size."""
+    """The results that more trials would find at each batch size."""
     verdict: str
 
     @property
     def is_flat(self) -> bool:
-        """Whether there is nothing to find a law of."""
+        """Whether the curve is flat, so that no law can be fitted."""
         return self.verdict == FLAT
 
     def to_json(self) -> dict[str, Any]:
@@ -158,10 +159,10 @@ def scaling_of(
     errors: Errors | None = None,
     train_size: int | None = None,
 ) -> Scaling:
-    """The scaling of one curve of (batch size, steps to goal, resolution), of `tested` batch sizes
-    tried; with `censored`, trials of others were ended too early to tell. `points` are those that
-    tell, from the smallest batch size up; what is `left_out` is said. `errors` are of the same
-    points. No batch is larger than the `train_size`."""
+    """The scaling of one curve. `points` are those that may be used, from the smallest batch size
+    up, and `errors` belong to them. `tested` is the number of batch sizes that were tried,
+    `left_out` says which were not used, and `censored` that trials of others were ended too early
+    to tell. No batch is larger than `train_size`."""
     errors = errors or Errors()
     points = sorted(points)
     sizes, steps, resolutions = np.array(points, dtype=np.float64).reshape(-1, 3).T
@@ -214,7 +215,7 @@ def at_equal_quality(
     resolutions: NDArray[np.float64],
     errors: Errors,
 ) -> EqualQuality | None:
-    """The answer of a curve with ever more trials at each batch size."""
+    """The answer that the curve would approach with ever more trials at each batch size."""
     if errors.shift is None or errors.of_shift is None:
         return None
     told = list(errors.told)
@@ -239,7 +240,7 @@ def at_equal_quality(
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """What one curve says, whichever way it was read."""
+    """The transitions of one curve, from any of the ways to find them."""
 
     perfect: Estimate | None = None
     first: int | None = None
@@ -251,7 +252,8 @@ class _Found:
 
 
 def _on_hyperbola(fit: Hyperbola, sizes: NDArray[np.float64]) -> _Found:
-    """Less at the mercy of single lucky trials than the points are."""
+    """The transitions on a fitted hyperbola, which depend less on single lucky trials than the
+    points do."""
     low, high = fit.steps_min_interval
     lowest, highest = fit.critical_interval
     return _Found(
@@ -271,7 +273,7 @@ def _on_law(
     steps: NDArray[np.float64],
     skew: float,
 ) -> _Found:
-    """By the curve of a law that is no hyperbola. There is no B_crit then."""
+    """The transitions on the curve of a law that is no hyperbola, which has no B_crit."""
     curve = law.curve
     assert curve is not None
     likely = fit_bend(measured, CONFIDENCE) if isinstance(curve, Bend) else None
@@ -304,9 +306,9 @@ def _off_points(sizes: NDArray[np.float64], steps: NDArray[np.float64], law: Law
 def _on_curve(
     fit: Hyperbola, sizes: NDArray[np.float64], per_critical: float, per_smallest: float
 ) -> Estimate:
-    """A transition that lies at so many times B_crit and the smallest batch size together, within
-    the range tested. Steps x B is S_min (B + B_crit), so it is so much above its minimum at
-    tolerance x B_crit + (1 + tolerance) x B_smallest; steps are so much above S_min at
+    """The transition at `per_critical` x B_crit + `per_smallest` x the smallest batch size, limited
+    to the range tested. Steps x B is S_min (B + B_crit), which exceeds its minimum by the tolerance
+    at tolerance x B_crit + (1 + tolerance) x B_smallest. Steps exceed S_min by the tolerance at
     B_crit / tolerance."""
     value, low, high = np.clip(
         [
@@ -334,8 +336,8 @@ def _verdict(
         return "trials were ended too early to tell" if censored else never
     if law is None:
         return (
-            f"too few batch sizes to tell where it bends: {len(sizes)} of {tested}, and it takes "
-            f"{ENOUGH_SIZES}"
+            f"too few batch sizes to tell where the curve bends: {len(sizes)} of {tested} can be "
+            f"used, {ENOUGH_SIZES} are needed"
         )
     if steps.min() > 0.8 * steps.max():
         return FLAT
@@ -347,7 +349,7 @@ def _verdict(
 
 
 def _no_bend(law: LawChoice, first: int | None) -> str:
-    """What is said of a curve that is not one of bends."""
+    """The verdict on a curve that does not follow a bend."""
     if first is not None:
         return STARVES.format(first)
     return RISES if law.rises else BENDS

@@ -1,4 +1,4 @@
-"""Steps of `next_trials` as people read them."""
+"""Describes the steps of `next_trials` in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.analysis.words import in_time
 
 
 def addition_in_words(addition: Addition) -> str:
-    """What is trained."""
+    """Says what is trained."""
     of = ", ".join(addition.recipes)
     sizes = _listed(addition.batch_sizes)
     several = "sizes" if len(addition.batch_sizes) > 1 else "size"
@@ -22,7 +22,7 @@ def addition_in_words(addition: Addition) -> str:
     if addition.kind == "range":
         return (
             f"a wider range for {of}, whose best points at batch {several} {sizes} lie near the "
-            f"end of theirs"
+            f"end of their ranges"
         )
     numbers = sorted({number for _, number in addition.totals})
     many = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
@@ -30,45 +30,47 @@ def addition_in_words(addition: Addition) -> str:
 
 
 def effect_in_words(effect: Effect) -> str:
-    """What becomes of the interval of one curve."""
+    """Says how the interval of one curve would change."""
     return f"{width_in_words(effect.before)} -> {width_in_words(effect.after)}"
 
 
 def width_in_words(width: float) -> str:
-    """The ratio of the ends of an interval that is so many doublings wide."""
+    """The ratio of the ends of an interval that is `width` doublings wide."""
     return f"x{2**width:,.3g}" if width < 2 * 12 else "unbounded"
 
 
 def price_in_words(step: Step, money: float | None = None) -> str:
-    """Trainings, examples and, where they are known, seconds of devices and money."""
+    """The price of a step: trainings, examples and, if known, device-time and money."""
     amount = step.amount
     said = [f"{amount.trainings:,.0f} trainings", f"{_short(amount.examples)} examples"]
     if amount.seconds is not None:
-        said.append(f"{in_time(amount.seconds)} of a device")
+        said.append(f"{in_time(amount.seconds)} of one device")
     if money is not None:
         said.append(f"{money:,.2f} in money")
     return ", ".join(said)
 
 
 def what_is_left(curve: KnownCurve) -> str:
-    """Where the uncertainty of a curve comes from: standard deviations of a point, in percent."""
+    """Says where the uncertainty of a curve comes from, as standard deviations of a point in
+    percent."""
     points = curve.points
     parts = {
         "the seeds of its repeats": sum(point.seeds for point in points) / len(points),
         "the finite number of trials": sum(point.finite for point in points) / len(points),
-        "the distance of its measurements": sum(p.rounding for p in points) / len(points),
-        "scatter about the law that nothing of this explains": curve.unexplained,
+        "the distance between measurements": sum(p.rounding for p in points) / len(points),
+        "unexplained scatter about the law": curve.unexplained,
     }
     told = [
         f"{_percent(variance)} from {name}"
         for name, variance in sorted(parts.items(), key=lambda part: -part[1])
         if _percent(variance) != "0 %"
     ]
-    return f"a point is off by {_percent(curve.variance)}: {', '.join(told) or 'by nothing known'}"
+    origin = ", ".join(told) or "of unknown origin"
+    return f"the error of a point is {_percent(curve.variance)}: {origin}"
 
 
 def verdict_on(curve: KnownCurve, steps: Sequence[Step]) -> str | None:
-    """Why nothing is advised for a curve; None where something is."""
+    """Says why nothing is advised for a curve; None if something is advised."""
     helped = any(
         (effect.workload, effect.recipe, effect.goal) == (curve.workload, curve.recipe, curve.goal)
         and effect.after < effect.before
@@ -76,8 +78,10 @@ def verdict_on(curve: KnownCurve, steps: Sequence[Step]) -> str | None:
         for effect in step.effects
     )
     if curve.width <= FEW_DOUBLINGS:
-        return f"the curve has enough. What is left: {what_is_left(curve)}"
-    return None if helped else f"nothing cheap would narrow it. What is left: {what_is_left(curve)}"
+        return f"the curve needs no more trainings. What remains: {what_is_left(curve)}"
+    if helped:
+        return None
+    return f"nothing cheap would narrow its interval. What remains: {what_is_left(curve)}"
 
 
 def _percent(variance: float) -> str:

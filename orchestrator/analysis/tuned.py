@@ -1,4 +1,4 @@
-"""What the best metaparameters do as the batch grows, and how they relate to the usual rules."""
+"""How the best metaparameters change with the batch size, compared with the usual scaling rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.results import FrontierRow, column_of
 from orchestrator.results.counting import stopped_early
 
 EFFECTIVE = "effective learning rate"
-"""The learning rate over 1 - momentum: what a gradient moves the weights by in the end."""
+"""The learning rate over 1 - momentum: the total distance by which a gradient moves the weights."""
 
 DECAYS = ("momentum", "beta1", "beta2", "decay_rate")
 
@@ -31,22 +31,22 @@ class Tuned:
     goal: str
     name: str
     points: tuple[tuple[int, float], ...]
-    """(batch size, value), from the smallest batch size up; without those where it is 0."""
+    """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""
     zeros: int
-    """How many those are."""
+    """Number of batch sizes where the best value is 0."""
     exponent: float | None
-    """Of the power of the batch size that it follows: 1 is the linear rule, 0.5 the square root.
-    None where too few points tell."""
+    """Exponent of the power of the batch size that the values follow: 1 is the linear rule, 0.5 the
+    square root rule. None if there are too few points."""
     exponent_interval: tuple[float, float] | None
-    """90 %, by the scatter about that power."""
+    """90 % interval of the exponent, from the scatter of the points about the power law."""
 
     @property
     def is_rate(self) -> bool:
-        """Whether the usual rules are about it."""
+        """Whether it is a learning rate, to which the usual rules apply."""
         return self.name in ("learning_rate", EFFECTIVE)
 
     def rule(self, exponent: float) -> tuple[tuple[int, float], ...]:
-        """What a rule would make of the first point."""
+        """The values that a scaling rule derives from the first point."""
         first, value = self.points[0]
         return tuple((size, value * (size / first) ** exponent) for size, _ in self.points)
 
@@ -58,15 +58,15 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     found = []
     for (workload, recipe, goal), curve in curves_of(known).items():
         values = [_numbers(row.params or {}) for row in curve]
-        names = dict.fromkeys(name for some in values for name in some)
+        names = dict.fromkeys(name for numbers in values for name in numbers)
         sure = {
             row.batch_size for row in curve if row.finished and (row.steps or 0) >= ENOUGH_STEPS
         }
         for name in sorted(names, key=lambda name: name != EFFECTIVE):
             points = tuple(
-                (row.batch_size, some[name])
-                for row, some in zip(curve, values, strict=True)
-                if name in some
+                (row.batch_size, numbers[name])
+                for row, numbers in zip(curve, values, strict=True)
+                if name in numbers
             )
             if len({value for _, value in points}) < 2:
                 continue
@@ -94,7 +94,7 @@ def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
         for name, value in params.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
-    # What matters of an average's decay is how far below one it is.
+    # The decay of a moving average acts by its distance from 1.
     for name in [name for name in numbers if name in DECAYS and numbers[name] < 1]:
         numbers[f"1 - {name}"] = 1 - numbers.pop(name)
     if "learning_rate" in numbers and "1 - momentum" in numbers:
@@ -122,16 +122,15 @@ def _power(
 
 @dataclass(frozen=True, kw_only=True)
 class OptionPoint:
-    """What the trials with one option of a metaparameter came to at one batch size."""
+    """The results of the trials with one option of a metaparameter at one batch size."""
 
     option: Value
     batch_size: int
     steps: int | None
-    """The fewest to the goal; None where none reached it, or one that was ended early could have
-    done so sooner."""
+    """Fewest steps to the goal. None if no trial reached it, or if a trial that was ended early
+    could have reached it sooner."""
     best: float | None
-    """The best of the goal's metric; None where trials were ended early, or nothing was measured.
-    """
+    """Best value of the goal's metric. None if trials were ended early or nothing was measured."""
 
 
 def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[OptionPoint]:
@@ -141,20 +140,20 @@ def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[O
     better = max if goal.direction == ">" else min
     found = []
     for option in dict.fromkeys(row[column] for row in rows):
-        mine = [row for row in rows if row[column] == option]
+        of_option = [row for row in rows if row[column] == option]
         steps = min(
-            (r["steps_to_goal"] for r in mine if r["steps_to_goal"] is not None), default=None
+            (r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None), default=None
         )
-        cut = [r for r in mine if stopped_early(study, r)]
-        upcoming = [study.following(r["steps"]) for r in cut if r["steps_to_goal"] is None]
-        values = [r["best"] for r in mine if math.isfinite(r["best"])]
+        ended_early = [r for r in of_option if stopped_early(study, r)]
+        upcoming = [study.following(r["steps"]) for r in ended_early if r["steps_to_goal"] is None]
+        values = [r["best"] for r in of_option if math.isfinite(r["best"])]
         sooner = any(steps is None or step <= steps for step in upcoming)
         found.append(
             OptionPoint(
                 option=option,
                 batch_size=study.batch_size,
                 steps=None if sooner else steps,
-                best=better(values) if values and not cut else None,
+                best=better(values) if values and not ended_early else None,
             )
         )
     return found

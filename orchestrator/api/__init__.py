@@ -1,1 +1,1 @@
-"""The door from Python: what `orchestrate` does, from a notebook or a script."""
+"""The Python interface: the commands of `orchestrate`, for a notebook or a script."""

@@ -1,4 +1,4 @@
-"""What can be called: the commands, with the same options, and their answers as objects."""
+"""Functions for the commands, which take the same options and return their answers as objects."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Tr
 from orchestrator.training import one_thread, train_on_ranks
 
 Described = str | Path | Mapping[str, Any] | None
-"""A sweep file, the name of a sweep that comes with the project, what such a file says, or None
-for the quickstart. In a dict, classes may stand for their names."""
+"""A sweep file, the name of a sweep of the project, the content of a sweep file as a dict, or None
+for the quickstart. A dict may hold classes in place of their names."""
 
 
 def sweep(
     what: Described = None, *, out: str | Path | None = None, ray: bool = True, **options: Any
 ) -> Run:
-    """Trains all of a sweep, or what a run of it is missing, as `orchestrate sweep` does with the
-    same `options` (data_dir=..., set={"search.trials": 8}, address=..., yes=True, ...). Without
-    `ray`, one trial after another in this process. The run is in runs/NAME unless told otherwise.
-    """
+    """Trains a sweep, or what its run is missing, and returns the run. `options` are those of
+    `orchestrate sweep` (data_dir=..., set={"search.trials": 8}, address=..., yes=True, ...).
+    `ray=False` trains one trial after another in this process. The run is written to `out`, by
+    default runs/NAME."""
     with _as_file(what) as file:
         described = _load(what, file, options.get("set"))
         place = str(out or f"runs/{described.name}")
@@ -55,16 +55,16 @@ def branch(
     ray: bool = True,
     **options: Any,
 ) -> Run:
-    """How large the batch may be at points of one training, as `orchestrate branch` tells it from a
-    branch file, or from what is in one. `run.branches()` has the verdicts, `run.schedules()` what
-    follows."""
+    """Finds how large the batch may be at points of one training, as `orchestrate branch` does.
+    `what` is a branch file, or its content as a dict. `run.branches()` returns the verdicts,
+    `run.schedules()` the schedules of batch sizes that follow from them."""
     if isinstance(what, Mapping):
         document = _with_names(what)
         validated_as(BranchFile, document, "the branches")
-        there: AbstractContextManager[str] = _kept(write_yaml(document))
+        file: AbstractContextManager[str] = _in_a_file(write_yaml(document))
     else:
-        there = nullcontext(str(find_branch_file(str(what))))
-    with there as path:
+        file = nullcontext(str(find_branch_file(str(what))))
+    with file as path:
         described = load_branches(Path(path), _pairs(options.get("set")))
         place = str(out or f"runs/{described.name}")
         given = {"out": place, "confirm": confirm, **options, "ray": ray}
@@ -78,7 +78,7 @@ def plan(
     set: Sequence[str] | Mapping[str, Any] = (),
     data_dir: str | Path | None = None,
 ) -> Table[StudyOutlook]:
-    """How many trials of how many steps a sweep comes to, study by study."""
+    """Returns the number of trials and of their steps for each study of a sweep."""
     from orchestrator.cli.outlooks import outlook_in_words
 
     with _as_file(what) as file:
@@ -90,17 +90,17 @@ def plan(
 
 
 OUTLOOK = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
-"""Columns that a person looks for first."""
+"""Columns that a table of `plan` shows."""
 
 
 def open_run(path: str | Path) -> Run:
-    """A run that is there, whoever made it."""
+    """Opens a run that exists already."""
     return Run(path)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """One trial, and how it went."""
+    """One trial, its outcome and its measurements."""
 
     trial: Trial
     outcome: Outcome
@@ -125,9 +125,9 @@ def train(
     evaluate: Mapping[str, Any] | None = None,
     data_dir: str | Path | None = None,
 ) -> Trained:
-    """One trial by hand, in this process, as `orchestrate trial` trains it: until the workload's
-    goal or budget, or exactly so many `steps`. A metaparameter that isn't given takes the middle
-    of its range."""
+    """Trains one trial in this process, as `orchestrate trial` does: until the workload's goal or
+    budget, or for exactly `steps` steps. A metaparameter that isn't given takes the middle of its
+    range."""
     folder = _folder(data_dir)
     trial = single_trial(
         name_of(workload), optimizer, batch_size,
@@ -163,13 +163,13 @@ def _as_file(what: Described) -> Iterator[str]:
         yield str(find_sweep_file(None if what is None else str(what)))
         return
     document = _with_names(what)
-    with _kept(write_yaml(validated(document, "the sweep").resolved())) as file:
+    with _in_a_file(write_yaml(validated(document, "the sweep").resolved())) as file:
         yield file
 
 
 @contextmanager
-def _kept(text: str) -> Iterator[str]:
-    """In a file for as long as it is needed."""
+def _in_a_file(text: str) -> Iterator[str]:
+    """Writes the text to a temporary file, which is removed at the end of the `with` block."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         file = Path(folder) / "file.yaml"
         file.write_text(text)
@@ -177,11 +177,11 @@ def _kept(text: str) -> Iterator[str]:
 
 
 def _with_names(value: Any) -> Any:
-    """With the names of classes in place of these."""
+    """The value with each class in it replaced by the name of the class."""
     if isinstance(value, Mapping):
-        return {name: _with_names(one) for name, one in value.items()}
+        return {name: _with_names(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_names(one) for one in value]
+        return [_with_names(item) for item in value]
     return name_of(value) if isinstance(value, type) else value
 
 

@@ -1,8 +1,8 @@
-"""Commands, given from Python.
+"""Runs the commands from Python.
 
-One that trains on Ray is a process of its own: Ray then never enters the process of a notebook,
-works from any thread and beside any other Ray, and may be started anew when it dies. One that
-trains without Ray runs here, so that a debugger sees it.
+A command that trains on Ray runs in a separate process. Ray then never enters the process of a
+notebook, works from any thread and beside any other Ray, and may be started anew when it dies. A
+command that trains without Ray runs in this process, so that a debugger can step through it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from orchestrator.records import BadInput, SweepFailed
 
 
 def run_command(name: str, where: str, options: Mapping[str, Any], *, own: Collection[str]) -> None:
-    """Returns once it is done, be the goals reached or not; what is named `own` may be classes of
-    this process's script. Raises `BadInput`, `SweepFailed`, or a
-    `KeyboardInterrupt` where somebody has ended it."""
+    """Runs the command and returns when it is done, whether or not the goals were reached. `own`
+    names the workloads and such of the user, which may be classes of this process's script. Raises
+    `BadInput`, `SweepFailed`, or `KeyboardInterrupt` if the command was interrupted."""
     rest = {option: given for option, given in options.items() if option != "quiet"}
     arguments = [*(["--quiet"] if options.get("quiet") else []), name, where, *_flags(rest)]
     if options.get("ray") is False:
@@ -47,7 +47,7 @@ def run_command(name: str, where: str, options: Mapping[str, Any], *, own: Colle
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
-    """As they are written on the command line."""
+    """The options as words of the command line."""
     flags = []
     for name, given in options.items():
         flag = f"--{name.rstrip('_').replace('_', '-')}"
@@ -55,19 +55,19 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             flags += [flag] if value else [f"--no-{flag[2:]}"] if name == "ray" else []
         elif isinstance(value, list | tuple):
-            flags += [part for one in value for part in (flag, str(one))]
+            flags += [part for item in value for part in (flag, str(item))]
         elif value is not None:
             flags += [flag, str(value)]
     return flags
 
 
 def pairs(values: Mapping[str, Any]) -> list[str]:
-    """NAME=VALUE of each, as YAML reads it."""
+    """The values as NAME=VALUE, in a form that YAML reads."""
     return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
 
 def _in_a_process(arguments: list[str], own: Collection[str]) -> tuple[int, str]:
-    """Its exit code, and the error that it ended with."""
+    """Runs the command in a separate process. Returns its exit code and its error."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
         env = {**os.environ, ERROR_FILE: str(error)}
@@ -81,7 +81,7 @@ def _in_a_process(arguments: list[str], own: Collection[str]) -> tuple[int, str]
             [sys.executable, "-P", "-m", "orchestrator.cli", *arguments],
             env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=None if watched else subprocess.PIPE, text=True,
-            # An interrupt of the whole group is passed on by us, once.
+            # Without this, an interrupt of the group would reach the process twice: we pass it on.
             process_group=0,
         )  # fmt: skip
         with process:
@@ -92,5 +92,9 @@ def _in_a_process(arguments: list[str], own: Collection[str]) -> tuple[int, str]
                     process.wait()
                 except KeyboardInterrupt:
                     process.send_signal(signal.SIGINT)
-        said = error.read_text() if error.is_file() else f"it ended with {process.returncode}"
+        said = (
+            error.read_text()
+            if error.is_file()
+            else f"`orchestrate {arguments[0]}` ended with exit code {process.returncode}."
+        )
         return process.returncode, said

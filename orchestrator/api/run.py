@@ -1,4 +1,4 @@
-"""A run, as a program asks it."""
+"""A run as an object, whose methods read its answers."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ SCALING = (
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
 STEPS = ("what", "amount.trainings", "amount.examples", "narrowing", "command")
 VERDICTS = ("at_examples", "fifth_more_batch_size", "critical", "is_known")
-"""Columns that a person looks for first."""
+"""Columns that the table of each answer shows."""
 
 
 class Run:
-    """What a sweep has written so far. Every answer is read from its files when it is asked for."""
+    """A run that a sweep has written, finished or not. Every method reads the run's files when it
+    is called, so its answer covers what is trained by then."""
 
     def __init__(self, path: str | Path) -> None:
         self._files = Files.open(path)
@@ -87,7 +88,7 @@ class Run:
         within: str | None = None,
         trials: int | None = None,
     ) -> Table[FrontierRow]:
-        """The fewest steps to `goal` of every study, as `orchestrate frontier` has them."""
+        """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         rows = self._frontier(goal, within=within, trials=trials)
         return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
@@ -99,7 +100,7 @@ class Run:
         maximise: bool | None = None,
         trials: int | None = None,
     ) -> Table[BestRow]:
-        """The best value of `metric` in every study, as `orchestrate best` has it."""
+        """The best value of `metric` in each study, as `orchestrate best` shows it."""
         budgets = [Within.parse(text) for text in _several(within)]
         rows = best_of(
             self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
@@ -107,13 +108,13 @@ class Run:
         return Table(rows, BestRow.to_json, shown=BEST)
 
     def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
-        """Where each curve of steps against batch size bends."""
+        """The answer of each curve of steps against batch size: where it bends."""
         found = scalings(self._frontier(goal))
         return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
 
     def forecasts(self, goal: str | Iterable[str] | None = None) -> Table[Comparison]:
-        """What noise scales foretold beside what was measured; of recipes whose repeats or trials
-        measured them."""
+        """Forecasts from the noise scale beside the measured critical batch sizes, for recipes
+        whose repeats or trials measured the noise scale."""
         rows = self._frontier(goal)
         found = compared(forecasts_of(self._files, rows), scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
@@ -121,8 +122,9 @@ class Run:
     def advise(
         self, goal: str | Iterable[str] | None = None, *, examples: float | None = None
     ) -> Table[Suggestion]:
-        """What to train next, as `orchestrate advise` has it: steps that narrow the interval of
-        B_crit most for their price, each by itself, or those that share a budget of `examples`."""
+        """Steps to train next, as `orchestrate advise` recommends them: those that narrow the
+        interval of B_crit most for their price. Each counts by itself, unless `examples` gives a
+        budget in examples that the steps share."""
         from orchestrator.cli.advising import Suggestion, advised_for
 
         found = advised_for(self._files, parse_goals(_several(goal)), examples=examples)
@@ -130,40 +132,45 @@ class Run:
         return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
 
     def branches(self) -> Table[Verdict]:
-        """How large the batch may be at each point of the trunk, of a run of branches."""
+        """The verdicts of a run of branches: how large the batch may be at each point of the
+        trunk."""
         verdicts = self._branches().verdicts
         said = "\n".join(map(verdict_in_words, verdicts))
         return Table(verdicts, Verdict.to_json, said, shown=VERDICTS)
 
     def schedules(self) -> dict[str, dict[str, Any]]:
-        """What follows for the trunk's batch: conservative and central, each as stages, as samples
-        and as a recipe."""
+        """The schedules of batch sizes that follow from the verdicts, `conservative` and `central`,
+        each as stages, as samples and as a recipe."""
         return self._branches().schedules
 
     def _branches(self) -> Answer:
         from orchestrator.cli.branching import answer_in
 
         if not holds_branches(self._files):
-            raise BadInput(f"{self.path} holds a sweep. `orchestrator.branch` makes branches.")
+            raise BadInput(
+                f"{self.path} is the run of a sweep and has no branches. `orchestrator.branch` "
+                f"makes a run of branches."
+            )
         return answer_in(self._files)
 
     def trials(self) -> ArrowTable:
-        """All finished trials of the searches, with their studies."""
+        """All finished trials of the searches, each with its study."""
         return self._of_all_studies(lambda study: self._files.trials(study.key))
 
     def repeats(self) -> ArrowTable:
-        """The winners' repeats with other seeds."""
+        """All repeats of winners, each with its study."""
         return self._of_all_studies(lambda study: self._files.repeats.trials(study.key))
 
     def measurements(self, *metrics: str) -> ArrowTable:
-        """All that was measured in these trials, or only the `metrics` named."""
+        """All measurements of the searches' trials, or only those of the named `metrics`."""
         wanted = metrics or None
         return self._of_all_studies(lambda study: self._files.measurements(study.key, wanted))
 
     def figure(
         self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
     ) -> go.Figure:
-        """A figure of the report by its title, or the beginning of it: "steps"."""
+        """The figure of the report whose title begins with `name` or else contains it, such as
+        "steps"."""
         figures = {
             title: figure
             for (of, title), figure in self._figures(goal).items()
@@ -178,13 +185,13 @@ class Run:
         return figures[found[0]]
 
     def figures(self, goal: str | Iterable[str] | None = None) -> list[str]:
-        """The titles of all figures that there are of this run."""
+        """The titles of all figures of this run."""
         return [title for _, title in self._figures(goal)]
 
     def report(
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
-        """Writes the page, to RUN/report.html unless told otherwise, and returns where it is."""
+        """Writes the report to `path`, by default RUN/report.html, and returns that path."""
         from orchestrator.cli.branching import write_page
         from orchestrator.report import write_report_of
 
@@ -196,7 +203,7 @@ class Run:
         return str(page)
 
     def resume(self, *, ray: bool = True, **options: Any) -> Run:
-        """Trains what is missing. `options` are those of `orchestrate resume`."""
+        """Trains what the run is missing. `options` are those of `orchestrate resume`."""
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
         run_command("resume", self.path, {**options, "ray": ray}, own=described.places)
         return Run(self.path)

@@ -1,4 +1,4 @@
-"""Tables that a program goes through row by row, and a notebook shows."""
+"""Tables that a program iterates over row by row and that a notebook displays."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 MOST_ROWS = 60
-"""That are shown."""
+"""Largest number of rows that are shown."""
 
 
 class Table(Sequence[Row], Generic[Row]):
-    """Rows of one kind, in order; `to_pandas()` and `to_arrow()` have their fields as columns."""
+    """A sequence of rows of one kind. `to_pandas()` and `to_arrow()` make columns of their
+    fields."""
 
     def __init__(
         self,
@@ -29,7 +30,7 @@ class Table(Sequence[Row], Generic[Row]):
     ) -> None:
         self._rows, self._to_columns, self._shown = rows, to_columns, shown
         self.caption = caption
-        """What the table comes to, in words."""
+        """The answer that the table gives, in words."""
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -47,7 +48,8 @@ class Table(Sequence[Row], Generic[Row]):
         return iter(self._rows)
 
     def to_arrow(self) -> pa.Table:
-        """What is within a field has a column of its own: `params.learning_rate`."""
+        """An Arrow table. Each part of a nested field gets its own column, such as
+        `params.learning_rate`."""
         flat = [dict(_flat(self._to_columns(row))) for row in self._rows]
         names = dict.fromkeys(name for row in flat for name in row)
         return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
@@ -65,10 +67,11 @@ class Table(Sequence[Row], Generic[Row]):
         return said + str(table)
 
     def _to_be_shown(self) -> pd.DataFrame:
-        """The columns that a person looks for first, and those within them; or else all."""
+        """The columns named in `shown`, with the parts of nested ones; all columns if `shown` names
+        none of the table's."""
         table = self.to_pandas().dropna(axis="columns", how="all")
         for name, column in table.items():
-            # As text pandas shows None where a number is missing to one that isn't NaN.
+            # Pandas prints None for a missing value, unless the column holds numbers.
             table[name] = column if column.dtype.kind in "biuf" else column.fillna("")
         names = [
             name
@@ -80,7 +83,7 @@ class Table(Sequence[Row], Generic[Row]):
 
 
 class ArrowTable(Table[dict[str, Any]]):
-    """A table that is in columns already; its rows are dictionaries, made as they are asked for."""
+    """A table that is stored in columns. Its rows are dictionaries, made when they are read."""
 
     def __init__(self, columns: pa.Table) -> None:
         super().__init__((), dict)
@@ -118,7 +121,7 @@ def _flat(fields: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, An
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """As text where they are of different kinds."""
+    """An Arrow column; values of different types are converted to text."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

@@ -1,6 +1,6 @@
-"""The `orchestrate` command: parse, call one stage, print.
+"""The `orchestrate` command: it parses its arguments, calls one stage and prints the answer.
 
-Whatever is slow to import is imported by the command that needs it.
+A module that is slow to import is imported inside the command that needs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
 
 UsageError: Any = typer.BadParameter.__mro__[1]
-"""Typer shows only what derives from it."""
+"""Typer prints an error without a traceback only if its class derives from this one."""
 
 
 def _exit_with(code: int, **options: object) -> None:
@@ -42,7 +42,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="How far can your batch size scale? Plan, run and read the experiment that tells.",
+    help="Measure how far the batch size of a training can scale: plan the experiment, run it and "
+    "read its results.",
 )
 
 
@@ -56,13 +57,15 @@ def _print_version(asked: bool) -> None:
 def _for_all(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print it."),
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Answers and errors only, no progress.")
+        bool, typer.Option("--quiet", "-q", help="Print answers and errors only, no progress.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Where code raises, show how it was called in full.")
+        bool, typer.Option("--debug", help="Print the full traceback when code raises an error.")
     ] = False,
 ) -> None:
     from orchestrator.cli import terminal
@@ -96,7 +99,7 @@ app.add_typer(registries.data_app, name="data")
 
 
 def call(arguments: list[str]) -> int:
-    """A command in this process, and its exit code. Raises `BadInput`."""
+    """Runs a command in this process and returns its exit code. Raises `BadInput`."""
     try:
         code: int = app(arguments, standalone_mode=False, prog_name="orchestrate")
     except UsageError as error:
@@ -105,7 +108,7 @@ def call(arguments: list[str]) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the command of the process's arguments; the console script `orchestrate` calls this."""
     heed_termination()
     try:
         app()
@@ -115,7 +118,7 @@ def main() -> None:
         complain(error)
         sys.exit(BAD_INPUT)
     except (KeyboardInterrupt, SystemExit) as end:
-        # Typer makes the one of the other, without a word.
+        # Typer turns a KeyboardInterrupt into a SystemExit without printing anything.
         origin = getattr(end.__context__, "__cause__", None)
         if not any(isinstance(each, KeyboardInterrupt) for each in (end, origin)):
             raise
@@ -126,5 +129,5 @@ def main() -> None:
 
         if terminal.debugging or not (frames := terminal.frames_of_user(error)):
             raise
-        terminal.complain(f"{frames}\n--debug (orchestrate --debug ...) shows how it was called.")
+        terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
         sys.exit(FAILED)

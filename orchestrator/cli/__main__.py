@@ -1,4 +1,4 @@
-"""`python -m orchestrator.cli`."""
+"""Runs the command `orchestrate` as `python -m orchestrator.cli`."""
 
 from orchestrator.cli import main
 

@@ -1,4 +1,4 @@
-"""What to train next."""
+"""The command `advise`: it prints what to train next."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ def advise(
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="examples=N", help="Combine steps that together train on at most so many."
+            metavar="examples=N",
+            help="Combine steps that together train on at most N examples. Default: each step by "
+            "itself.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """What to train next: which trials, repeats or batch sizes narrow the interval of B_crit most
-    for their price, with the commands that train them."""
+    """Recommend what to train next in a sweep. Lists the additional trials, repeats and batch sizes
+    that narrow the interval of B_crit most for their price, with the commands that train them."""
     from orchestrator.cli.advising import advised_for
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.terminal import answer
@@ -41,7 +43,7 @@ def advise(
     if found.suggestions:
         print_table(advice_table(found))
     else:
-        answer("No step is worth its price.")
+        answer("No step narrows an interval enough to be worth its price.")
     for line in commands_in_words(found):
         answer(line)
     for remark in found.remarks:
@@ -50,7 +52,7 @@ def advise(
 
 
 def advice_table(found: Advised) -> Table:
-    """The steps, the best for its price first."""
+    """The steps as a table; the step that narrows most for its price comes first."""
     from rich.table import Table
 
     from orchestrator.analysis.step_words import (
@@ -62,7 +64,7 @@ def advice_table(found: Advised) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", justify="right")
     table.add_column("Train", overflow="fold")
-    table.add_column("Interval of B_crit, largest over smallest", overflow="fold")
+    table.add_column("Interval of B_crit, upper end / lower end", overflow="fold")
     table.add_column("Price", overflow="fold")
     many_goals = len({curve.goal for curve in found.curves}) > 1
     for number, suggestion in enumerate(found.suggestions, 1):
@@ -80,9 +82,9 @@ def advice_table(found: Advised) -> Table:
 
 
 def commands_in_words(found: Advised) -> list[str]:
-    """The command of each step, or of all together."""
+    """The command of each step, or one command for all steps."""
     if found.together is not None:
-        return ["\nAll together:", f"  {found.together}"]
+        return ["\nOne command for all steps:", f"  {found.together}"]
     lines = [
         f"{number}: {suggestion.command}"
         for number, suggestion in enumerate(found.suggestions, 1)
@@ -90,7 +92,7 @@ def commands_in_words(found: Advised) -> list[str]:
     ]
     if not lines:
         return []
-    return ["\nEach by itself; take the first, then ask again:", *lines]
+    return ["\nEach command takes one step. Take the first, then ask for advice again:", *lines]
 
 
 def _examples_of(budget: str) -> float:
@@ -99,7 +101,7 @@ def _examples_of(budget: str) -> float:
     parsed = Within.parse(budget)
     if parsed.unit != "examples":
         raise BadInput(
-            f"--budget takes examples=NUMBER, for example examples=1e6, but got {budget!r}: steps "
-            f"and epochs are not the same for all batch sizes."
+            f"--budget takes examples=NUMBER, for example examples=1e6, but got {budget!r}: a "
+            f"number of steps or epochs does not cost the same at all batch sizes and workloads."
         )
     return parsed.amount

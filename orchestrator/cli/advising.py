@@ -1,4 +1,5 @@
-"""What to train next: the steps that narrow an answer most, with the commands that take them."""
+"""Advice on what to train next: the steps that narrow an answer most for their price, and the
+commands that take these steps."""
 
 from __future__ import annotations
 
@@ -22,26 +23,27 @@ from orchestrator.records import ENOUGH_SIZES, Study, StudyKey
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
 
 MOST_SHOWN = 6
-"""Steps."""
+"""Largest number of steps that are shown."""
 
 MOST_ALIKE = 2
-"""Steps of one kind for the same recipes."""
+"""Largest number of steps of one kind for the same recipes."""
 
 LISTED_POINTS = ("points", "grid")
-"""Searches that have as many trials as points are listed."""
+"""Search algorithms whose number of trials is the number of points that the sweep file lists, so
+that no trials can be added."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A step, and how it is taken."""
+    """A step, with the command that takes it."""
 
     step: Step
     changes: tuple[str, ...]
-    """KEY=VALUE, as `--set` has it; empty where nothing can be trained in the run, or where no one
-    setting says it."""
+    """Changes of the sweep file, each as KEY=VALUE for `--set`. Empty if nothing can be trained in
+    the run, or if no single setting makes the change."""
     command: str | None
     money: float | None
-    """At the sweep's price of a device-hour."""
+    """Cost at the sweep's price of a device-hour, in the same currency."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -55,12 +57,12 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Advised:
-    """What is advised for a run."""
+    """The advice for a run."""
 
     suggestions: tuple[Suggestion, ...]
     curves: tuple[KnownCurve, ...]
     together: str | None
-    """The command that takes all steps at once, where these share a budget."""
+    """The command that takes all steps at once, if they share a budget; else None."""
     remarks: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -83,8 +85,8 @@ class Advised:
 def advised_for(
     run: Run, goals: Sequence[GoalOf] = (), *, examples: float | None = None
 ) -> Advised:
-    """The steps for a run, one by one, or with a budget in examples those that share it. Refuses a
-    run of branches."""
+    """The advised steps for a run: each by itself, or, with a budget in `examples`, the steps that
+    share this budget. Raises `BadInput` for a run of branches."""
     rows = frontier_of(run, goals)
     studies = {study.key: study for study in run.studies()}
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
@@ -112,11 +114,11 @@ def advised_for(
 
 @dataclass(frozen=True, kw_only=True)
 class _Book:
-    """What the commands for a run are made from."""
+    """The run, its sweep and its studies, from which commands are made."""
 
     run: Run
     sweep: Sweep | None
-    """None where nothing can be trained."""
+    """None for an imported run, in which nothing can be trained."""
     studies: tuple[Study, ...]
 
     def suggestion(self, step: Step) -> Suggestion:
@@ -132,7 +134,7 @@ class _Book:
         )
 
     def command(self, steps: Sequence[Step]) -> str | None:
-        """That which takes all these steps."""
+        """One command that takes all these steps."""
         if self.sweep is None:
             return None
         sweep, sizes, changes = self.sweep, set[int](), dict[str, str]()
@@ -166,11 +168,12 @@ class _Book:
 
 def _prices(run: Run, studies: Mapping[StudyKey, Study]) -> Prices:
     prices: dict[tuple[str, str], dict[int, Price]] = {}
-    for one in spent(run, [*studies.values()]):
-        prices.setdefault((one.key.workload, one.key.recipe), {})[one.key.batch_size] = Price(
-            trial=one.trial_examples,
-            repeat=one.repeat_examples,
-            seconds_per_example=one.seconds_per_example,
+    for study in spent(run, [*studies.values()]):
+        curve = prices.setdefault((study.key.workload, study.key.recipe), {})
+        curve[study.key.batch_size] = Price(
+            trial=study.trial_examples,
+            repeat=study.repeat_examples,
+            seconds_per_example=study.seconds_per_example,
         )
     return prices
 
@@ -203,14 +206,14 @@ def _ground(
 
 
 def _various(steps: Sequence[Step]) -> list[Step]:
-    """The best, without more than a few of the same kind."""
+    """The best steps, with at most MOST_ALIKE of the same kind for the same recipes."""
     found: list[Step] = []
     for step in steps:
         like = (step.addition.kind, step.addition.workloads, step.addition.recipes)
         alike = [
-            one
-            for one in found
-            if (one.addition.kind, one.addition.workloads, one.addition.recipes) == like
+            other
+            for other in found
+            if (other.addition.kind, other.addition.workloads, other.addition.recipes) == like
         ]
         if len(alike) < MOST_ALIKE and len(found) < MOST_SHOWN:
             found.append(step)
@@ -218,7 +221,8 @@ def _various(steps: Sequence[Step]) -> list[Step]:
 
 
 def _missing(rows: Sequence[FrontierRow], ground: Ground) -> Addition | None:
-    """The batch sizes without which no curve says anything, in the middle of the widest gaps."""
+    """The batch sizes that must be added before any curve gives an answer. They lie in the middle
+    of the widest gaps. None if there are enough, or if the run has not finished."""
     short = ENOUGH_SIZES + 1 - len(ground.batch_sizes)
     if short <= 1 or not ground.batch_sizes or any(not row.finished for row in rows):
         return None

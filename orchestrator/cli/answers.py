@@ -1,4 +1,4 @@
-"""What the commands answer, as tables for a person to read."""
+"""The answers of the commands, as tables for a person to read."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ Searched = Mapping[StudyKey, Collection[str]]
 
 POINT = "Metaparameters"
 DROPPED = ("Notes", "Examples", "±", "Trial", POINT)
-"""The columns that the frontier goes without on a narrow terminal, from the first to the last to be
-dropped. Notes are printed below the table instead."""
+"""The columns that the frontier leaves out on a narrow terminal, the first to be dropped first.
+Notes are printed below the table instead."""
 
 
 def frontier_table(
     rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
 ) -> Table:
-    """The frontier as a person reads it, with what was searched of the winners' points. What is
-    the same in all rows is said once, above."""
+    """The frontier as a table. Of the winners' points it shows the metaparameters that were
+    searched. A workload and goal that all rows share are in the title."""
     same = len({(row.workload, row.goal) for row in rows}) == 1
     repeated = ("Median",) if any(row.repeats for row in rows) else ()
     table = _winners(
@@ -71,7 +71,7 @@ def frontier_table(
 
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
-    """What each curve says, beside the curve itself: steps by batch size, in logarithms."""
+    """The answer of each curve, beside a sparkline of its log(steps) against batch size."""
     curves = curves_of(rows)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
@@ -104,14 +104,15 @@ def leaders_table(rows: Sequence[FrontierRow]) -> Table:
     for heading in ("Batch size", "Rank", "Steps", "±", "Trial"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        for rank, one in enumerate(row.leaders, start=1):
-            numbers = (f"{number:,}" for number in (rank, one.steps, one.resolution, one.trial))
+        for rank, trial in enumerate(row.leaders, start=1):
+            places = (rank, trial.steps, trial.resolution, trial.trial)
+            numbers = (f"{number:,}" for number in places)
             table.add_row(row.workload, row.goal, row.recipe, batch_sizes_of(row), *numbers)
     return table
 
 
 def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
-    """What a cluster was told to do."""
+    """The jobs that were submitted to a cluster."""
     table = Table(box=None, pad_edge=False)
     for name in ("run", "job", "status"):
         table.add_column(name.capitalize(), overflow="fold")
@@ -121,12 +122,12 @@ def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
 
 
 def best_table(rows: Sequence[BestRow]) -> Table:
-    """The best of every study as a person reads it."""
+    """The best value of each study, as a table."""
     table = _winners(("Workload", "Recipe"), ("Batch size", "Within", "Best", "At step", "Trial"))
     for row in rows:
-        notes = [] if row.trained_enough else ["trained for less than that"]
+        notes = [] if row.trained_enough else ["no trial was trained that long"]
         if row.censored:
-            notes.append("trials were ended early, and could have come to better")
+            notes.append("trials that ended early could have come to a better value")
         table.add_row(
             row.workload,
             row.recipe,
@@ -147,7 +148,7 @@ def _winners(
     title: str | None = None,
     without: Collection[str] = (),
 ) -> Table:
-    """A table of trials, with their points and notes in the end."""
+    """A table of trials with the given columns, followed by their metaparameters and notes."""
     table = Table(
         box=None, pad_edge=False, header_style="bold",
         title=title, title_justify="left", title_style="",
@@ -161,8 +162,8 @@ def _winners(
 
 
 def _fitted(table: Table, width: int) -> bool:
-    """Gives each column the width that it needs, and what is left to metaparameters, which are
-    wrapped between words; False if that takes more than `width`."""
+    """Gives each column the width that it needs. Metaparameters get the rest and are wrapped
+    between words. False if the table is wider than `width`."""
     cells = {str(c.header): [str(c.header), *map(str, c.cells)] for c in table.columns}
     widths = {name: max(map(cell_len, texts)) for name, texts in cells.items()}
     room = width - 2 * (len(widths) - 1) - sum(widths.values())
@@ -185,32 +186,32 @@ def _short(value: object) -> str:
 
 
 def what_next(rows: Sequence[FrontierRow], run: object) -> str:
-    """The one thing to do next: what stands most in the way of an answer comes first."""
+    """A sentence that says what to do next: the one thing that most hinders an answer."""
     failed = [row for row in rows if row.trials.get("failed")]
     unfinished = [row for row in rows if not row.finished]
     short = [row for row in rows if not row.reached and row.finished]
     narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
     for found, todo in (
-        (failed, f"see why trials failed ({run}/log.txt), then orchestrate resume {run}"),
-        (unfinished, f"orchestrate resume {run}, which trains what is missing"),
-        (short, "give a larger budget, or a wider space, where the goal was not reached"),
-        (narrow, "widen the ranges that the best points lie near the ends of"),
+        (failed, f"find out why trials failed ({run}/log.txt), then orchestrate resume {run}"),
+        (unfinished, f"orchestrate resume {run}, which trains the missing trials"),
+        (short, "raise the budget or widen the search space, since the goal was not reached"),
+        (narrow, "widen the ranges, since the best points lie near their ends"),
     ):
         if found:
             same = [row for row in found if _of_one_curve(row, found[0])]
             sizes = ", ".join(f"{row.batch_size:,}" for row in same[:3])
             more = ", ..." if len(same) > 3 else ""
-            rest = f"; and {len(found) - len(same)} others" if len(found) > len(same) else ""
+            rest = f"; and {len(found) - len(same)} more" if len(found) > len(same) else ""
             return f"Next: {todo} ({found[0].recipe} at {sizes}{more}{rest})."
     return f"Next: open {run}/report.html."
 
 
-def _of_one_curve(one: FrontierRow, other: FrontierRow) -> bool:
-    return (one.workload, one.recipe, one.goal) == (other.workload, other.recipe, other.goal)
+def _of_one_curve(row: FrontierRow, other: FrontierRow) -> bool:
+    return (row.workload, row.recipe, row.goal) == (other.workload, other.recipe, other.goal)
 
 
 def print_table(table: Table | Group) -> None:
-    """Prints an answer to standard output, as wide as it needs to be where nobody watches."""
+    """Prints an answer to standard output. A file or pipe gets up to 240 columns."""
     _out().print(table)
 
 
@@ -233,7 +234,7 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
     if said := on_medians(rows):
         out.print(said)
     if without := [name for name in DROPPED[:dropped] if name != "Notes"]:
-        out.print(f"No room for: {', '.join(without)}. --json has them.")
+        out.print(f"No room for: {', '.join(without)}. --json prints them.")
     if "Notes" in DROPPED[:dropped]:
         for row in rows:
             if remarks := row.remarks():
@@ -248,7 +249,7 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
     table.add_column("Recipe")
     for heading in ("Batch size", "Trials", "Best steps"):
         table.add_column(heading, justify="right")
-    table.add_column("Ended")
+    table.add_column("By status")
     for study in studies:
         best = study["best_steps"]
         table.add_row(
@@ -263,7 +264,8 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
 
 
 def describe(entries: Sequence[dict[str, Any]]) -> Group:
-    """Entries of a registry: the first value of each and, below it, the others by name."""
+    """Entries of a registry. Each begins with its first value; the others follow with their
+    names."""
     blocks: list[Text | Table] = []
     for entry in entries:
         (_, name), *others = entry.items()
@@ -285,7 +287,7 @@ def meanings(of: Mapping[str, str]) -> Table:
 
 
 def _lines(value: Any) -> str:
-    """A list, or a mapping with others in it, as one line for each of its items."""
+    """A value as text. A list, or a mapping that holds mappings, takes one line per item."""
     if isinstance(value, dict):
         nested = any(isinstance(item, dict) for item in value.values())
         value = [f"{key}: {_flow(item)}" for key, item in value.items()]

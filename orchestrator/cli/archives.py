@@ -1,4 +1,4 @@
-"""Published measurements in, ours out."""
+"""The commands `import` and `export`, for the file layout of published measurements."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orchestrator.cli.options import DONE, RunArgument
 from orchestrator.records import BadInput
 
 SHOWN = 5
-"""Problems that are printed; the file has all of them."""
+"""Number of problems that are printed; the file `problems.txt` has all of them."""
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="The archive's top folder.")],
-    out: Annotated[str, typer.Option(help="The run folder to make.")],
+    source: Annotated[Path, typer.Argument(metavar="DIR", help="Top folder of the archive.")],
+    out: Annotated[str, typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER.")],
 ) -> int:
     """Make a run from an archive in the layout of Shallue et al."""
     from orchestrator.cli.terminal import counting, say
@@ -28,12 +28,15 @@ def import_(
             problems = import_archive(source, run, progress)
     except OSError as error:
         raise BadInput(
-            f"{run.place} can't be written: {error}. The same again goes on where it was."
+            f"{run.place} can't be written: {error}. The same command continues the import."
         ) from None
     trials = [study.trials for study in run.studies()]
     say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
     if problems:
-        say(f"{len(problems)} things in it could not be used ({run.place / 'problems.txt'}):")
+        say(
+            f"{len(problems)} parts of the archive could not be used, listed in "
+            f"{run.place / 'problems.txt'}:"
+        )
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
     return DONE
@@ -41,7 +44,7 @@ def import_(
 
 def export(
     path: RunArgument,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make.")],
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
 ) -> int:
     """Write the trials of a run in the layout of Shallue et al."""
     from orchestrator.cli.terminal import answer, counting

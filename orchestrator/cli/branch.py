@@ -1,4 +1,5 @@
-"""From a branch file to verdicts along its trunk, and to schedules that are confirmed."""
+"""The command `branch`: it trains the trunk and the branches of a branch file, prints a verdict for
+each point, and confirms the schedules that follow."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ from orchestrator.cli.training import How
 
 def branch(
     file: Annotated[
-        str, typer.Argument(metavar="FILE|NAME", help="A trunk, and what goes on from it.")
+        str,
+        typer.Argument(
+            metavar="FILE|NAME", help="Branch file, or the name of a branch file of the project."
+        ),
     ],
-    out: Annotated[str | None, typer.Option(help="The run folder [runs/NAME].")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
+    ] = None,
     set_: SetOption = None,
     address: AddressOption = None,
     cluster: ClusterOption = None,
@@ -32,14 +39,17 @@ def branch(
     confirm: Annotated[
         bool,
         typer.Option(
-            "--confirm", help="Train with the schedules and with the constant batch, to the end."
+            "--confirm",
+            help="Afterwards train with the schedules and with the constant batch size, to the end "
+            "of the budget, to compare them.",
         ),
     ] = False,
     yes: YesOption = False,
     ray: RayOption = True,
     as_json: JsonOption = False,
 ) -> int:
-    """How large the batch may be at points of one training, and the schedule that follows."""
+    """Find when to enlarge the batch along one training. It branches off at points of the training
+    with larger batch sizes, and makes a schedule of batch sizes from the results."""
     from orchestrator.planning.branch_file import find_branch_file, load_branches
 
     how = How(address=address, data_dir=data_dir, ray=ray)

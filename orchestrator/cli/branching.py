@@ -1,4 +1,5 @@
-"""What the branches of a trunk say: how large the batch may be along it, and the schedules."""
+"""The answer of a run of branches: how large the batch may be along its trunk, and the schedules of
+batch sizes that follow."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a run of branches says so far."""
+    """The answer of a run of branches, as far as it is trained."""
 
     queue: Branching[Verdict]
     sweep: Sweep
@@ -30,12 +31,14 @@ class Answer:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """By the longest branches of each point, from the earliest on; those that are known."""
+        """The verdicts of the points that have one, in order along the trunk. Each is taken from
+        the longest branches of its point."""
         return [found[-1] for found in self.by_length if found]
 
     @cached_property
     def by_length(self) -> list[list[Verdict]]:
-        """Of each point, from the shortest branches on."""
+        """The verdicts of each point for each length of branches, from the shortest to the
+        longest."""
         return self.queue.judged()
 
     @property
@@ -44,13 +47,14 @@ class Answer:
 
     @property
     def total_examples(self) -> int:
-        """Of the trunk, if it is trained to its end."""
+        """Number of examples of the trunk, if it is trained to its end."""
         return self.trunk.examples(self.trunk.budget_steps)
 
     @cached_property
     def schedules(self) -> dict[str, dict[str, Any]]:
-        """By the lower ends of intervals and by the values: a list of stages, the same in the form
-        of Megatron-style trainers, and as a recipe of this project."""
+        """Two schedules: `conservative` follows the lower ends of the verdicts' intervals,
+        `central` their values. Each is given as a list of stages, in the form of Megatron-style
+        trainers, and as a recipe of this project."""
         from orchestrator.analysis import megatron, schedule_of, steps_saved
 
         found = {}
@@ -81,8 +85,9 @@ class Answer:
 
     @property
     def confirming(self) -> Sweep | None:
-        """Trains with each schedule and with the constant batch, to the end of the trunk's budget,
-        with as many seeds as branches have. None where no schedule ever enlarges the batch."""
+        """A sweep that trains with each schedule and with the constant batch size, to the end of
+        the trunk's budget, with as many seeds as branches have. None if no schedule ever enlarges
+        the batch."""
         sweep, asked = self.sweep, self.sweep.branch
         assert asked is not None
         constant = sweep.recipes[0].model_copy(update={"name": CONSTANT})
@@ -102,7 +107,7 @@ class Answer:
         )
 
     def confirmed(self, run: Run) -> list[Confirmed]:
-        """What training with the schedules came to, where that was done."""
+        """The results of training with the schedules; empty if that was not done."""
         from orchestrator.analysis import confirmed
 
         trained = confirmation_of(run)
@@ -110,49 +115,50 @@ class Answer:
             return []
         of_recipe = {s.recipe: [*trained.finished(s)] for s in trained.studies()}
         constant = of_recipe.pop(CONSTANT)
-        goals = (one.trial.study.goals for one in constant[:1])
+        goals = [goal for finished in constant[:1] for goal in finished.trial.study.goals]
         assert self.sweep.branch is not None
-        metrics = [self.sweep.branch.loss, *(goal.metric for some in goals for goal in some)]
+        metrics = [self.sweep.branch.loss, *(goal.metric for goal in goals)]
         found = [
-            confirmed(recipe, ours, constant, [*dict.fromkeys(metrics)])
-            for recipe, ours in of_recipe.items()
+            confirmed(recipe, trials, constant, [*dict.fromkeys(metrics)])
+            for recipe, trials in of_recipe.items()
         ]
-        return [one for one in found if one is not None]
+        return [schedule for schedule in found if schedule is not None]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "complete": self.queue.done,
             "problems": self.queue.problems,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
-            "by_length": [[each.to_json() for each in some] for some in self.by_length],
+            "by_length": [[verdict.to_json() for verdict in point] for point in self.by_length],
             "schedules": self.schedules,
         }
 
 
 CONSTANT = "constant"
-"""The recipe of the trunk's own batch, beside those of schedules."""
+"""Name of the recipe that keeps the trunk's batch size, beside those of the schedules."""
 
 ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "value"}
-"""Schedule -> what of the verdicts it follows."""
+"""Name of a schedule -> the number of each verdict that it follows: the lower end of its interval,
+or its value."""
 
 
 def confirmation_of(run: Run) -> Run:
-    """Where the schedules of a run of branches are trained with."""
+    """The run in which the schedules of a run of branches are confirmed."""
     return type(run)(run.place / "confirm")
 
 
 def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
-    """What the files of a run tell."""
+    """The answer that the files of a run give."""
     queue = queue_of(sweep, studies)
     for study in studies:
         for finished in run.finished(study):
-            queue.load(finished)  # also what failed: an answer does not wait for another try
+            queue.load(finished)  # failed trials, too: an answer does not wait for another attempt
     queue.begin()
     return Answer(queue=queue, sweep=sweep, studies=studies)
 
 
 def answer_in(run: Run) -> Answer:
-    """The same of a run that is there."""
+    """The answer of a run whose sweep and studies are read from its files."""
     from orchestrator.planning.sweep_file import validated
 
     return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
@@ -170,7 +176,7 @@ def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
 
 
 def document_of(answer: Answer, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
-    return {**answer.to_json(), "confirmed": [one.to_json() for one in confirmed]}
+    return {**answer.to_json(), "confirmed": [schedule.to_json() for schedule in confirmed]}
 
 
 def write_page(
@@ -198,7 +204,8 @@ def write_page(
 
 
 def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
-    """Prints the verdicts and the schedules, and writes them to the run; whether that worked."""
+    """Prints the verdicts and the schedules, and writes them to the run. False if they can't be
+    written."""
     from orchestrator.cli.terminal import complain, say
     from orchestrator.files.yaml_files import write_yaml
     from orchestrator.results.purpose import to_json
@@ -211,7 +218,10 @@ def write_up(run: Run, answer: Answer, as_json: bool) -> bool:
         (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
         write_page(run, answer, page, confirmed=confirmed)
     except OSError as error:
-        complain(f"The answer can't be written to {run.place}: {error}")
+        complain(
+            f"The answer can't be written to {run.place}: {error}. The measurements are kept; "
+            f"`orchestrate report` writes the page."
+        )
         return False
     if as_json:
         print_json(document)
@@ -227,7 +237,7 @@ def _tell(run: Run, answer: Answer, confirmed: Sequence[Confirmed]) -> None:
     from orchestrator.cli.terminal import say
 
     if not answer.verdicts:
-        say("No branches have been trained far enough to tell.")
+        say("No branch has been trained far enough for a verdict.")
     for verdict in answer.verdicts:
         tell(verdict_in_words(verdict))
     for examples, problem in answer.queue.problems.items():
@@ -240,7 +250,7 @@ def _tell(run: Run, answer: Answer, confirmed: Sequence[Confirmed]) -> None:
             samples=schedule["samples"],
         )
         tell(said)
-    for one in confirmed:
-        tell(confirmed_in_words(one))
+    for result in confirmed:
+        tell(confirmed_in_words(result))
     if answer.verdicts:
-        say(f"Schedules for your trainer, and as recipes: {run.place / 'schedules.yaml'}")
+        say(f"Schedules for your trainer, also as recipes: {run.place / 'schedules.yaml'}")

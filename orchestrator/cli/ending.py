@@ -1,4 +1,4 @@
-"""How a sweep ends before its time: somebody asks for it, or the Ray that it started has died."""
+"""How a sweep ends early: the user interrupts it, or the Ray that it started has died."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from functools import cache
 from typing import Any
 
 VARIABLE = "ORCHESTRATE_RAY_DIED"
-"""By which a process tells the one that takes its place."""
+"""The environment variable by which a process tells its successor why Ray died."""
 
 ERROR_FILE = "ORCHESTRATE_ERROR_FILE"
-"""The variable with the file in which another process wants to find the error of this one."""
+"""The environment variable that names a file; a failing command writes its error there, for the
+process that started it."""
 
 MOST_DEATHS = 3
-"""So often Ray is started anew."""
+"""Number of times that Ray is started anew for one command."""
 
 
 def heed_termination() -> None:
-    """From here on SIGTERM is what Ctrl-C is, also where shells have the latter ignored: by what
-    scripts start in the background. Left alone, it would end this process at once."""
+    """Makes SIGTERM interrupt this process as Ctrl-C does. This works also where a shell has made
+    the process ignore Ctrl-C, as shells do with background jobs of scripts. Without it, SIGTERM
+    would end the process at once."""
 
     def interrupt(*told: Any) -> None:
         handler = signal.getsignal(signal.SIGINT)
@@ -36,11 +38,12 @@ def heed_termination() -> None:
 
 @contextmanager
 def heeding_interrupts(told: Callable[[], None]) -> Iterator[Callable[[], bool]]:
-    """Within, the first interrupt is a wish: `told` is called, and what is given here says that
-    somebody has asked for the end. A second one is a KeyboardInterrupt, as it is elsewhere."""
+    """Turns the first interrupt in the `with` block into a request: `told` is called, and the
+    function that is yielded returns True from then on. A second interrupt raises KeyboardInterrupt
+    as usual."""
     asked = False
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: asked  # interrupts are the main thread's
+        yield lambda: asked  # only the main thread gets interrupts
         return
 
     def ask(*_: object) -> None:
@@ -62,9 +65,9 @@ class RayDeath:
 
     reason: str
     count: int
-    """How often that has happened in a row."""
+    """Number of times in a row that this has happened."""
     asked_to_end: bool
-    """Somebody had asked for the end by then."""
+    """Whether the user had asked for the end by then."""
 
     @property
     def is_final(self) -> bool:
@@ -73,15 +76,15 @@ class RayDeath:
 
 @cache
 def death_before() -> RayDeath | None:
-    """What this process was told by the one whose place it took, if it took one's."""
+    """The death that the process before this one reported, or None if there was no such process."""
     told = os.environ.pop(VARIABLE, None)
     return None if told is None else RayDeath(**json.loads(told))
 
 
 def begin_anew(reason: str, *, asked_to_end: bool) -> None:
-    """Lets the same command take the place of this process. In this one, Ray's code would wait for
-    ever for a part of Ray that is gone, or end the process without a word; and the same command
-    goes on with the run. May be called on any thread."""
+    """Replaces this process by a new one that runs the same command, which continues the run. In
+    the old process Ray's code would wait for ever for a part of Ray that is gone, or end the
+    process without a message. May be called on any thread."""
     before = death_before()
     count = 1 + (before.count if before else 0)
     death = RayDeath(reason=reason, count=count, asked_to_end=asked_to_end)

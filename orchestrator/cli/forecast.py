@@ -1,4 +1,4 @@
-"""What one training foretells of the batch sizes that pay."""
+"""The command `forecast`: it estimates the critical batch size from one training."""
 
 from __future__ import annotations
 
@@ -28,29 +28,47 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
-    optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
-    batch_size: Annotated[int, typer.Option(min=1, help="Examples per optimizer step.")],
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
+        ),
+    ],
+    optimizer: Annotated[
+        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
+    ],
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step of the optimizer.")],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A metaparameter. May be given again."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Value of a metaparameter. Repeatable. Default: the middle of its range.",
+        ),
     ] = None,
     calibrate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RUN",
-            help="A run whose repeats measured the noise scale: the forecast is corrected by what "
-            "those of its curves were off by. May be given again.",
+            help="Run whose repeats measured the noise scale. The forecast is corrected by the "
+            "factor between the forecasts and the measured curves of this run. Repeatable.",
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Train so many, past the goal if need be.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Exact number of steps to train, also past the goal. Default: until the goal or "
+            "the budget.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the training.")] = 0,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Train once, and foretell from the noise of its gradients up to which batch size it pays."""
+    """Forecast the critical batch size from one training. It trains once and measures the noise
+    scale of the gradients along the way."""
     from orchestrator.analysis import forecast_by
     from orchestrator.cli.terminal import answer, complain, say
     from orchestrator.planning.studies import single_trial
@@ -79,7 +97,11 @@ def forecast(
         say("Interrupted.")
         return INTERRUPTED
     if outcome.status in ("failed", "diverged"):
-        complain(outcome.error or "The training diverged: what it measured foretells nothing.")
+        complain(
+            outcome.error
+            or "The training diverged, so its measurements give no forecast. Lower the learning "
+            "rate."
+        )
         return FAILED
     courses = courses_of(measurements, batch_size)
     found = forecast_by(ours.study.key, courses)
@@ -93,7 +115,7 @@ def forecast(
 
 
 def _calibration(paths: Sequence[str]) -> list[Comparison]:
-    """What forecasts were off by, where they were held against measured curves."""
+    """Forecasts beside the measured critical batch sizes of runs, for curves that have both."""
     from orchestrator.analysis import compared, forecasts_of, scalings
     from orchestrator.results import Run, frontier_of
 
@@ -101,7 +123,11 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
     for path in paths:
         run = Run.open(path)
         rows = frontier_of(run)
-        known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
+        known = [
+            comparison
+            for comparison in compared(forecasts_of(run, rows), scalings(rows))
+            if comparison.ratio
+        ]
         if not known:
             raise BadInput(
                 f"{path} has no curve with both a forecast and a critical batch size: sweep at "
@@ -134,18 +160,19 @@ def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) 
     ]
     if found.preconditioned is not None:
         lines.append(
-            f"By the gradient as {found.recipe} scales it: {_meaning(found.preconditioned)}."
+            f"Forecast from the gradient as {found.recipe} scales it: "
+            f"{_meaning(found.preconditioned)}."
         )
     if not known:
         lines.append(
-            "It is of one training, and such forecasts can be far off. Hold them against runs of "
-            "your own with --calibrate RUN."
+            "The forecast comes from one training and can be wrong by a large factor. Correct it "
+            "by your own runs with --calibrate RUN."
         )
         return lines
-    ratios = [one.ratio for one in known if one.ratio is not None]
+    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     lines.append(
-        f"Of {len(ratios)} curves that were measured, forecasts were "
-        f"{factor_in_words(together(ratios))} times what was measured."
+        f"For {len(ratios)} measured curves, the forecast was {factor_in_words(together(ratios))} "
+        f"times the measured critical batch size."
     )
     lines.append(f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.")
     return lines
@@ -167,12 +194,12 @@ def _document(
 ) -> dict[str, Any]:
     from orchestrator.analysis import corrected
 
-    ratios = [one.ratio for one in known if one.ratio is not None]
+    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     (course,) = courses.plain
     return {
         **found.to_json(),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,
-        "compared": [one.to_json() for one in known],
+        "compared": [comparison.to_json() for comparison in known],
         "status": outcome.status,
         "steps": outcome.steps,
         "measurements": [

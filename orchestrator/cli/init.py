@@ -1,4 +1,4 @@
-"""Files to start from."""
+"""The command `init`: it writes files to start from."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ METRICS = {"regression": "val/square"}
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the files.")] = "mine",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the files.")] = "mine",
     kind: Annotated[
         Literal["classification", "regression", "language"],
-        typer.Option(help="What is to be trained."),
+        typer.Option(help="Kind of task that the workload trains for."),
     ] = "classification",
 ) -> int:
-    """Write a workload, a sweep file and a test of one's own, which train as written."""
+    """Write a workload, a sweep file and a test to start from. They train as they are written."""
     from orchestrator.cli.terminal import say
     from orchestrator.planning.schema import SCHEMA_FILES
     from orchestrator.planning.sweep_file import SWEEPS
 
     given, name = name, name.replace("-", "_")
     if not name.isidentifier():
-        raise BadInput(f"A name of letters, digits and underscores is needed, but got {given!r}.")
+        raise BadInput(
+            f"NAME takes letters, digits and underscores and begins with no digit, but got "
+            f"{given!r}."
+        )
     files = {
         Path(f"{name}.py"): kind,
         Path(f"{name}.yaml"): "sweep",
@@ -43,7 +46,7 @@ def init(
     }
     for file in files:
         if file.exists():
-            raise BadInput(f"{file} is there already. Give another NAME, or move it away.")
+            raise BadInput(f"{file} exists already. Give another NAME, or move the file away.")
     made = "".join(word.capitalize() for word in name.split("_"))
     if not made.isidentifier() or iskeyword(made):
         made = "Mine"

@@ -1,4 +1,4 @@
-"""The report of a run that is being made: written anew now and then, by a process of its own."""
+"""Rewrites the report of a running sweep at intervals, in a separate process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ EVERY_SECONDS = 30.0
 
 @contextmanager
 def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
-    """Within, the run's report is written every so many seconds, and asks browsers to reload it.
-    Elsewhere than in this process, which has trials to hand out."""
+    """Writes the run's report every `every_seconds` in the `with` block; the page makes browsers
+    reload it. A separate process writes it, because this one hands out trials."""
     from orchestrator.cli.terminal import repeating
 
     where = [str(run.place), str(every_seconds)]
     command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
     def write(over: threading.Event) -> None:
-        # Training goes first; what goes wrong here will be told at the end.
+        # Training has priority. An error here is reported when the sweep writes its report.
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:

@@ -1,4 +1,4 @@
-"""What the commands share: options, exit codes and JSON."""
+"""Options, exit codes and JSON output, which the commands share."""
 
 from __future__ import annotations
 
@@ -13,63 +13,78 @@ from orchestrator.records import CONTROLS
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="The folder of a run, or s3://BUCKET/FOLDER and such.")
+    str, typer.Argument(metavar="RUN", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print as CSV.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 GoalOption = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
-        help="METRIC<VALUE, or WORKLOADS: METRIC<VALUE with a pattern such as 'mnist/*'; may be "
-        "given again. Default: the sweep's.",
+        help="Goal: METRIC<VALUE or METRIC>VALUE. A prefix limits it to the workloads that match a "
+        "pattern: 'mnist/*: val/error<0.02'. Repeatable. Default: the goals of the sweep.",
     ),
 ]
 TrialsOption = Annotated[
     int | None,
-    typer.Option("--trials", min=1, help="Only the first so many that count, of each study."),
+    typer.Option(
+        "--trials",
+        min=1,
+        help="Number of trials per study to use: the first N that count, as if the search had been "
+        "for N trials. Default: all.",
+    ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="May be given again.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Value for a key of the file, such as search.trials=50. Repeatable.",
+    ),
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(envvar="ORCHESTRATE_DATA", help="The folder that has a folder per data set."),
+    typer.Option(envvar="ORCHESTRATE_DATA", help="Folder that has one folder per data set."),
 ]
 AddressOption = Annotated[
     str | None,
-    typer.Option(help="A running Ray cluster: `auto` or HOST:PORT. Default: RAY_ADDRESS, or none."),
+    typer.Option(
+        help="Address of a running Ray cluster: `auto` or HOST:PORT. Default: $RAY_ADDRESS; if it "
+        "is not set, Ray is started on this machine."
+    ),
 ]
-
 ClusterOption = Annotated[
     Path | None,
     typer.Option(
-        "--cluster", metavar="FILE", help="On the cluster that `ray up FILE` has started."
+        "--cluster", metavar="FILE", help="Work on the cluster that `ray up FILE` has started."
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before much is started.")]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Start a sweep of any size without asking.")
+]
 TrackOption = Annotated[
     list[str] | None,
     typer.Option(
         "--track",
         metavar="TRACKER",
-        help="Tell mlflow, tensorboard or wandb of each trial too; may be given again.",
+        help="Report each trial to mlflow, tensorboard or wandb as well. Repeatable.",
     ),
 ]
 RayOption = Annotated[
     bool,
     typer.Option(
         "--ray/--no-ray",
-        help="Without Ray, train one trial after another in this process: same files, same "
-        "answers, errors as they are raised.",
+        help="--no-ray trains one trial after another in this process. Files and answers are the "
+        "same; an exception stops the command where it is raised.",
     ),
 ]
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output; what isn't a finite number is null."""
+    """Prints one JSON document to standard output; numbers that are not finite become null."""
     text = json.dumps(finite(document), indent=1, ensure_ascii=False)
-    # JSON leaves some that a terminal obeys, or that can't be encoded, as they are.
+    # JSON does not escape some control characters that a terminal obeys, or surrogates that can't
+    # be encoded.
     print(CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escaped(found[0]), text))
 
 

@@ -1,4 +1,4 @@
-"""What a sweep would come to, as a table and in words."""
+"""The outlook of a sweep (trials, time and money), as a table and in words."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from orchestrator.planning.outlook import Between, Outlook, StudyOutlook
 
 
 def outlook_table(outlook: Outlook) -> Table:
-    """What each study of a sweep comes to, before it starts."""
-    rows = [_outlook_cells(one) for one in outlook.studies]
+    """The outlook of each study of a sweep, as one row of a table."""
+    rows = [_outlook_cells(study) for study in outlook.studies]
     values = {name: {row[name] for row in rows} for name in rows[0]}
-    # What is the same for all is said once, above; or not at all.
+    # A value that all studies share goes to the title once, or is left out.
     same = {name for name in ("Workload", "Ranks", "Trials") if len(values[name]) == 1}
     first = outlook.studies[0]
     said = {
@@ -36,47 +36,50 @@ def outlook_table(outlook: Outlook) -> Table:
     return table
 
 
-def _outlook_cells(one: StudyOutlook) -> dict[str, str]:
-    low, _, high = one.steps
-    speed, all_of_it = one.speed, one.rank_seconds
+def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
+    low, _, high = study.steps
+    speed, seconds = study.speed, study.rank_seconds
     return {
-        "Workload": one.workload,
-        "Recipe": one.recipe,
-        "Batch size": f"{one.batch_size:,}",
-        "Ranks": str(one.ranks),
-        "Trials": str(one.trials),
-        "Steps in all": f"{low:,} to {high:,}",
-        "Per step": "" if speed is None else in_time(speed.step_seconds),
+        "Workload": study.workload,
+        "Recipe": study.recipe,
+        "Batch size": f"{study.batch_size:,}",
+        "Ranks": str(study.ranks),
+        "Trials": str(study.trials),
+        "Total steps": f"{low:,} to {high:,}",
+        "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
-        "Device-time": "" if all_of_it is None else _range(all_of_it._replace(middle=None)),
-        "Fits": "not at all" if one.fits is False else _cut(one),
+        "Device-time": "" if seconds is None else _range(seconds._replace(middle=None)),
+        "Fits": "not at all" if study.fits is False else _micro_batch(study),
     }
 
 
-def _cut(one: StudyOutlook) -> str:
-    micro = one.speed and one.speed.micro_batch
+def _micro_batch(study: StudyOutlook) -> str:
+    micro = study.speed and study.speed.micro_batch
     return f"{micro:,} examples at once" if micro else ""
 
 
 def outlook_in_words(outlook: Outlook) -> str:
-    """All studies together."""
-    ranks = max(one.ranks for one in outlook.studies)
-    shapes = f"of up to {ranks} ranks" if ranks > 1 else "of one rank"
+    """Sentences about the whole sweep: its trials, time and money."""
+    ranks = max(study.ranks for study in outlook.studies)
+    shapes = f"on up to {ranks} ranks each" if ranks > 1 else "on one rank each"
     said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trials {shapes}."]
     if outlook.device_hours is None:
-        said.append("How long it takes is told by --calibrate, which times some steps of each.")
+        said.append("--calibrate measures step times to estimate how long the sweep takes.")
         return " ".join(said)
-    said.append(f"Device-time: {_range(outlook.device_hours.mapped(lambda h: 3600 * h))}.")
+    said.append(
+        f"Device-time of all trials: {_range(outlook.device_hours.mapped(lambda h: 3600 * h))}."
+    )
     for slots, seconds in outlook.seconds.items():
-        said.append(f"From start to end on {slots}: {_range(seconds)}.")
+        noun = "slot" if slots == 1 else "slots"
+        said.append(f"Time from start to end on {slots} {noun}: {_range(seconds)}.")
     if outlook.money is not None:
         low, middle, high = outlook.money
         about = "" if middle is None else f", about {middle:,.3g}"
-        said.append(f"Money, while no machine idles: {low:,.3g} to {high:,.3g}{about}.")
+        said.append(f"Cost, if no machine ever idles: {low:,.3g} to {high:,.3g}{about}.")
     if outlook.device_hours.middle is None:
-        said.append("--pilot 3 narrows that down.")
-    if dear := [one for one in outlook.studies if one.dear]:
-        worst = max(dear, key=lambda one: one.rank_seconds.high if one.rank_seconds else 0)
+        said.append("--pilot 3 trains three trials per study and narrows these ranges.")
+    if dear := [study for study in outlook.studies if study.dear]:
+        worst = max(dear, key=lambda study: study.rank_seconds.high if study.rank_seconds else 0)
         said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
     return " ".join(said)
 

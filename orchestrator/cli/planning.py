@@ -1,4 +1,4 @@
-"""What a sweep would come to."""
+"""The command `plan`: how many trials a sweep has, how long they take and what they cost."""
 
 from __future__ import annotations
 
@@ -31,12 +31,17 @@ if TYPE_CHECKING:
     from orchestrator.training.width import Kind
 
 ASKED_ABOVE_STEPS = 20_000_000
-"""In the worst case. At a millisecond each they take a device six hours."""
+"""Steps of a sweep in the worst case above which a command asks before it starts. At one
+millisecond per step they take one device six hours."""
 
 
 def plan(
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE|NAME]", help="Default: the quickstart.")
+        str | None,
+        typer.Argument(
+            metavar="[FILE|NAME]",
+            help="Sweep file, or the name of a sweep of the project. Default: the quickstart.",
+        ),
     ] = None,
     set_: SetOption = None,
     calibrate: Annotated[
@@ -44,27 +49,41 @@ def plan(
     ] = False,
     pilot: Annotated[
         int | None,
-        typer.Option(min=1, help="Train so many trials of each study first: a middle estimate."),
+        typer.Option(
+            min=1,
+            help="Number of trials to train per study first. They give an estimate between the "
+            "best and the worst case.",
+        ),
     ] = None,
     slots: Annotated[
         list[int] | None,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Ranks that train at once; may be given again [what the cluster has].",
+            help="Number of ranks that train at the same time. Repeatable. Default: as many as the "
+            "cluster has room for.",
         ),
     ] = None,
-    price: Annotated[float | None, typer.Option(min=0, help="Of a device-hour.")] = None,
+    price: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Price of one device-hour, in any currency. Default: the sweep file's, or the "
+            "cluster file's.",
+        ),
+    ] = None,
     address: AddressOption = None,
     cluster: Annotated[
         Path | None,
-        typer.Option("--cluster", metavar="FILE", help="Reckon with its machines and prices."),
+        typer.Option(
+            "--cluster", metavar="FILE", help="Cluster file whose machines and prices to use."
+        ),
     ] = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """How many trials a sweep has, and in what shapes; with measured speeds also how long it takes
-    and what it costs, from the best to the worst case."""
+    """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
+    (--calibrate, --pilot) and are given from the best to the worst case."""
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.cli.terminal import answer, say
@@ -82,7 +101,7 @@ def plan(
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if slots and not calibrate and pilot is None:
-        say("How long it takes on so many slots needs step times: add --calibrate, or --pilot 3.")
+        say("--slots needs step times to estimate the sweep's time: add --calibrate or --pilot 3.")
     kind: Kind = "cuda" if sweep.resources.gpus_per_device else "cpu"
     widths = widths_of(studies, sweep.resources, kind, data_dir, {})
     for remark in [*planned.remarks, *_alone(widths)]:
@@ -105,13 +124,13 @@ def plan(
 
 
 def _alone(widths: Mapping[StudyKey, Width]) -> list[str]:
-    """Which studies train their trials one at a time, and why."""
+    """Sentences that say which studies train their trials one at a time, and why."""
     of_reason: dict[str, list[StudyKey]] = {}
     for key, (width, reason) in widths.items():
         if width == 1 and reason:
             of_reason.setdefault(reason, []).append(key)
     return [
-        f"Trained one at a time: {_names(keys)}, since {reason}."
+        f"Trials are trained one at a time, not stacked: {_names(keys)}, since {reason}."
         for reason, keys in of_reason.items()
     ]
 
@@ -124,13 +143,14 @@ def _names(keys: Sequence[StudyKey]) -> str:
 def _of_file(
     file: Path, sweep: Sweep, slots: list[int] | None, price: float | None
 ) -> tuple[list[int] | None, float | None]:
-    """How many ranks the machines of a cluster file train at once, and what one of them costs."""
+    """The number of ranks that the machines of a cluster file train at once, and the price of one
+    rank for one hour."""
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
 
     cluster = described_in(file)
     if cluster is None:
-        say(f"{file} leaves it to its machines what they hold, so they are not reckoned with.")
+        say(f"{file} states no `resources` for its machines, so the estimate can't use them.")
         return slots, price
     places = places_for(sweep.resources, cluster)
     say(f"{file}: {cluster}")
@@ -140,15 +160,15 @@ def _of_file(
 
 
 def agree(found: Outlook | None, *, yes: bool) -> None:
-    """Asks before anything large is started, or what can't be foretold here. Raises `BadInput`
-    unless the answer is yes."""
+    """Asks before a large sweep is started, or one whose size can't be estimated on this machine.
+    Raises `BadInput` unless the answer is yes."""
     from orchestrator.cli.outlooks import outlook_in_words
     from orchestrator.cli.terminal import say
 
     if yes:
         return
     if found is None:
-        why = "Its data set is not on this machine, so what it may take can't be told here."
+        why = "Its data set is not on this machine, so the number of steps can't be estimated here."
     else:
         steps = sum(study.steps[2] for study in found.studies)
         if steps <= ASKED_ABOVE_STEPS:
@@ -156,12 +176,12 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
         why = f"{outlook_in_words(found)} It may take {steps:,} steps."
     if not sys.stdin.isatty():
         raise BadInput(
-            f"{why} What may take more than {ASKED_ABOVE_STEPS:,} steps, for all that is known, is "
-            f"only started if someone agrees. Look at `orchestrate plan`, then say --yes."
+            f"{why} A sweep that may take more than {ASKED_ABOVE_STEPS:,} steps starts only after "
+            f"a confirmation. Look at `orchestrate plan`, then add --yes."
         )
     say(why)
     if not typer.confirm("Start it?", err=True):
-        raise BadInput("Not started. `orchestrate plan` tells what it would take.")
+        raise BadInput("Not started. `orchestrate plan` shows how much the sweep would take.")
 
 
 def _measured(
@@ -172,8 +192,8 @@ def _measured(
     address: str | None,
     data_dir: Path | None,
 ) -> tuple[Mapping[StudyKey, Speed | None], Mapping[StudyKey, int | None] | None, int]:
-    """How quick the studies are where they will be trained, what so many pilot trials of each came
-    to, and how many ranks there is room for."""
+    """The speeds of the studies on the machines that will train them, the results of `pilot` trials
+    of each, and the number of ranks that these machines have room for."""
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.machines import places_for
@@ -202,7 +222,7 @@ def _measured(
         few = pilots_among(studies, pilot)
         trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
         timed = speeds_of(trained, PILOT_STEPS)
-        # A few in a stack for many take other shares.
+        # A stack that is wider than the pilot's few trials shares its time differently.
         speeds |= {
             key: speed for key, speed in timed.items() if speed is not None and key not in together
         }
@@ -217,7 +237,7 @@ def _tried(
     cluster: Cluster,
     data_dir: Path | None,
 ) -> Run:
-    """A run of these studies, beside the one that is planned."""
+    """Trains these studies in a run of their own, apart from the planned one."""
     from orchestrator.cli.terminal import say, showing
     from orchestrator.cluster.progress import Progress
     from orchestrator.cluster.run import run_trials

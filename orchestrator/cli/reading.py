@@ -1,4 +1,4 @@
-"""Reading runs: how far they are, what they say."""
+"""The commands that read runs: `status`, `frontier` and `best`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 def status(
     path: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The folder of a run.")
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER."),
     ] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """How far a run has come; with --cluster and no RUN, what that cluster was told to do."""
+    """Show the progress of a run. With --cluster and no RUN, list the jobs of that cluster."""
     from orchestrator.cli.answers import print_table, status_table
     from orchestrator.results import Run
 
@@ -41,7 +42,7 @@ def status(
             return remote.jobs(cluster, as_json=as_json)
         remote.look(cluster, path)
     if path is None:
-        raise BadInput("Which run? Name its folder: orchestrate status RUN.")
+        raise BadInput("RUN is missing. Name the folder of a run: orchestrate status RUN.")
     run = Run.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
     if as_json:
@@ -73,19 +74,23 @@ def frontier(
     goal: GoalOption = None,
     within: Annotated[
         str | None,
-        typer.Option(metavar="UNIT=N", help="Within so many steps, examples or epochs."),
+        typer.Option(
+            metavar="UNIT=N",
+            help="Use only what was measured within N steps, examples or epochs: epochs=5. "
+            "Default: all measurements.",
+        ),
     ] = None,
     trials: TrialsOption = None,
     leaders: Annotated[
         bool,
         typer.Option(
-            "--leaders", help="List the best trials of each study whose ranks are certain."
+            "--leaders", help="List instead the best trials of each study whose ranks are certain."
         ),
     ] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> int:
-    """The fewest steps to goal of every study, and the trial that needed them."""
+    """Show the fewest steps to the goal in each study. Names the trials that needed them."""
     from orchestrator.cli.answers import leaders_table, print_frontier, print_table
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 
@@ -104,26 +109,30 @@ def frontier(
 
 def best(
     path: RunArgument,
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Such as val/error.")],
+    metric: Annotated[
+        str, typer.Argument(metavar="METRIC", help="Name of a metric, such as val/error.")
+    ],
     maximise: Annotated[
         bool | None,
         typer.Option(
             "--maximise/--minimise",
-            help="Which value is best [as the run's goals have it, or the lowest].",
+            help="Whether the largest or the smallest value is best. Default: as in the run's "
+            "goals, else the smallest.",
         ),
     ] = None,
     within: Annotated[
         list[str] | None,
         typer.Option(
             metavar="UNIT=N",
-            help="Within so many steps, examples or epochs; may be given again [all there is].",
+            help="Use only what was measured within N steps, examples or epochs: epochs=5. "
+            "Repeatable. Default: all measurements.",
         ),
     ] = None,
     trials: TrialsOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> int:
-    """The best value of a metric in every study, and the trial that came to it."""
+    """Show the best value of a metric in each study, and its trial."""
     from orchestrator.cli.answers import best_table, print_table
     from orchestrator.results import Run, Within, best_of, best_to_csv
 

@@ -1,4 +1,4 @@
-"""What there is to choose from: workloads, data sets, optimizers and their spaces."""
+"""The commands that list workloads, data sets, and optimizers with their search spaces."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from orchestrator.records import BadInput
 data_app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode=None,
-    help="The data sets: present or not, where they are looked for, how to get them.",
+    help="List the data sets, or get one. The list says which are present, where they are looked "
+    "for and how to get them.",
 )
 
 
 def workloads(as_json: JsonOption = False) -> int:
-    """The registered workloads."""
+    """List the registered workloads."""
     from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
 
@@ -40,7 +41,8 @@ def workloads(as_json: JsonOption = False) -> int:
 
 @data_app.callback()
 def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
-    """The data sets: present or not, where they are looked for, how to get them."""
+    """List the data sets, or get one. The list says which are present, where they are looked for
+    and how to get them."""
     from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
 
@@ -74,22 +76,27 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
 
 @data_app.command("get")
 def get_data(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a data set, as `orchestrate data` lists.")
+    ],
     data_dir: DataOption = None,
 ) -> int:
-    """Fetch a data set from where a package has it, and check it."""
+    """Get a data set from the package that has it, and check it."""
     from orchestrator.cli.terminal import answer
     from orchestrator.workloads.data import data_set, fetch
 
     entry = data_set(name)
     if data_dir is None:
-        raise BadInput("Say where to put it: --data-dir FOLDER, or set $ORCHESTRATE_DATA.")
+        raise BadInput(
+            "The folder for data sets is not given: add --data-dir FOLDER, or set "
+            "$ORCHESTRATE_DATA."
+        )
     answer(fetch(entry, data_dir))
     return DONE
 
 
 def spaces(as_json: JsonOption = False) -> int:
-    """The optimizers, the ranges in which they are searched, and all that can be set besides."""
+    """List the optimizers, their ranges and other settings."""
     from orchestrator.cli.answers import describe, meanings, print_table
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.search import SEARCH_SPACES, known_spaces
@@ -107,9 +114,9 @@ def spaces(as_json: JsonOption = False) -> int:
         entry["also"] = ", ".join(name for name in entry["also"] if name not in GENERAL)
     print_table(describe(found))
     print(
-        "\nAny other optimizer of torch.optim or pytorch_optimizer goes by its name, with its own "
-        "arguments.\nWhatever the optimizer, a recipe may fix or search:\n"
+        "\nAny other optimizer of torch.optim or pytorch_optimizer can be used by its name, with "
+        "its arguments.\nWith any optimizer, a recipe may fix or search these settings:\n"
     )
     print_table(meanings(GENERAL))
-    print("\nand what its workload's loss takes: see `orchestrate workloads`.")
+    print("\nIt may also set the metaparameters of the workload (`orchestrate workloads`).")
     return DONE

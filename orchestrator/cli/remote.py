@@ -1,4 +1,4 @@
-"""The commands that make, stop and follow runs, on a cluster that `ray up FILE` has started."""
+"""The commands that make, stop and follow runs on a cluster that `ray up FILE` has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, 
 from orchestrator.records import MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
-"""What a sweep there says of itself that leads nowhere from here."""
+"""Beginnings of lines that the sweep prints on the head, with addresses and paths that are of no
+use on this machine."""
 
 FATES = {"PENDING": "waiting", "SUCCEEDED": "done"}
 
@@ -36,11 +37,19 @@ def sweep(
 
     _refuse_early(file, described, yes=yes)
     run = out or f"runs/{described.name}"
-    there = _there(run)
-    arguments = ["sweep", "sweep.yaml", "--out", there, "--yes", *_data(data_dir), *_tracked(track)]
+    head_run = _there(run)
+    arguments = [
+        "sweep",
+        "sweep.yaml",
+        "--out",
+        head_run,
+        "--yes",
+        *_data(data_dir),
+        *_tracked(track),
+    ]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **_code(described)}
-    return _train(file, run, lambda head: head.submit(there, arguments, files), as_json=as_json)
+    return _train(file, run, lambda head: head.submit(head_run, arguments, files), as_json=as_json)
 
 
 def resume(
@@ -51,15 +60,15 @@ def resume(
 
     look(file, run)
     described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
-    there = _there(run)
-    arguments = ["resume", there, *_data(data_dir), *_tracked(track)]
+    head_run = _there(run)
+    arguments = ["resume", head_run, *_data(data_dir), *_tracked(track)]
     code = _code(described)
-    return _train(file, run, lambda head: head.submit(there, arguments, code), as_json=as_json)
+    return _train(file, run, lambda head: head.submit(head_run, arguments, code), as_json=as_json)
 
 
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
-    """What can be told from here: what the machines can't hold, what can't be trained, and what
-    someone should agree to."""
+    """Raises `BadInput` before a job is submitted, if the machines can't hold the trials, the sweep
+    can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.machines import described_in, places_for
@@ -72,7 +81,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
         places_for(described.resources, cluster)
         say(f"{file}: {cluster}")
     found = None
-    with suppress(MissingData):  # it may be there on the cluster
+    with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)
         for doubt in planned.doubts:
             say(doubt)
@@ -81,23 +90,26 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 
 
 def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
-    """Follows the job that trains `run`, after it has begun one if there is none."""
+    """Follows the job that trains `run`. Submits one first if there is none."""
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
     from orchestrator.results.searches import holds_branches
 
-    there = _there(run)
+    head_run = _there(run)
 
     def job_of(head: Head) -> str:
-        say(f"Ray dashboard: http://{head.dashboard} (`ray exec {file} 'ray get-auth-token'`)")
-        job = head.job(there)
+        say(
+            f"Ray dashboard: http://{head.dashboard} "
+            f"(`ray exec {file} 'ray get-auth-token'` prints its token)"
+        )
+        job = head.job(head_run)
         if job is not None and is_running(job):
-            say(f"{there} is being trained already, by the job {job.submission_id}.")
+            say(f"{head_run} is being trained already, by the job {job.submission_id}.")
             return str(job.submission_id)
         name = submit(head)
-        say(f"Submitted as the job {name}, which goes on without this terminal.")
+        say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
         return name
 
     def show(line: str) -> None:
@@ -108,18 +120,21 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     try:
         ended = follow(file, job_of, show)
     except KeyboardInterrupt:
-        say(f"\nThe sweep goes on. orchestrate status {run} --cluster {file}; or `stop`, likewise.")
+        say(
+            f"\nThe sweep goes on on the cluster. To see it: orchestrate status {run} --cluster "
+            f"{file}. To end it: orchestrate stop {run} --cluster {file}."
+        )
         return INTERRUPTED
     code = FAILED if ended.driver_exit_code is None else ended.driver_exit_code
     if code not in {DONE, GOAL_UNREACHED, INTERRUPTED}:
-        complain(f"the job {ended.submission_id} failed: {ended.message}")
+        complain(f"The job {ended.submission_id} failed: {ended.message}")
         return code
     _fetch(file, run)
     here = Run.open(run)
     if holds_branches(here):
         return code if write_up(here, answer_in(here), as_json) else FAILED
     if code != INTERRUPTED:
-        # The files of single trials, from an earlier look, are in those of the studies now.
+        # Files of single trials that an earlier look fetched are in the files of studies now.
         here.in_parallel(lambda study: here.compact(study.key, over=True), here.studies())
     print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.place / 'report.html'}")
@@ -127,21 +142,21 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
 
 
 def look(file: Path, run: str) -> None:
-    """Says what has become of the job that trains `run`, and brings its files here."""
+    """Prints the state of the job that trains `run`, and fetches the run's files."""
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
         job = head.job(_there(run))
     if job is None:
-        say("No job trains it.")
+        say(f"No job of this cluster trains {run}.")
     else:
         say(f"Job {job.submission_id}: {_fate(job.status.value, job.driver_exit_code)}.")
     _fetch(file, run)
 
 
 def jobs(file: Path, *, as_json: bool) -> int:
-    """What the cluster was told to do, the newest last."""
+    """Prints the jobs that were submitted to the cluster, the newest last."""
     from orchestrator.cli.answers import jobs_table, print_table
     from orchestrator.cluster.remote import reach
 
@@ -169,7 +184,7 @@ def stop(file: Path, run: str) -> int:
     with reach(file) as head:
         job = head.job(_there(run))
     if not is_running(job):
-        say(f"Nothing trains {_there(run)}.")
+        say(f"No job trains {_there(run)}.")
         return DONE
     run_there(file, "orchestrate " + shell_words(["stop", _there(run)]))
     _fetch(file, run)
@@ -178,7 +193,7 @@ def stop(file: Path, run: str) -> int:
 
 
 def _fate(status: str, code: int | None) -> str:
-    """What has become of a job. To Ray, all that doesn't end with 0 has failed."""
+    """The state of a job in words. Ray counts every job whose exit code is not 0 as failed."""
     if code == GOAL_UNREACHED:
         return "done, with goals not reached"
     if code == INTERRUPTED:
@@ -187,7 +202,7 @@ def _fate(status: str, code: int | None) -> str:
 
 
 def _there(run: str) -> str:
-    """Where a run lies on the head. A bucket is where it is."""
+    """The folder of a run on the head; the address of a bucket stays as it is."""
     from orchestrator.cluster.remote import RUNS
     from orchestrator.files.places import refuse_keys
 
@@ -203,9 +218,12 @@ def _fetch(file: Path, run: str) -> None:
 
 
 def _data(data_dir: Path | None) -> list[str]:
-    """A folder of the cluster's machines. This one's own, from the environment, is not."""
-    own = os.environ.get("ORCHESTRATE_DATA")
-    return [] if data_dir is None or str(data_dir) == own else ["--data-dir", str(data_dir)]
+    """The --data-dir option for the job, which names a folder on the cluster's machines. A folder
+    that this machine's environment names is not passed on."""
+    of_this_machine = os.environ.get("ORCHESTRATE_DATA")
+    if data_dir is None or str(data_dir) == of_this_machine:
+        return []
+    return ["--data-dir", str(data_dir)]
 
 
 def _tracked(track: list[str] | None) -> list[str]:
@@ -213,7 +231,7 @@ def _tracked(track: list[str] | None) -> list[str]:
 
 
 def _code(described: Sweep) -> dict[str, bytes]:
-    """The user's own code that a sweep names, from the current folder."""
+    """The files of the user's code that a sweep names, from the current folder."""
     from orchestrator.cluster.folder import UserFolder
 
     return dict(UserFolder.here(described.places).code)

@@ -1,4 +1,4 @@
-"""The page of runs, and its answers as JSON."""
+"""The command `report`: it writes a page about runs, or prints its answers as JSON."""
 
 from __future__ import annotations
 
@@ -20,34 +20,46 @@ if TYPE_CHECKING:
 
 def report(
     paths: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Runs; several are compared on one page.")
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders of runs; several are compared on one page."),
     ],
     goal: GoalOption = None,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="The page [RUN/report.html].")
+        str | None,
+        typer.Option("-o", "--output", help="File of the page. Default: RUN/report.html."),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
-            metavar="RECIPE@BATCH_SIZE", help="On the page: what is large and huge beside it."
+            metavar="RECIPE@BATCH_SIZE",
+            help="Recipe and batch size to start from; the page says which batch sizes are large "
+            "and huge compared with it.",
         ),
     ] = None,
     price: Annotated[
-        float | None, typer.Option(min=0, help="Of a device-hour: tell costs in money, too.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="Price of one device-hour, in any currency; adds costs in money to the page. "
+            "Default: the sweep file's.",
+        ),
     ] = None,
     compare_at: Annotated[
         int | None,
-        typer.Option(min=1, help="Batch size that comparisons are relative to [the smallest]."),
+        typer.Option(
+            min=1, help="Batch size that comparisons are relative to. Default: the smallest."
+        ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write each figure there as well.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write each figure to, as an image."),
     ] = None,
     image_format: Annotated[
-        Literal["svg", "png", "pdf"], typer.Option("--format", help="Of these images.")
+        Literal["svg", "png", "pdf"], typer.Option("--format", help="File format of the images.")
     ] = "svg",
     as_json: JsonOption = False,
 ) -> int:
-    """Write the report of runs as one HTML page, or print its answers as JSON."""
+    """Write one HTML page about runs, or print its answers as JSON."""
     from orchestrator.cli.terminal import answer
     from orchestrator.files.places import Place
     from orchestrator.report import write_report_of
@@ -62,12 +74,12 @@ def report(
         _refuse_of_searches(opened, {"goal": goal, **asked})
         return _report_branches(opened[names[0]], output, drawn, as_json=as_json)
     rows = _frontiers([*opened.values()], goals)
-    runs = {name: (run, some) for (name, run), some in zip(opened.items(), rows, strict=True)}
+    runs = {name: (run, of_run) for (name, run), of_run in zip(opened.items(), rows, strict=True)}
     if as_json:
         print_json(_answers(runs, asked))
         return DONE
     if output is None and len(runs) > 1:
-        raise BadInput("Name the page of several runs with -o, such as -o compared.html.")
+        raise BadInput("A page about several runs needs a file name: add -o compared.html.")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
     with _writing(page):
         write_report_of(runs, page, asked=asked, images=drawn)
@@ -85,15 +97,15 @@ def _writing(page: Place) -> Iterator[None]:
 
 
 def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) -> None:
-    """What a run of branches has no answer to."""
+    """Raises `BadInput` for runs and options that a report on branches can't be made of."""
     from orchestrator.results import holds_branches
 
     if len(opened) > 1:
         found = [str(run.place) for run in opened.values() if holds_branches(run)]
         raise BadInput(
-            f"Runs are compared by their searches, but {', '.join(found)} "
-            f"{'holds' if len(found) == 1 else 'hold'} branches of one training, which have a page "
-            f"of their own: give one such run at a time."
+            f"Only runs of sweeps can be compared on one page, but {', '.join(found)} "
+            f"{'holds' if len(found) == 1 else 'hold'} branches of one training: give one such run "
+            f"at a time."
         )
     if wrong := [name for name, value in asked.items() if value]:
         flag = {"price_per_device_hour": "price", "compare_at": "compare-at"}.get(
@@ -101,8 +113,8 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
         )
         (run,) = opened.values()
         raise BadInput(
-            f"--{flag} is asked of searches, but {run.place} holds branches of one training: leave "
-            f"it out."
+            f"--{flag} applies to runs of sweeps only, but {run.place} holds branches of one "
+            f"training: leave it out."
         )
 
 
@@ -125,21 +137,23 @@ def _report_branches(
 
 
 def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:
-    """Of each; of several, a goal is asked of those that have its workloads."""
+    """The frontier of each run. A goal applies to those runs that have its workloads; a goal that
+    no run has a workload for applies to all, so that it is refused by name."""
     from orchestrator.results import frontier_of
 
-    asked = [[one for one in goals if any(map(one.asked_of, run.studies()))] for run in runs]
-    nowhere = [one for one in goals if not any(one in some for some in asked)]
+    asked = [[goal for goal in goals if any(map(goal.asked_of, run.studies()))] for run in runs]
+    nowhere = [goal for goal in goals if not any(goal in of_run for of_run in asked)]
     return [
-        frontier_of(run, [*some, *nowhere]) if some or nowhere or not goals else []
-        for run, some in zip(runs, asked, strict=True)
+        frontier_of(run, [*of_run, *nowhere]) if of_run or nowhere or not goals else []
+        for run, of_run in zip(runs, asked, strict=True)
     ]
 
 
 def _answers(
     runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Per run, workload, goal and recipe: where its curve bends, and what to take of it."""
+    """For each run, workload, goal and recipe: where its curve bends, and the batch size that is
+    recommended."""
     from orchestrator.analysis import compared, forecasts_of
     from orchestrator.report import Source, settings_of
 
@@ -149,7 +163,9 @@ def _answers(
         forecasts = forecasts_of(run, rows)
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = panel.advice_by_recipe
-            beside = {one.recipe: one for one in compared(forecasts, panel.scalings)}
+            beside = {
+                comparison.recipe: comparison for comparison in compared(forecasts, panel.scalings)
+            }
             for scaling in panel.scalings:
                 recommended = advice.get(scaling.recipe)
                 answer = {
@@ -164,9 +180,9 @@ def _answers(
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """The last parts of the paths, or all of them where that would not tell them apart."""
+    """The last part of each path, or whole paths if two of these parts are the same."""
     last = [path.rstrip("/").rpartition("/")[2] for path in paths]
     names = last if len(set(last)) == len(last) else [*paths]
     if len(set(names)) < len(names):
-        raise BadInput("The same run is given twice.")
+        raise BadInput("The same run is given twice. Name each run once.")
     return names

@@ -1,4 +1,4 @@
-"""Making a run, and going on with one."""
+"""The commands that make a run, continue it and stop it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,15 @@ if TYPE_CHECKING:
 
 def sweep(
     file: Annotated[
-        str | None, typer.Argument(metavar="[FILE|NAME]", help="Default: the quickstart.")
+        str | None,
+        typer.Argument(
+            metavar="[FILE|NAME]",
+            help="Sweep file, or the name of a sweep of the project. Default: the quickstart.",
+        ),
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="The run folder, or s3://BUCKET/FOLDER and such [runs/NAME]."),
+        typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
     ] = None,
     set_: SetOption = None,
     address: AddressOption = None,
@@ -55,7 +59,7 @@ def sweep(
     ray: RayOption = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Run every study of a sweep file; go on with a run that was interrupted."""
+    """Run every study of a sweep file. Continues the run if it was started before."""
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 
     how = How(address=address, data_dir=data_dir, track=track, ray=ray)
@@ -75,7 +79,8 @@ def run_described(
     as_json: bool = False,
     part_of: Run | None = None,
 ) -> int:
-    """Makes the run of a sweep, or goes on with it; without its answer if part of another run."""
+    """Makes the run of a sweep, or continues it. Prints its answer, unless it is a part of another
+    run."""
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
@@ -102,18 +107,18 @@ def run_described(
 def _train_all(
     run: Run, planned: Plan, how: How, *, as_json: bool, part_of: Run | None = None
 ) -> int:
-    """What the run is missing; then with the schedules of its branches, if they are to be
-    confirmed."""
+    """Trains what the run is missing. If the schedules of its branches are to be confirmed, trains
+    with these, too."""
     code = run_plan(run, planned, how, as_json=as_json, part_of=part_of)
     asked = planned.sweep.branch
     if code != DONE or asked is None or not asked.confirm:
         return code
     answer = answer_of(run, planned.sweep, planned.studies)
     if (confirming := answer.confirming) is not None:
-        there = str(confirmation_of(run).place)
-        code = run_described(confirming, there, how, yes=True, part_of=run)
+        place = str(confirmation_of(run).place)
+        code = run_described(confirming, place, how, yes=True, part_of=run)
     if code == GOAL_UNREACHED:
-        code = DONE  # these train to the end, goal or not
+        code = DONE  # trainings that confirm go on to the end of the budget, whatever the goal
     written = write_up(run, answer, as_json)
     return code if written or code != DONE else FAILED
 
@@ -127,7 +132,7 @@ def resume(
     ray: RayOption = True,
     as_json: JsonOption = False,
 ) -> int:
-    """Go on with a run: train what its files do not hold yet."""
+    """Continue a run: train what its files do not hold yet."""
     from orchestrator.planning.growth import refuse_changed
     from orchestrator.planning.studies import plan_again
     from orchestrator.planning.sweep_file import validated
@@ -146,13 +151,15 @@ def resume(
     run.check_writable()
     with run.locked():
         if run.studies() != [*planned.studies]:
-            raise BadInput(f"{run.place} has grown this moment, by another process. Try again.")
+            raise BadInput(
+                f"Another process added studies to {run.place} at this moment. Try again."
+            )
         run.write_sweep_file()
         return _train_all(run, planned, how, as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
-    """End a running sweep, as Ctrl-C would: what is measured is kept."""
+    """End a running sweep as Ctrl-C does, and keep what it measured."""
     from orchestrator.cli.terminal import say
     from orchestrator.results import Run
 
@@ -164,7 +171,7 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
         say(f"Nothing is running in {run.place}.")
         return DONE
     os.kill(process, signal.SIGTERM)
-    say(f"Process {process} was told to end, and writes up what there is ...")
+    say(f"Process {process} was told to end and writes its results ...")
     while run.writer() == process:
         time.sleep(0.1)
     say(f"Go on with: orchestrate resume {run.place}")
@@ -173,7 +180,10 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
 
 def refuse_both(address: str | None) -> None:
     if address is not None:
-        raise BadInput("Either --address or --cluster: the one is where to train from here.")
+        raise BadInput(
+            "Give either --address or --cluster, not both: --address trains from this machine, "
+            "--cluster submits a job to the head of a cluster."
+        )
 
 
 def _refuse_imported(run: Run) -> None:

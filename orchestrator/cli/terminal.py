@@ -1,7 +1,8 @@
-"""What the terminal shows: messages, one live table while a sweep runs, and answers.
+"""Prints to the terminal: messages, one live table while a sweep runs, and answers.
 
-All text for a person goes through here. Names and errors hold what others wrote, so it is shown as
-it is: without control characters, which terminals obey, and without the markup of `rich`.
+All text for a person goes through here. Names and errors hold text that others wrote. It is printed
+literally: control characters, which a terminal would obey, are escaped, and the markup of `rich` is
+off.
 """
 
 from __future__ import annotations
@@ -35,15 +36,16 @@ REFRESHES_PER_SECOND = 2
 
 
 def printable(text: str) -> str:
-    """The text with each control character as Python would escape it; its lines stay lines."""
+    """The text with its control characters escaped as in Python, except newlines and tabs."""
     return escaped(text, but="\n\t")
 
 
 class PlainConsole(Console):
-    """Shows text as it is. Cells of tables are given as `str`, which come by here."""
+    """Prints text literally. Cells of tables are passed as `str`, so that `render_str` escapes
+    them, too."""
 
     def __init__(self, **settings: Any) -> None:
-        # In Jupyter, rich would show each line as an output of its own, past redirect_stdout.
+        # In Jupyter, rich would show each line as a separate output and bypass redirect_stdout.
         super().__init__(
             highlight=False, markup=False, emoji=False, force_jupyter=False, **settings
         )
@@ -53,16 +55,17 @@ class PlainConsole(Console):
 
 
 console = PlainConsole(stderr=True)
-"""For all that is no answer."""
+"""The console for all output that is not an answer, on standard error."""
 
 
 def say(message: str) -> None:
-    """A message to whoever watches; never wrapped, so that paths in it can be copied."""
+    """Prints a message, without wrapping it, so that paths in it can be copied."""
     console.print(message, soft_wrap=True)
 
 
 def complain(error: object) -> None:
-    """Why a command did not do what it was to do."""
+    """Prints the error that ended a command, also with --quiet. Keeps it in `errors` and in the
+    file that ERROR_FILE names, for callers from Python."""
     errors.append(str(error))
     if file := os.environ.get(ERROR_FILE):
         Path(file).write_text(str(error))
@@ -72,15 +75,15 @@ def complain(error: object) -> None:
 
 
 errors: list[str] = []
-"""What was complained of."""
+"""The errors that commands in this process have printed, the newest last."""
 
 debugging = False
-"""Whether somebody wants to see how code that raises was called, in full."""
+"""Whether errors are shown with their full traceback (--debug)."""
 
 
 def frames_of_user(error: BaseException) -> str:
-    """The exception as Python shows it, with the frames of the user's own code alone; nothing where
-    there are none, so that it is our mistake."""
+    """The exception as Python prints it, with only the frames of the user's code. Empty if there
+    are no such frames: then the error is in this project."""
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
     known = [place.resolve() for place in [*map(Path, libraries), *ours]]
@@ -99,13 +102,14 @@ def frames_of_user(error: BaseException) -> str:
 
 
 def answer(text: object) -> None:
-    """Lines of an answer, on standard output."""
+    """Prints lines of an answer to standard output."""
     print(printable(str(text)), flush=True)
 
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, moved by calls with what is done and of how much."""
+    """Shows a progress bar if stderr is a terminal. Call what it yields with the amount done and
+    the total."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
@@ -114,7 +118,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def showing(progress: Progress) -> Iterator[None]:
-    """Shows `progress` until the end: a live table on a terminal, else a line now and then."""
+    """Shows `progress` until the end: as a live table on a terminal, else as one line every
+    PLAIN_INTERVAL_SECONDS."""
     if console.quiet:
         yield
         return
@@ -147,8 +152,8 @@ def showing(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> Iterator[None]:
-    """Within, `act` is called every so many seconds, on a thread; what it is given says when that
-    is over."""
+    """Calls `act` on a thread every `every_seconds` until the `with` block ends. The event that it
+    is passed is set then."""
     over = threading.Event()
 
     def work() -> None:
@@ -175,14 +180,14 @@ def _line(progress: Progress) -> str:
 
 
 def _table(progress: Progress) -> Group:
-    """The studies, in their order. Where there isn't room for all, those in progress come before
-    those to come, and these before those done."""
+    """The studies in their order. If the terminal is too low for all, running studies are shown
+    first, then waiting ones, then finished ones."""
     several = len({study.study.workload for study in progress.studies.values()}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     if several:
         table.add_column("Workload")
     table.add_column("Recipe")
-    for heading in ("Batch size", "Trials", "Running", "Best steps", "Left"):
+    for heading in ("Batch size", "Trials", "Running", "Best steps", "Time left"):
         table.add_column(heading, justify="right")
     ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
     room = max(3, console.height - 6)

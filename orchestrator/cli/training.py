@@ -1,4 +1,4 @@
-"""Training what a run is missing, in sight of the user, and writing up what it says."""
+"""Trains the trials that a run is missing, shows progress to the user and writes the answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from orchestrator.results import FrontierRow, Run
     from orchestrator.search import Queue
 
-ENDING = "Ending: what was measured is kept, and written up. Once more ends it at once."
+ENDING = (
+    "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
+    "once."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +53,16 @@ class How:
     def __post_init__(self) -> None:
         if not self.ray and (self.address or self.track):
             raise BadInput(
-                "--no-ray trains in this process alone: leave out --address and --track."
+                "--no-ray trains in this process, without a cluster or trackers: leave out "
+                "--address and --track."
             )
 
 
 def run_plan(
     run: Run, planned: Plan, how: How, *, as_json: bool, part_of: Run | None = None
 ) -> int:
-    """Trains what is missing from the run, then writes what it says, and prints that unless it is
-    a part of another run."""
+    """Trains what is missing from the run, then writes its answer. Prints the answer, too, unless
+    the run is a part of another run."""
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.progress import Progress
     from orchestrator.results.merger import MOST_LOOSE
@@ -72,13 +76,14 @@ def run_plan(
     director = _director(run, planned, progress)
     code, error = DONE, None
     if director.done:
-        say(f"{run.place} holds every trial of this sweep: nothing to train.")
+        say(f"{run.place} holds every trial of this sweep, so there is nothing to train.")
     else:
         again = sum(study.repeats for study in planned.studies)
         say(
             f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
-            f"({progress.done} are there already)"
-            f"{f', with up to {again} repeats of the best' if again else ''}, into {run.place}"
+            f"({progress.done} are done already)"
+            f"{f', and up to {again} repeats of the best trials' if again else ''}; the run is "
+            f"{run.place}"
         )
         try:
             train = _train if how.ray else _train_alone
@@ -109,27 +114,35 @@ def run_plan(
 
 
 def _put_together(run: Run, keys: Sequence[StudyKey], *, over: bool) -> None:
-    """Makes the run's files faster to read, where its storage allows it."""
+    """Merges the files of single trials into one per study, which is faster to read. Storage that
+    refuses this leaves the files as they are."""
     from orchestrator.cli.terminal import say
 
     try:
         run.in_parallel(partial(run.compact, over=over), keys)
     except OSError as error:
-        say(f"The files of single trials can't be put together, and stay as they are: {error}")
+        say(
+            f"The files of single trials can't be merged and stay as they are. Nothing is lost, "
+            f"but reading the run is slower: {error}"
+        )
 
 
 def _remove_checkpoints(run: Run) -> None:
-    """No trial goes on from one when all are done, also where an earlier process ended."""
+    """Removes the checkpoints, also those of earlier processes: once all trials are done, none goes
+    on from a checkpoint."""
     from orchestrator.cli.terminal import say
 
     try:
         (run.place / "checkpoints").remove_folder()
     except OSError as error:
-        say(f"{run.place / 'checkpoints'} is not needed any more, but can't be removed: {error}")
+        say(
+            f"{run.place / 'checkpoints'} is no longer needed but can't be removed; you may delete "
+            f"it: {error}"
+        )
 
 
 def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
-    """The searches as far as the run's files bring them; `progress` is told of what they hold."""
+    """The searches, brought to the state that the run's files record. `progress` follows them."""
     from orchestrator.cli.terminal import say
     from orchestrator.planning.raising import trials_within
     from orchestrator.search import Director
@@ -148,7 +161,10 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
             if finished.outcome.status != "failed":
                 director.load(finished)
     if anew:
-        say(f"The sweep asks for more than it did: up to {anew} trials that had ended begin anew.")
+        say(
+            f"The sweep asks for more than before, so up to {anew} trials that had ended begin "
+            f"anew."
+        )
     director.begin()
     for key, search in director.searches.items():
         progress.follow(key, search)
@@ -156,7 +172,7 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
 
 
 def _train_alone(run: Run, planned: Plan, director: Queue, progress: Progress, how: How) -> bool:
-    """Trains in this process, in sight of the user; False after an interrupt."""
+    """Trains in this process and shows progress. False after an interrupt."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import showing
     from orchestrator.cluster.alone import train_alone
@@ -177,7 +193,7 @@ def _train_alone(run: Run, planned: Plan, director: Queue, progress: Progress, h
 
 
 def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: How) -> bool:
-    """Trains on a cluster, in sight of the user; False after an interrupt. Raises `SweepFailed`."""
+    """Trains on a cluster and shows progress. False after an interrupt. Raises `SweepFailed`."""
     from orchestrator.cli.live import rewritten
     from orchestrator.cli.terminal import say, showing
     from orchestrator.cluster.connect import connect
@@ -189,16 +205,18 @@ def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: Ho
             return False
         if death.is_final:
             raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
-        say(f"{death.reason} It is started anew ({death.count} of {MOST_DEATHS} times at most).")
-    asked_to_end: Callable[[], bool] = lambda: False  # noqa: E731 - so far
+        say(f"{death.reason} Ray is started anew (restart {death.count} of at most {MOST_DEATHS}).")
+    asked_to_end: Callable[[], bool] = lambda: False  # noqa: E731 - replaced below
 
     def died(reason: str) -> None:
         begin_anew(reason, asked_to_end=asked_to_end())
 
     with run.log() as log, connect(how.address, log, died) as cluster:
-        heed_termination()  # once more: Ray has put a handler of its own in place, which aborts
+        heed_termination()  # again, since Ray has installed its own handler, which aborts
         if cluster.dashboard:
-            say(f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token`)")
+            say(
+                f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token` prints its token)"
+            )
         told = Trackers(how.track, run, director, planned.sweep.name, say) if how.track else None
         with (
             heeding_interrupts(lambda: progress.notes.append(ENDING)) as asked_to_end,
@@ -220,9 +238,7 @@ def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: Ho
             raise SweepFailed(_what_is_lost(director))
     share = [None, *(session["busy_share"] for session in run.sessions())][-1]
     if share is not None:
-        say(
-            f"Until nothing was left to start, trials trained or evaluated {share:.0%} of the time."
-        )
+        say(f"The slots were busy {share:.0%} of the time until no trial was left to start.")
     return complete
 
 
@@ -230,18 +246,20 @@ def _what_is_lost(director: Queue) -> str:
     lost = [trial for search in director.searches.values() for trial in search.lost]
     named = ", ".join(f"{trial.study.key} trial {trial.index}" for trial in lost)
     return (
-        f"The processes of some trials were lost time and again: {named}. Which points come next "
-        f"depends on what becomes of these, so their searches wait until they are tried again."
+        f"The processes of some trials were lost at every attempt: {named}. The next points of "
+        f"their searches depend on the results of these trials, so the searches wait until the "
+        f"trials are tried again."
     )
 
 
 def _write_up(
     run: Run, planned: Plan, as_json: bool, *, over: bool, quietly: bool
 ) -> tuple[list[FrontierRow], bool]:
-    """Prints the frontier, then makes its files and the report anew; whether these were written."""
+    """Prints the frontier, then writes its files and the report. Returns the rows of the frontier,
+    and whether the files were written."""
     if (asked := planned.sweep.branch) is not None:
         found = answer_of(run, planned.sweep, planned.studies)
-        # What is confirmed first, is told then.
+        # An answer that is to be confirmed is printed after the trainings that confirm it.
         return [], (over and asked.confirm) or write_up(run, found, as_json)
     from orchestrator.cli.answers import print_frontier, what_next
     from orchestrator.cli.terminal import complain, say
@@ -256,7 +274,10 @@ def _write_up(
         write_frontier(run, rows)
         write_report_of({"": (run, rows)}, page)
     except OSError as error:
-        complain(f"The answer can't be written to {run.place}: {error}")
+        complain(
+            f"The answer can't be written to {run.place}: {error}. The measurements are kept; "
+            f"`orchestrate report` writes the page."
+        )
         return rows, False
     say(f"Report: {page}")
     if over and not quietly:

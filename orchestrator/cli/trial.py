@@ -1,4 +1,4 @@
-"""One trial by hand."""
+"""The command `trial`: it trains one trial without Ray."""
 
 from __future__ import annotations
 
@@ -24,63 +24,90 @@ if TYPE_CHECKING:
 
 
 WORTH_SAYING_SECONDS = 1.0
-"""Of evaluation, where they take much of the time: less is nothing to save at."""
+"""Seconds of evaluation below which no advice is given on making it cheaper."""
 
 
 def trial(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD")],
-    optimizer: Annotated[str, typer.Option(help="See `orchestrate spaces`.")],
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
+        ),
+    ],
+    optimizer: Annotated[
+        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
+    ],
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Examples per optimizer step, over all ranks.")
+        int, typer.Option(min=1, help="Examples per step of the optimizer, over all ranks.")
     ],
     set_: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="A metaparameter: those of the optimizer, a schedule (decay=cosine, "
-            "warmup_epochs=2), layerwise_ratio, label_smoothing, gradient_clip, dropout, "
-            "ema_decay, precision ... `orchestrate spaces` lists all. May be given again.",
+            help="Value of a metaparameter: of the optimizer, of a schedule (decay=cosine, "
+            "warmup_epochs=2), or one of layerwise_ratio, label_smoothing, gradient_clip, dropout, "
+            "ema_decay, precision ... `orchestrate spaces` lists all. Repeatable. Default: the "
+            "middle of its range.",
         ),
     ] = None,
     evaluate: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="spacing, min_examples, train_examples=N, gradient_norm=true, distance=true, "
-            "noise_scale=true: when and what to measure. May be given again.",
+            help="When and what to measure: spacing, min_examples, train_examples=N, "
+            "gradient_norm=true, distance=true, noise_scale=true. Repeatable.",
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Train exactly so many.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Exact number of steps to train. Default: until the goal or the budget."
+        ),
+    ] = None,
     ranks: Annotated[
-        int, typer.Option(min=1, max=1000, help="Processes that share the batch.")
+        int, typer.Option(min=1, max=1000, help="Number of processes that share each batch.")
     ] = 1,
     micro_batch: Annotated[
-        int | None, typer.Option(min=1, help="Most examples a rank puts through the model at once.")
+        int | None,
+        typer.Option(
+            min=1, help="Largest number of examples that a rank puts through the model at once."
+        ),
     ] = None,
     stack: Annotated[
         int,
         typer.Option(
             min=1,
             max=1024,
-            help="Train in a stack of so many slots: the bits of a sweep's trial whose `width` is "
-            "above 1.",
+            help="Number of slots of the stack to train in. A trial of a sweep with `width` above "
+            "1 gives the same bits only in a stack.",
         ),
     ] = 1,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="As `orchestrate frontier --json` prints it.")
+        int,
+        typer.Option(
+            min=0,
+            max=2**63 - 1,
+            help="Seed of the trial; `orchestrate frontier --json` prints it for a sweep's trial.",
+        ),
     ] = 0,
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Go on from this file if it exists; leave the trial's state there."),
+        typer.Option(
+            help="File for the state of the training, which goes on from it if the file exists."
+        ),
     ] = None,
     checkpoint_seconds: Annotated[
-        float, typer.Option(min=0, help="How often, in seconds of training; and at the end.")
+        float,
+        typer.Option(
+            min=0, help="Seconds of training between checkpoints; one more follows at the end."
+        ),
     ] = 60,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Train once by hand, without Ray."""
+    """Train one trial in this process, without Ray."""
     import torch
 
     from orchestrator.cli.terminal import complain, say
@@ -100,14 +127,14 @@ def trial(
     announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
-    kept = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
+    saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     if stack > 1:
         if ranks > 1 or micro_batch is not None:
             raise BadInput("--stack trains on one rank: leave out --ranks and --micro-batch.")
-        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=kept)
+        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=saved)
     else:
         training = train_on_ranks(
-            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=kept
+            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
         )
     try:
         measurements, (outcome, processes) = follow(
@@ -117,7 +144,7 @@ def trial(
         training.close()
         say(
             f"Interrupted. Go on from {checkpoint} with the same command."
-            if kept and kept.place.is_file()
+            if saved and saved.place.is_file()
             else "Interrupted."
         )
         return INTERRUPTED
@@ -129,13 +156,13 @@ def trial(
 
 
 def announce(trial: Trial) -> None:
-    """Tells what is about to be trained."""
+    """Says which trial is about to be trained, and with which metaparameters."""
     from orchestrator.cli.terminal import say
     from orchestrator.search import searched
 
     say(f"{trial.study.key}: {trial.settings}")
     if unset := searched(trial.study.space):
-        say(f"Not set, so in the middle of its range: {', '.join(unset)}.")
+        say(f"Not set, so taken from the middle of the range: {', '.join(unset)}.")
 
 
 def _print_outcome(
@@ -183,7 +210,7 @@ def _print_outcome(
 
 
 def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
-    """A checkpoint that is the user's, in a place where it can be written."""
+    """The checkpoint that the user names, in a place that was found to be writable."""
     from orchestrator.cli.terminal import say
     from orchestrator.files.places import Place
     from orchestrator.training import Checkpoint
@@ -192,12 +219,12 @@ def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
     checkpoint = Checkpoint(place=place, every_seconds=every_seconds, keep=True)
     checkpoint.check_writable()
     if place.is_file():
-        say(f"Going on from {place}; what was measured before comes first.")
+        say(f"Going on from {place}; its earlier measurements are printed first.")
     return checkpoint
 
 
 def parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:
-    """What was given as NAME=VALUE."""
+    """Parses NAME=VALUE settings into a dict; values are read as YAML."""
     from orchestrator.files.yaml_files import parse_yaml
 
     params: dict[str, Any] = {}
@@ -216,7 +243,8 @@ def follow(
     study: Study,
     show: Callable[[Mapping[str, float]], None],
 ) -> tuple[list[dict[str, float]], Any]:
-    """Each measurement of a training, shown as it is taken; how it ended."""
+    """Runs a training and shows each measurement as it is taken. Returns all measurements and the
+    value that the training returns."""
     lines: list[dict[str, float]] = []
     while True:
         try:

@@ -1,4 +1,5 @@
-"""The trials of a sweep in this process, pack after pack: no Ray, same files, same answers."""
+"""Trains the trials of a sweep in this process, one pack after another, without Ray. The files and
+answers are the same as with Ray."""
 
 from __future__ import annotations
 
@@ -37,15 +38,16 @@ def train_alone(
     data_dir: Path | None = None,
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Trains what `director` asks for, and writes each trial to `run` as it ends; whether that was
-    all: False once it was `asked_to_end`. What the code of a workload raises goes through, to a
-    debugger perhaps, where a cluster would try again and take note of a failed trial."""
+    """Trains the trials that `director` asks for and writes each to `run` when it ends. Returns
+    whether all were trained; False if it was `asked_to_end`. An exception in the code of a workload
+    is passed on, for example to a debugger, whereas a cluster would try the trial again and record
+    it as failed."""
     usage = Usage()
     studies = [search.study for search in director.searches.values()]
     widths = decide(run, studies, sweep.resources, "cpu", data_dir)
 
     def most(study: Study, waiting: int) -> int:
-        # All that wait, where they are trained together; else each is chosen by those before it.
+        # Stacked trials are taken all at once; otherwise each choice depends on earlier trials.
         return waiting if widths[study.key] > 1 else 1
 
     with one_thread():
@@ -76,7 +78,7 @@ def _train(
     progress: Progress,
     asked_to_end: Callable[[], bool],
 ) -> Iterator[FinishedTrial]:
-    """Those that end before somebody asks for the end."""
+    """Yields the trials that end before the user asks for the end."""
     race = PackRace(pack[0].trial.study)
     tasks = [
         Task(
@@ -111,9 +113,13 @@ def _train(
         except Exception as error:
             if width == 1:
                 raise
-            # It may be about the stack, and nobody knows which trial was at fault. What is raised
-            # outside of any is easier to look into, too.
-            logger.warning("%s: %s; trained apart", pack[0].trial.study.key, error)
+            # The cause may be the stack, and it is not known which trial raised. An exception
+            # outside of a stack is also easier to debug.
+            logger.warning(
+                "%s: a stack of trials raised %s; its trials are trained one at a time",
+                pack[0].trial.study.key,
+                error,
+            )
             for task in left.values():
                 yield from train([task], width if len(left) > 1 else 1)
 

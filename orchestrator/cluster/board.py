@@ -1,4 +1,5 @@
-"""The side channel of a sweep: what running trials should know at once, and last words."""
+"""The side channel of a sweep. It tells running trials the bounds of the race at once, and keeps
+the last words of processes that end themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ LAST_WORDS_SECONDS = 10.0
 
 
 class _Board:
-    """Holds the bounds of every study, and hands out what is new to whoever asked."""
+    """Holds the bounds of every study and sends new ones to those who wait for them."""
 
     def __init__(self) -> None:
         self._news: list[tuple[int, Bounds]] = []
@@ -39,7 +40,8 @@ class _Board:
         self._more = asyncio.Event()
 
     async def after(self, count: int) -> tuple[int, dict[int, Bounds]]:
-        """What was posted after the first `count` messages, once there is something."""
+        """Waits for messages after the first `count`. Returns their total number and the bounds
+        that were posted."""
         while len(self._news) <= count:
             await self._more.wait()
         return len(self._news), dict(self._news[count:])
@@ -58,14 +60,14 @@ class _Board:
 
 
 def open_board() -> Any:
-    """A board beside the driver."""
+    """Starts the board on the machine of the driver."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(_Board).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
     return actor.remote()
 
 
 class Listener:
-    """What the board says, as far as it has come; looking costs no waiting."""
+    """The messages of the board that have arrived. Reading them never waits."""
 
     def __init__(self, board: Any) -> None:
         self._board = board
@@ -77,7 +79,7 @@ class Listener:
             try:
                 count, news = ray.get(self._coming)
             except RayError:
-                # Without the board, trials train further than they need to, and no more than that.
+                # Without the board, trials only train longer than necessary.
                 self._coming = None
                 break
             self._known.update(news)
@@ -86,9 +88,9 @@ class Listener:
 
 
 class Watchdog:
-    """Ends this process if what it does makes no move for so many `seconds`, leaving on the board
-    where it stood. Nothing gentler gets through to code that waits for ever. Each move is told to
-    the board, since a process that stands still as a whole can't end itself: see `Silence`."""
+    """Ends this process if a trial makes no step for `seconds`, and leaves the trial's stack trace
+    on the board. No gentler way reaches code that waits for ever. Each step is reported to the
+    board, too, because a process that is stopped as a whole can't end itself; see `Silence`."""
 
     def __init__(self, board: Any, seconds: float | None) -> None:
         self._board, self._seconds = board, seconds
@@ -128,8 +130,8 @@ class Watchdog:
 
 
 class Silence:
-    """Tells from outside of trials that make no move: their processes were stopped, or code holds
-    the interpreter's lock, so that no thread of theirs can tell."""
+    """Finds from outside the trials that make no step: their processes were stopped, or code holds
+    the interpreter's lock, so that none of their threads can run."""
 
     def __init__(self, board: Any, seconds: float | None) -> None:
         self._board, self._seconds = board, seconds
@@ -139,12 +141,12 @@ class Silence:
         self._coming: Any = None
 
     def begin(self, trial: tuple[int, ...]) -> None:
-        """A trial was started, perhaps not for the first time."""
+        """Takes note that a trial was started, perhaps not for the first time."""
         self._silent[trial] = 0.0
 
     def too_long(self, running: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Which of the trials that are `running` have been silent for longer than it takes their
-        own watchdog to act; costs no waiting, and nothing but a clock most of the time."""
+        """The `running` trials that have been silent for longer than their own watchdog takes to
+        act. It never waits, and most calls only read the clock."""
         if self._seconds is None:
             return []
         every, now = _between_looks(self._seconds), time.monotonic()
@@ -154,7 +156,7 @@ class Silence:
             return []
         if not ray.wait([self._coming], timeout=0)[0]:
             return []
-        # Time in which this process or the board stood still itself is nobody's silence.
+        # Time in which this process or the board was stopped does not count as silence of trials.
         passed, self._asked = min(now - self._asked, 2 * every), now
         try:
             moves = ray.get(self._coming)
@@ -178,7 +180,7 @@ def _between_looks(seconds: float) -> float:
 
 
 def last_words(board: Any, trial: tuple[int, ...]) -> str | None:
-    """What the process that trained `trial` had to say before it ended itself."""
+    """The message that the process of `trial` left before it ended itself, or None."""
     try:
         words: str | None = ray.get(board.last_words.remote(trial), timeout=LAST_WORDS_SECONDS)
     except RayError:
@@ -187,6 +189,6 @@ def last_words(board: Any, trial: tuple[int, ...]) -> str | None:
 
 
 def numbered(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """The first trial in a config, by which the board knows what is trained together."""
+    """The numbers of the first trial in a config, by which the board identifies the pack."""
     first = config["trials"][0]
     return config["study"], first["index"], first["repeat"]

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster, or starting one on this machine, and what both say."""
+"""Joins a Ray cluster or starts one on this machine, and sends Ray's output to the run's log."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from orchestrator.records import BadInput
 logger = logging.getLogger(__name__)
 
 ON_DEMAND = "gpus_on_demand"
-"""The resource by which the head of an autoscaled cluster says how many GPUs can be had: nothing
-in Ray tells a driver of machines that are not there yet."""
+"""The resource by which the head of an autoscaled cluster states how many GPUs can be had on
+demand. Ray itself does not tell a driver about machines that are not started yet."""
 
 ANSWER_SECONDS = 10
-"""How long a cluster may take to answer before it is called unreachable."""
+"""Seconds that a cluster may take to answer before it counts as unreachable."""
 
 
 def end_at_once(reason: str) -> None:
-    """Ends this process: without Ray, its main thread may wait for ever."""
+    """Ends this process with an error, because without Ray its main thread may wait for ever."""
     print(f"error: {reason}", file=sys.stderr, flush=True)
     os._exit(1)
 
@@ -38,10 +38,11 @@ def end_at_once(reason: str) -> None:
 def connect(
     address: str | None, log: Path, died: Callable[[str], None] = end_at_once
 ) -> Iterator[Cluster]:
-    """Joins the cluster at `address` (or RAY_ADDRESS), else starts one on this machine, and calls
-    `died` with the reason, on another thread, if that one can't go on.
+    """Joins the cluster at `address` (or RAY_ADDRESS); without an address, starts one on this
+    machine. If a cluster that was started here can't go on, calls `died` with the reason on another
+    thread.
 
-    What Ray and Tune have to say goes to the file `log`, not to the terminal.
+    The output of Ray and Tune goes to the file `log`, not to the terminal.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     with _logging_to(log), _joined(address) if address else embedded(died) as context:
@@ -57,7 +58,7 @@ def connect(
 
 
 def _machines() -> tuple[Machine, ...]:
-    """Those that are there now."""
+    """The machines that are up now."""
     return tuple(
         Machine(
             name=node["NodeManagerHostname"],
@@ -72,25 +73,25 @@ def _machines() -> tuple[Machine, ...]:
 @contextmanager
 def _joined(address: str) -> Iterator[ray_internals.Context]:
     place = _find(address)
-    # Left to itself, Ray tries for a quarter of an hour, in the words of its C++ core.
+    # Without this check, Ray would try for a quarter of an hour and print messages of its C++ core.
     try:
         is_open = _knock(place, with_token=False)
     except ConnectionError:
         raise BadInput(
-            f"No Ray cluster answers at {address}. Write HOST:PORT of its head, and check that it "
+            f"No Ray cluster answers at {address}. Give HOST:PORT of its head, and check that it "
             f"runs and can be reached from here."
         ) from None
     if is_open:
         if ray_internals.is_token_auth_enabled():
             raise BadInput(
-                f"The Ray cluster at {address} is open to everyone. If that is meant to be so, "
-                f"set RAY_AUTH_MODE=disabled to join it."
+                f"The Ray cluster at {address} asks for no token, so anyone who reaches it can "
+                f"run code there. If that is intended, set RAY_AUTH_MODE=disabled to join it."
             )
     elif not (ray_internals.is_token_auth_enabled() and _knock(place, with_token=True)):
         raise BadInput(
-            f"The Ray cluster at {address} asks for a token, which is not the one found here (or "
-            f"none was found). On its head, `ray get-auth-token` prints it: put it into "
-            f"RAY_AUTH_TOKEN or ~/.ray/auth_token, and leave RAY_AUTH_MODE unset."
+            f"The Ray cluster at {address} refused the token of this machine, or this machine has "
+            f"none. On its head, `ray get-auth-token` prints the token: put it into RAY_AUTH_TOKEN "
+            f"or ~/.ray/auth_token, and leave RAY_AUTH_MODE unset."
         )
     try:
         yield ray.init(address=place, log_to_driver=False, configure_logging=False)
@@ -99,21 +100,22 @@ def _joined(address: str) -> Iterator[ray_internals.Context]:
 
 
 def _find(address: str) -> str:
-    """HOST:PORT of the cluster's control plane; `auto` is the one this machine belongs to."""
+    """HOST:PORT of the cluster's control plane; `auto` means the cluster of this machine."""
     found = None
     if "://" not in address:
         with suppress(ConnectionError, ValueError, OSError):
             found = ray_internals.find_control_plane(address)
     if found is None:
         raise BadInput(
-            f"No Ray cluster can be found at {address!r}. Write HOST:PORT of its head (6379 unless "
-            f"chosen otherwise), or `auto` on one of its machines."
+            f"No Ray cluster can be found at {address!r}. Give HOST:PORT of its head (the default "
+            f"port is 6379), or `auto` on one of its machines."
         )
     return str(found)
 
 
 def _knock(place: str, *, with_token: bool) -> bool:
-    """Whether the control plane at `place` lets us in; `ConnectionError` if nobody answers."""
+    """Whether the control plane at `place` accepts us. Raises `ConnectionError` if it does not
+    answer."""
     metadata = []
     if with_token:
         try:
@@ -132,12 +134,13 @@ def _knock(place: str, *, with_token: bool) -> bool:
 
 class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Nothing: on a full disk, each line of the log would leave a traceback on the terminal."""
+        """Does nothing. Otherwise, on a full disk, each line of the log would print a traceback."""
 
 
 @contextmanager
 def _logging_to(log: Path) -> Iterator[None]:
-    """Ray gives several of its loggers terminal handlers of their own: all of them are swapped."""
+    """Sends log messages to the file `log`. Several of Ray's loggers have terminal handlers, which
+    are all replaced."""
     handler = _LogFile(log, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "orchestrator")]
@@ -145,7 +148,7 @@ def _logging_to(log: Path) -> Iterator[None]:
     for each in loggers:
         each.handlers, each.propagate = [handler], False
         each.setLevel(logging.INFO)
-    # At the end Tune looks for files of the loggers that we turn off, one warning per trial.
+    # At the end Tune looks for files of loggers that we turn off, and would warn once per trial.
     logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
     try:
         yield

@@ -1,4 +1,5 @@
-"""A Ray of our own on this machine: private, on loopback only, watched from outside."""
+"""Starts a private Ray on this machine, which listens on loopback only, and watches its processes
+from outside."""
 
 from __future__ import annotations
 
@@ -24,49 +25,53 @@ from ray.tune import TuneError
 from orchestrator.cluster import ray_internals
 from orchestrator.records import BadInput
 
-# Ray brings it along, on a path that `import ray` adds.
+# psutil comes with Ray, on a path that `import ray` adds.
 import psutil  # isort: skip
 
 logger = logging.getLogger(__name__)
 
 OBJECT_STORE_BYTES = 256 * 2**20
-"""Enough for the few small messages that a sweep on one machine passes around."""
+"""Size of Ray's object store in bytes, enough for the few small messages of a sweep on one
+machine."""
 
 DASHBOARD = "ORCHESTRATE_DASHBOARD"
-"""Set to 0, this variable leaves out Ray's dashboard: ten processes, and a sixth of the processor
-time that a short sweep takes."""
+"""Environment variable that turns off Ray's dashboard if it is 0. The dashboard has ten processes
+and takes a sixth of the processor time of a short sweep."""
 
 LOOK_SECONDS = 1.0
-"""Between two looks at Ray's processes."""
+"""Seconds between two checks of Ray's processes."""
 
 STOPPED_SECONDS = 15.0
-"""A process that is stopped (SIGSTOP) for so long counts as lost; not one that a debugger holds."""
+"""Seconds after which a process that is stopped (SIGSTOP) counts as lost, unless a debugger holds
+it."""
 
 ENDING_SECONDS = 5.0
-"""So long a part of Ray may take to end, once its loss has made something fail here."""
+"""Seconds that a part of Ray may take to end after its loss has caused an error in this process."""
 
 NEW_SECONDS = 60
 
 LONGEST_PARENT = 10
-"""Characters of the folder in which ours is made. Ray's sockets lie deep inside of it, and the path
-of a socket has 107 at most."""
+"""Largest number of characters in the path of the folder in which Ray's folder is made. Ray's
+sockets lie deep inside of it, and the path of a socket may have at most 107 characters."""
 
 VITAL = {"gcs_server": "control store", "raylet": "raylet"}
-"""Ray's name of a process -> ours. Nothing can go on without these."""
+"""Ray's name of a process -> its name in our messages. Ray can't go on without these processes."""
 
 AGENTS = {"ray::DashboardAgent": "dashboard agent", "ray::RuntimeEnvAgent": "runtime agent"}
-"""The raylet ends itself when it has lost one of them."""
+"""Title of a process -> its name in our messages. The raylet ends itself if it loses one of
+these."""
 
 
 @contextmanager
 def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
-    """Starts Ray. `died` is called, on a thread of its own, with the reason why nothing can go on
-    any more; by then nothing is left of Ray's processes."""
+    """Starts Ray for the `with` block. If Ray can't go on, `died` is called with the reason on a
+    separate thread, after all of Ray's processes have ended."""
     if not ray_internals.is_token_auth_enabled():
         raise BadInput(
-            "A Ray started here would obey every user of this machine, so it is started with token "
-            "authentication only, which is off: RAY_AUTH_MODE says so, or ray was imported before "
-            "orchestrator.cluster. Unset the one, or import the other first."
+            "Ray is started on this machine only with token authentication, since it would obey "
+            "every user of the machine otherwise, but token authentication is off. Either "
+            "RAY_AUTH_MODE turns it off: unset it. Or ray was imported before "
+            "orchestrator.cluster: import orchestrator.cluster first."
         )
     _keep_token_private()
     with _private_folder() as folder:
@@ -88,14 +93,16 @@ def _start(folder: Path) -> ray_internals.Context:
             dashboard_host="127.0.0.1",
             log_to_driver=False,
             configure_logging=False,
-            # Ray opens this folder to everyone, but nobody else can enter the one above it.
+            # Ray makes this folder accessible to all users, but only this user can enter its
+            # parent.
             _temp_dir=str(folder / "r"),
             _node_ip_address="127.0.0.1",
         )
 
 
 def _keep_token_private() -> None:
-    """Has Ray make a token if there is none, and lets only us read it: Ray lets everyone."""
+    """Makes Ray create a token if there is none. Lets only this user read it, since Ray would let
+    all users read it."""
     before = os.umask(0o077)
     try:
         ray_internals.ensure_token({}, create_token_if_missing=True)
@@ -109,14 +116,14 @@ def _keep_token_private() -> None:
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """For Ray's logs and sockets; only this user can enter it. Those of processes that were killed
-    are removed: nobody holds their locks."""
+    """A folder for Ray's logs and sockets that only this user can enter. Folders that killed
+    processes left are removed; they are known by their locks, which no process holds."""
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     if len(parent) > LONGEST_PARENT:
         parent = "/tmp"  # noqa: S108 - the folder that is made there is private
     for left in Path(parent).glob("orchestrate-ray-*"):
         with suppress(OSError):
-            # Not one that was made just now, and is about to be locked.
+            # A folder that was made a moment ago may be about to be locked, so it stays.
             if time.time() - left.stat().st_mtime > NEW_SECONDS:
                 with _locked(left):
                     shutil.rmtree(left, ignore_errors=True)
@@ -130,7 +137,8 @@ def _private_folder() -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Raises OSError where another process has the lock, which goes with its holder."""
+    """Locks the folder during the `with` block; the lock also ends with this process. Raises
+    OSError if another process has the lock."""
     descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,8 +148,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class _Apart(ray_internals.ConsolePopen):
-    """One of Ray's processes, in a process group of its own: an interrupt or an end that the whole
-    group of this process is told (by a terminal, by `timeout`) is for this process to act upon."""
+    """Starts one of Ray's processes in a separate process group. A signal to the group of this
+    process, sent by a terminal or by `timeout`, then reaches only this process, which acts on
+    it."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, process_group=0, **options)
@@ -149,8 +158,8 @@ class _Apart(ray_internals.ConsolePopen):
 
 @contextmanager
 def _watched(died: Callable[[str], None]) -> Iterator[None]:
-    """Within, a thread looks at Ray's processes. Where one of them is gone, Ray itself waits for
-    ever, or ends this process without a word. Afterwards, Ray is shut down."""
+    """Watches Ray's processes on a thread during the `with` block, then shuts Ray down. If one of
+    the processes is gone, Ray itself would wait for ever, or end this process without a message."""
     watch, over = _Watch(), threading.Event()
 
     def act(reason: str) -> None:
@@ -168,17 +177,17 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     except (RayError, TuneError):
-        # A raylet tells that it is lost before it ends.
+        # An error of a lost raylet may arrive here before the raylet ends, so wait for that.
         if (reason := watch.wait(ENDING_SECONDS)) is not None:
             act(reason)
         raise
     finally:
-        over.set()  # The thread may only see it a second later, which nobody waits for.
+        over.set()  # The thread may notice this a second later; nobody waits for it.
         _shut_down(watch)
 
 
 def _shut_down(watch: _Watch) -> None:
-    """Ends Ray, which would wait for ever for a process of its own that is stopped."""
+    """Shuts Ray down. Wakes its stopped processes, for which Ray would wait for ever."""
     down = threading.Event()
 
     def wake() -> None:
@@ -194,27 +203,27 @@ def _shut_down(watch: _Watch) -> None:
 
 
 class _Watch:
-    """Ray's processes on this machine, as the system sees them."""
+    """The processes of Ray on this machine, observed through the operating system."""
 
     def __init__(self) -> None:
         self._all = ray_internals.own_processes()
         self._names = {
             psutil.Process(self._all[kind][0].process.pid): name for kind, name in VITAL.items()
         }
-        """Of those that can't be done without: agents are added as they are seen."""
+        """The processes that Ray needs; agents are added when they appear."""
         self._raylet = next(process for process, name in self._names.items() if name == "raylet")
         self._children: set[psutil.Process] = set()
         self._stopped_since: dict[psutil.Process, float] = {}
         self._named: dict[int, str] = {}
-        """Those whose end is waited for, by their descriptors."""
+        """Descriptor of a process whose end is waited for -> its name."""
         for process in self._names:
             self._notice(process)
 
     def wait(self, seconds: float) -> str | None:
-        """Waits for so long, or until one of those ends that can't be done without; then returns
-        why Ray can't go on. A raylet that has lost an agent ends within a moment, and this process
-        with it if it is left to Ray. So nothing is read here: that would let other threads run."""
-        ends = select.poll()  # one of its own: two threads may wait
+        """Waits for so many seconds, or until a process ends that Ray needs; then returns why Ray
+        can't go on. A raylet that has lost an agent ends a moment later, and Ray would then end
+        this process. So nothing is read here, because reading would let other threads run."""
+        ends = select.poll()  # created per call, because two threads may wait
         for descriptor in [*self._named]:
             ends.register(descriptor, select.POLLIN)
         for descriptor, _ in ends.poll(1000 * seconds):
@@ -222,9 +231,10 @@ class _Watch:
         return None
 
     def look(self) -> str | None:
-        """Why Ray can't go on, if it can't. Ends workers that have been stopped for too long."""
+        """The reason why Ray can't go on, or None. Ends workers that have been stopped for too
+        long."""
         for process, name in self._names.items():
-            if not _is_there(process):  # where the system has nothing to wait with
+            if not _is_there(process):  # for systems without pidfd_open
                 return f"Ray's {name} has died."
         with suppress(psutil.Error):
             self._children |= set(self._raylet.children())
@@ -243,14 +253,14 @@ class _Watch:
         return None
 
     def wake(self) -> None:
-        """Lets processes that are stopped go on."""
+        """Lets stopped processes go on."""
         for process in [*self._names, *self._children]:
             if _status(process) == psutil.STATUS_STOPPED:
                 with suppress(psutil.Error):
                     process.resume()
 
     def _notice(self, process: psutil.Process) -> None:
-        with suppress(OSError, AttributeError):  # Linux has that
+        with suppress(OSError, AttributeError):  # only Linux has pidfd_open
             descriptor = os.pidfd_open(process.pid)
             self._named[descriptor] = self._names[process]
 
@@ -261,8 +271,8 @@ class _Watch:
         return [p for p, since in self._stopped_since.items() if now - since > STOPPED_SECONDS]
 
     def kill_all(self) -> None:
-        own = [info.process.pid for infos in self._all.values() for info in infos]
-        for pid in [*own, *(child.pid for child in self._children)]:
+        pids = [info.process.pid for infos in self._all.values() for info in infos]
+        for pid in [*pids, *(child.pid for child in self._children)]:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -272,7 +282,7 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def _status(process: psutil.Process) -> str | None:
-    """None if it is gone."""
+    """The status of a process; None if it is gone."""
     try:
         return str(process.status()) if process.is_running() else None
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""What went wrong with a trial: in words, and whether its code or its process was at fault."""
+"""Explains why a trial failed, and whether its code or its process was at fault."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from orchestrator.cluster import ray_internals
 
 ERROR_LINES = 20
-"""So many are kept of an error's text: the last, which say what was raised, and where."""
+"""Number of lines that are kept of an error's text: the last ones, which say what was raised and
+where."""
 
 LINE_CHARACTERS = 500
 
 OUT_OF_MEMORY = (
     "Ray ended the trial's process{held}, because its machine ran out of memory{machine}. "
-    "Let fewer trials run at once (resources.cpus_per_rank: 2 halves their number), spread each "
-    "over more machines (resources.examples_per_device), or take machines with more memory. "
+    "Run fewer trials at once (resources.cpus_per_rank: 2 halves their number), spread each trial "
+    "over more machines (resources.examples_per_device), or use machines with more memory. "
     "RAY_memory_usage_threshold, set before Ray is started, moves the limit."
 )
 
 
 class Raised(Exception):
-    """Code of a trial raised something; the message is the end of its traceback. What was raised
-    itself may not survive the way to another process."""
+    """Raised if the code of a trial raised an exception. The message is the end of its traceback,
+    since the exception itself may not be picklable."""
 
 
 class RankLost(Exception):
-    """The process of another rank has ended, for this reason."""
+    """Raised if the process of another rank has ended, with the reason."""
 
     def __init__(self, reason: str, *, machine_lost: bool = False) -> None:
         super().__init__(reason)
@@ -45,7 +46,7 @@ def _rank_lost(reason: str, machine_lost: bool) -> RankLost:
 
 
 class _GangLost(RayActorError):
-    """A gang that ended in a way for which Ray has no `RayActorError`."""
+    """Stands for the end of a gang for which Ray has no `RayActorError`."""
 
     def __init__(self, text: str) -> None:
         super().__init__(error_msg=text)
@@ -55,12 +56,13 @@ class _GangLost(RayActorError):
 class Failure:
     text: str
     died: bool
-    """The process ended, or was ended: another try may end well. Otherwise code raised."""
+    """Whether the trial's process ended or was ended, so that another attempt may succeed. If
+    False, its code raised an exception."""
     machine_lost: bool
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error that Tune was given for a trial means."""
+    """The failure behind an error that Tune received for a trial."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, RankLost):
         text = f"a rank was lost: {last_lines(str(cause))}"
@@ -73,25 +75,25 @@ def failure_of(error: Exception) -> Failure:
 
 
 def machine_was_lost(error: RayActorError) -> bool:
-    """The text of such an error is Ray's own, unless it repeats what an actor's code raised as it
-    was made."""
+    """Whether a gang ended because its machine was lost. The text of such an error comes from Ray,
+    unless it repeats what an actor's code raised when it was created."""
     if error.actor_init_failed:
         return False
     return error.preempted or "node has died" in str(error) or "node died" in str(error)
 
 
 def last_lines(text: str) -> str:
-    """The end of an error's text, as much as is worth keeping and can be stored."""
+    """The end of an error's text, shortened, and without characters that can't be stored."""
     lines = text.strip().splitlines()[-ERROR_LINES:]
-    cut = [
+    shortened = [
         f"{line[:LINE_CHARACTERS]} ..." if len(line) > LINE_CHARACTERS else line for line in lines
     ]
-    return "\n".join(cut).encode(errors="backslashreplace").decode()
+    return "\n".join(shortened).encode(errors="backslashreplace").decode()
 
 
 def failures_of_trials_only() -> AbstractContextManager[None]:
-    """Within, whatever ends a gang is the failure of its trial, such as Ray's memory monitor. The
-    error is kept in memory, on the trial."""
+    """Makes everything that ends a gang, such as Ray's memory monitor, a failure of its trial only,
+    during the `with` block. The error is kept in memory, on the trial."""
 
     def failure(gang: str, error: Exception) -> Exception:
         if isinstance(error, (RayActorError, RayTaskError)):
@@ -107,7 +109,7 @@ def failures_of_trials_only() -> AbstractContextManager[None]:
 
 
 def error_of(trial: Any) -> Exception:
-    """What `keep` above has kept."""
+    """The error that `failures_of_trials_only` has kept on a trial."""
     error: Exception = trial.temporary_state.error
     return error
 

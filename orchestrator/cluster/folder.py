@@ -1,4 +1,5 @@
-"""The folder where the command was given, and what workers on other machines need of it."""
+"""The folder in which the command was started, and the code that workers on other machines need
+from it."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from orchestrator.files.own_code import BY_VALUE, MAIN, files_with, handed
 @dataclass(frozen=True, kw_only=True)
 class UserFolder:
     path: Path
-    """What relative paths in a sweep file start from."""
+    """The folder to which relative paths in a sweep file refer."""
     code: Mapping[str, bytes]
-    """The user's own: paths below the folder, and what is in those files."""
+    """Path below the folder -> content of the file, for the user's code."""
     by_value: bytes | None = None
-    """Those of a notebook or a script."""
+    """The pickled classes of a notebook or a script."""
 
     @classmethod
     def here(cls, names: Iterable[str]) -> UserFolder:
@@ -29,8 +30,8 @@ class UserFolder:
         return cls(path=path, code=code, by_value=handed())
 
     def enter(self) -> None:
-        """Makes it the current folder, or on a machine that has it not, or not as it is here, one
-        that holds a copy of the code."""
+        """Makes it the current folder. On a machine where it is missing, or its code differs, makes
+        a folder with a copy of the code the current one."""
         if self.path.is_dir() and all(_same(self.path / n, c) for n, c in self.code.items()):
             os.chdir(self.path)
         elif self.code:
@@ -46,9 +47,9 @@ class UserFolder:
 
 
 def _files(folder: Path, place: str) -> list[Path]:
-    """The Python files below `folder` that belong to FILE.py or to the package of a module; none
-    for what is installed or lies elsewhere, which each machine must have. An environment may lie
-    in the folder."""
+    """The Python files below `folder` that belong to FILE.py or to the package of a module. Empty
+    for code that is installed or lies elsewhere, which each machine must have. A virtual
+    environment may lie in the folder; its files count as installed."""
     if place == MAIN:
         return []
     if place.endswith(".py"):

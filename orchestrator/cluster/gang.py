@@ -1,4 +1,4 @@
-"""The Tune trainable: a warm gang of DDP ranks that trains pack after pack."""
+"""The trainable that Ray Tune runs: a warm gang of DDP ranks that trains one pack after another."""
 
 from __future__ import annotations
 
@@ -41,41 +41,42 @@ from orchestrator.training import (
 )
 
 PROGRESS_SECONDS = 1.0
-"""How long a trial trains before it returns to Tune, whose controller can then stop it."""
+"""Seconds that a trial trains before it returns to Tune, whose controller can then stop it."""
 
 VIRTUAL_GPUS = "ORCHESTRATE_VIRTUAL_GPUS"
-"""For tests: where this is set, trials that ask for a GPU train on the CPU."""
+"""Environment variable for tests: if it is set, trials that ask for a GPU train on the CPU."""
 
 LOST_SECONDS = 10
-"""How long it may take until Ray knows that a process is gone."""
+"""Seconds that it may take until Ray knows that a process is gone."""
 
 FINISHED = "finished"
-"""The key of a result that holds what came of the trials that ended since the one before."""
+"""The key of a result that holds the trials that ended since the previous result."""
 
 BEGUN = "begun"
-"""And the one with the keys of those that were begun."""
+"""The key of a result that holds the keys of the trials that were begun since the previous one."""
 
 TIMED = "timed"
-"""And the one with the seconds of a step alone, where they were asked for."""
+"""The key of a result that holds the seconds of a step without stacking, if they were asked for."""
 
 REACHES_RUN = "reaches_run"
-"""And the one that says whether its machine has the run's folder, where checkpoints go."""
+"""The key of a result that says whether the gang's machine sees the run's folder, where checkpoints
+are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GangSettings:
-    """What every gang of a sweep knows; sent once, not with each trial."""
+    """Settings that all gangs of a sweep share. They are sent once, not with each trial."""
 
     studies: Sequence[Study]
     resources: Resources
     data_dir: Path | None
     folder: UserFolder
     checkpoints: Place
-    """Where trials that are not over yet leave their state, if this place is shared."""
+    """The place where unfinished trials keep their state, if all machines share it."""
     checkpoint_seconds: float
     hang_seconds: float | None
     board: Any
-    """An actor that tells running trials what others have reached."""
+    """The actor that tells running trials what other trials have reached."""
 
     def checkpoint(self, trial: Trial) -> Checkpoint:
         number = self.number(trial.study)
@@ -89,16 +90,16 @@ class GangSettings:
         return self.resources.ranks(self.studies[config["study"]].batch_size)
 
     def bundles(self, config: Mapping[str, Any]) -> list[dict[str, float]]:
-        """The resources of each rank: a function of the study, so that studies of one shape share
-        warm gangs."""
+        """The resources of each rank. They depend only on the study, so that studies of the same
+        shape share warm gangs."""
         bundle: dict[str, float] = {"CPU": self.resources.cpus_per_rank}
         if self.resources.gpus_per_device:
             bundle["GPU"] = self.resources.gpus_per_device
         return [bundle] * self.ranks(config)
 
     def config(self, pack: Sequence[Proposal], **how: Any) -> dict[str, Any]:
-        """Trials, and how to train them, as Tune carries it: small, plain, readable in the
-        dashboard."""
+        """Trials, and how to train them, as a config of Tune: small, of plain values, and readable
+        in the dashboard."""
         return {
             **how,
             "study": self.number(pack[0].trial.study),
@@ -123,29 +124,29 @@ class GangSettings:
         return {study.key: number for number, study in enumerate(self.studies)}
 
     def pack(self, config: Mapping[str, Any]) -> list[Proposal]:
-        """What `config` was made of."""
+        """The pack from which `config` was made."""
         return [
             Proposal(
                 trial=Trial(
                     study=self.studies[config["study"]],
-                    index=one["index"],
-                    seed=one["seed"],
-                    params=one["params"],
-                    repeat=one["repeat"],
+                    index=entry["index"],
+                    seed=entry["seed"],
+                    params=entry["params"],
+                    repeat=entry["repeat"],
                 ),
-                bounds=one["bounds"],
-                limit=one["limit"],
+                bounds=entry["bounds"],
+                limit=entry["limit"],
             )
-            for one in config["trials"]
+            for entry in config["trials"]
         ]
 
 
 class Gang(tune.Trainable):
-    """Rank 0, which Tune talks to. It starts the other ranks inside its placement group and opens
-    the process group once; `reuse_actors` then hands it one trial after another."""
+    """Rank 0, which communicates with Tune. It starts the other ranks in its placement group and
+    opens the process group once. With `reuse_actors`, Tune then gives it one pack after another."""
 
     packed: bytes
-    """Its settings: see `gang_with`."""
+    """The settings of the gang as bytes; see `gang_with`."""
 
     def setup(self, config: dict[str, Any]) -> None:
         settings = cloudpickle.loads(self.packed)
@@ -215,11 +216,11 @@ class Gang(tune.Trainable):
         over = False
         try:
             over = self._train()
-        # A call of `sys.exit` in the code of a trial would end this process without a word.
+        # A call of `sys.exit` in the code of a trial would end this process without a message.
         except (Exception, SystemExit) as error:
             if not (self._ended or self._begun):
                 raise self._reason(error) from None
-            # What has come to an end before is told first.
+            # Trials that ended before the error are reported first.
             self._failure = error
         told = {
             FINISHED: self._ended,
@@ -231,7 +232,7 @@ class Gang(tune.Trainable):
         return {"done": over, **told}
 
     def _train(self) -> bool:
-        """For a second or so; whether all trials of the pack have ended."""
+        """Trains for about PROGRESS_SECONDS. Returns whether all trials of the pack have ended."""
         if self._failure is not None:
             raise self._failure
         deadline = time.monotonic() + PROGRESS_SECONDS
@@ -250,7 +251,7 @@ class Gang(tune.Trainable):
         return False
 
     def _reason(self, error: BaseException) -> Exception:
-        """What ended the pack, in a form that survives the way to the driver."""
+        """The error that ended the pack, in a form that can be sent to the driver."""
         if (reason := self._ranks.reason()) is not None:
             return Raised(reason)
         if (lost := _lost(self._following)) is not None:
@@ -267,7 +268,7 @@ class Gang(tune.Trainable):
             ray.kill(peer)
         self._stack.close()
 
-    # Tune wants both to exist; a trial begins anew when its gang is lost.
+    # Tune requires both methods. They do nothing, since a trial whose gang is lost begins anew.
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         return None
 
@@ -293,37 +294,40 @@ class _Peer:
             for _ in train_pack(tasks, 1, self._ranks, **options):
                 pass
         except BaseException:
-            # The others wait for this rank in a collective: only its end ends that.
+            # The other ranks wait for this one in a collective operation. Only its end frees them.
             self._ranks.say_why(last_lines(traceback.format_exc()))
             os._exit(1)
 
 
 def _lost(following: Sequence[Any]) -> RayActorError | None:
-    """Why another rank is gone, if one is; one that is there ends with the collective it is in."""
+    """The reason why another rank is gone, or None. A rank that is not lost ends its call when its
+    collective operation fails."""
     for other in following:
         try:
             ray.get(other, timeout=LOST_SECONDS)
         except RayActorError as error:
             return error
-        except Exception:  # noqa: S112 - its own error was ours to raise
+        except Exception:  # noqa: S112 - rank 0 raises the same error
             continue
     return None
 
 
 def gang_with(settings: GangSettings) -> type[Gang]:
-    """The class carries them, as bytes, since Tune unpickles it for every trial. In Ray's object
-    store (`tune.with_parameters`) they would belong to the process that drives the sweep: Ray ends
-    that one without a word when it tries to write there that such an object is lost."""
+    """The class `Gang` with these settings, as bytes, because Tune unpickles the class for every
+    trial. In Ray's object store (`tune.with_parameters`) the settings would belong to the process
+    that drives the sweep. Ray ends that process without a message when it fails to record there
+    that such an object is lost."""
     return type("Gang", (Gang,), {"packed": cloudpickle.dumps(settings)})
 
 
 def _settle_in(settings: GangSettings) -> None:
-    """Readies a worker process: its cores, and paths that mean what they mean to the user."""
+    """Prepares a worker process: the number of its threads, and a current folder in which relative
+    paths mean the same as for the user."""
     if not all(is_built_in(study.optimizer) for study in settings.studies):
-        # The first optimizer of a library would load it, in the time of a trial's training.
+        # Otherwise the first optimizer would import it during the measured time of a trial.
         importlib.import_module("torch._dynamo")
     torch.set_num_threads(settings.resources.cpus_per_rank)
-    # Tune would move to a folder of the trial's, now and again before each trial.
+    # Otherwise Tune would change to the trial's folder, now and before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     settings.folder.enter()
 
@@ -343,13 +347,13 @@ def _start_peer(rank: int) -> Any:
 
 
 def _device() -> torch.device:
-    """Ray shows a process the GPUs that are its own; a gang without any trains on the CPU."""
+    """The device of this process. Ray shows it only its GPUs; without any it trains on the CPU."""
     if not ray.get_gpu_ids() or os.environ.get(VIRTUAL_GPUS):
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise RuntimeError(
             f"Ray gave a GPU of {platform.node()} to a trial, but torch {torch.__version__} can't "
-            f"use it: install a torch built for CUDA and a driver that is new enough for it, or "
-            f"write resources.gpus_per_device: 0."
+            f"use it. Install a torch that is built for CUDA and a driver that is new enough for "
+            f"it, or write resources.gpus_per_device: 0 to train on CPUs."
         )
     return torch.device("cuda", 0)

@@ -1,4 +1,4 @@
-"""What the machines of a cluster can hold, and what they cost."""
+"""The capacity and the price of the machines of a cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ PRICES = Path(__file__).parent.parent / "prices.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine of a cluster, or several of a kind."""
+    """A machine of a cluster, or several machines of the same kind."""
 
     name: str
     cpus: int
     gpus: int
     count: int = 1
     price_per_hour: float | None = None
-    """Of one, where it is known."""
+    """Price of one machine for an hour in USD; None if not known."""
 
     def ranks(self, resources: Resources) -> int:
-        """How many fit on one."""
+        """Number of ranks that fit on one of these machines."""
         fitting = self.cpus // resources.cpus_per_rank
         if resources.gpus_per_device:
             fitting = min(fitting, int(self.gpus / resources.gpus_per_device))
@@ -41,21 +41,21 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Machines to train on: those this process is connected to, or those of a cluster file."""
+    """Machines to train on: the ones this process is connected to, or those of a cluster file."""
 
     machines: tuple[Machine, ...]
     gpus_on_demand: int = 0
-    """As far as the head knows of machines that are not there yet."""
+    """Number of GPUs that machines which can still be started may have, as the head states it."""
     dashboard: str | None = None
-    """Its address, if there is a dashboard."""
+    """Address of the dashboard, if there is one."""
     embedded: bool = False
-    """Started by this process and ended with it."""
+    """Whether this process started the cluster and will end it."""
 
     def __str__(self) -> str:
         said = "; ".join(f"{each.count} x {each}" for each in self.machines)
         if self.price_per_hour is None:
             return f"{said}."
-        cost = f"{self.price_per_hour:.2f} USD an hour while all of them run, on demand"
+        cost = f"{self.price_per_hour:.2f} USD per hour at on-demand prices while all of them run"
         return f"{said}. About {cost}."
 
     @property
@@ -64,12 +64,12 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """There now, or to be had on demand."""
+        """Number of GPUs that are present or can be had on demand."""
         return max(self.gpus_on_demand, sum(each.gpus * each.count for each in self.machines))
 
     @property
     def price_per_hour(self) -> float | None:
-        """While all of its machines run; None where the price of one is not known."""
+        """Price per hour in USD while all machines run; None if a machine's price isn't known."""
         prices = [each.price_per_hour for each in self.machines]
         if None in prices:
             return None
@@ -77,28 +77,30 @@ class Cluster:
 
 
 def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
-    """`resources` with what was left to the cluster decided; refuses what it can't hold."""
+    """`resources` with concrete values for what was left to the cluster. Raises `BadInput` if the
+    cluster can't hold them."""
     gpus = resources.gpus_per_device
     if gpus is None:
         gpus = 1 if cluster.gpus else 0
     if gpus and not cluster.gpus:
         raise BadInput(
             f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
-            f"Leave it out to train on whatever there is, or write 0 for CPUs."
+            f"Leave it out to train on the devices that the cluster has, or write 0 for CPUs."
         )
     fitted = resources.model_copy(update={"gpus_per_device": gpus})
     devices = places(fitted, cluster)
     if not devices:
         largest = max(cluster.machines, key=lambda each: (each.gpus if gpus else 0, each.cpus))
         raise BadInput(
-            f"resources: each rank was to have {_shape(resources.cpus_per_rank, gpus)}, which no "
-            f"machine of the cluster holds. The largest is {largest}. Ask for less by "
-            f"cpus_per_rank or gpus_per_device."
+            f"resources: each rank needs {_shape(resources.cpus_per_rank, gpus)}, which no machine "
+            f"of the cluster has. The largest is {largest}. Lower cpus_per_rank or "
+            f"gpus_per_device."
         )
     if resources.examples_per_device is not None and resources.max_devices > devices:
         raise BadInput(
-            f"resources.max_devices: {resources.max_devices} were asked for, each with "
-            f"{_shape(resources.cpus_per_rank, gpus)}, but the cluster has room for {devices}."
+            f"resources.max_devices: {resources.max_devices} devices were asked for, each with "
+            f"{_shape(resources.cpus_per_rank, gpus)}, but the cluster has room for {devices}. "
+            f"Lower max_devices or add machines."
         )
     logger.info(
         "each trial takes up to %d ranks, each with %d CPU and %g GPU",
@@ -110,12 +112,13 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
 
 
 def places_for(resources: Resources, cluster: Cluster) -> int:
-    """How many ranks a sweep that asks for these has at once; refuses what the cluster lacks."""
+    """Number of ranks that a sweep with these resources can train at once. Raises `BadInput` if the
+    cluster can't hold them."""
     return places(fit_resources(resources, cluster), cluster)
 
 
 def places(resources: Resources, cluster: Cluster) -> int:
-    """How many ranks can train at once, of whatever trials."""
+    """Number of ranks that can train at once, over all trials."""
     now = sum(each.ranks(resources) * each.count for each in cluster.machines)
     if resources.gpus_per_device:
         return max(now, int(cluster.gpus_on_demand / resources.gpus_per_device))
@@ -127,15 +130,15 @@ def _shape(cpus: float, gpus: float) -> str:
 
 
 def described_in(file: Path) -> Cluster | None:
-    """What a cluster file for `ray up` comes to with as many workers as it allows. None if it
-    leaves the machines' resources to be found out."""
+    """The cluster of a file for `ray up`, with as many workers as the file allows. None if the file
+    does not state the resources of its machines."""
     document = read_yaml(file)
     kinds: Mapping[str, Any] = document.get("available_node_types") or {}
     if not kinds:
         return None
     left = document.get("max_workers", 2)
     found = []
-    # Those with most GPUs first: of all mixtures, the one that holds most.
+    # Machines with the most GPUs come first, for the mixture that holds the most ranks.
     for name, kind in sorted(kinds.items(), key=lambda item: -_gpus(item[1])):
         is_head = name == document.get("head_node_type")
         if "resources" not in kind:

@@ -1,4 +1,4 @@
-"""Which trials gangs are given, together or one at a time, and which are tried once more."""
+"""Decides which trials gangs are given, stacked or one at a time, and which are tried again."""
 
 from __future__ import annotations
 
@@ -21,43 +21,46 @@ from orchestrator.search import Queue
 logger = logging.getLogger(__name__)
 
 MAX_LOSSES = 20
-"""How often a trial is tried again because its machine was lost, which is nobody's fault."""
+"""Number of times that a trial is tried again because its machine was lost, which is not the
+trial's fault."""
 
 BACKOFF_SECONDS = 1.0
-"""Before the first new attempt at anything; twice as long before each further one."""
+"""Seconds before the first new attempt; the wait doubles before each further attempt."""
 
 LONGEST_BACKOFF_SECONDS = 60.0
 
 
 @dataclass
 class _Pack:
-    """With a gang, or on its way to one."""
+    """A pack that a gang has, or is about to be given."""
 
     left: dict[TrialKey, Trial]
-    """Those that have not ended."""
+    """The trials that have not ended."""
     begun: set[TrialKey] = field(default_factory=set)
-    """Those that were given a slot, as far as the gang has told."""
+    """The trials that the gang has reported as begun, so that each has a slot."""
 
 
 @dataclass
 class _Tries:
-    """What came of a trial so far."""
+    """The attempts at a trial so far."""
 
     failures: int = 0
     losses: int = 0
     alone: bool = False
-    """It is trained outside of a stack from now on."""
+    """Whether the trial is trained outside of a stack from now on."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of the trials of a pack that failed."""
+    """The decision on the trials of a pack that failed: which are tried again, and which has failed
+    for good."""
 
     again: Sequence[Trial] = ()
     failed: Trial | None = None
-    """It has had its tries."""
+    """The trial that has failed for good, because it has used all its attempts."""
     counts: bool = False
-    """Whether a trial was at fault; not a machine, nor perhaps another one of the pack."""
+    """Whether a trial was certainly at fault, rather than a machine or another trial of the
+    pack."""
 
 
 class Packs:
@@ -70,23 +73,24 @@ class Packs:
         faults: Faults,
         timed: Collection[StudyKey],
     ) -> None:
-        """There could be so many `gangs`. Steps of the studies `timed` have been timed alone."""
+        """`gangs` is the largest number of gangs at a time. The studies in `timed` have measured
+        times of a step without stacking."""
         self._settings, self._widths, self._director = settings, widths, director
         self._gangs, self._max_failures = gangs, faults.max_failures
         self._timed = {*timed}
         self._out: dict[tuple[int, ...], _Pack] = {}
         self._again: list[tuple[float, TrialKey, Trial]] = []
-        """When a trial is due once more."""
+        """Times at which trials are due for another attempt."""
         self._tries: defaultdict[TrialKey, _Tries] = defaultdict(_Tries)
         self.micro_batches: dict[int, int] = {}
-        """Study -> what is known to fit, once something did not."""
+        """Study -> micro-batch that is known to fit, for studies where a larger one did not."""
 
     @property
     def none_again(self) -> bool:
         return not self._again
 
     def next_config(self) -> dict[str, Any] | None:
-        """The pack to start next, if there is one now."""
+        """The config of the pack to start next, or None if there is none now."""
         if self._again and self._again[0][0] <= time.monotonic():
             pack = [self._director.proposal(heapq.heappop(self._again)[2])]
         else:
@@ -108,23 +112,23 @@ class Packs:
         return config
 
     def _most(self, study: Study, waiting: int) -> int:
-        """Trials for one gang: all that wait; where there are more gangs than studies, as many as
-        let others have some, too."""
+        """Number of trials for one gang: all that wait, or, if there are more gangs than studies,
+        so many that other gangs get trials, too."""
         if self._widths[study.key] == 1:
             return 1
         with_gangs = Counter(key.study for pack in self._out.values() for key in pack.left)
         of_study = sum(
             any(key.study == study.key for key in pack.left) for pack in self._out.values()
         )
-        there = sum(
+        studies_waiting = sum(
             bool(search.waiting or with_gangs[key])
             for key, search in self._director.searches.items()
         )
-        share = self._gangs // there - of_study
+        share = self._gangs // studies_waiting - of_study
         return math.ceil(waiting / max(share, 1))
 
     def started(self, config: Mapping[str, Any]) -> list[Trial]:
-        """Those that have a slot at once."""
+        """Takes note that a pack was started. Returns the trials that have a slot at once."""
         return [*self._out[numbered(config)].left.values()][: config["width"]]
 
     def begun(self, config: Mapping[str, Any], key: TrialKey) -> Trial:
@@ -147,7 +151,7 @@ class Packs:
         (ours,) = left
         tries = self._tries[ours.key]
         if config["width"] > 1 and not failure.died:
-            # What was raised may be about the stack: two examples don't show all that code does.
+            # The cause may be the stack: trying two examples does not show every behaviour of code.
             tries.alone = True
             self._try_again(ours, 0.0)
             return Verdict(again=left)
@@ -160,14 +164,14 @@ class Packs:
         return Verdict(again=left, counts=not lost)
 
     def _try_apart(self, pack: _Pack, failure: Failure) -> None:
-        """Of several trials that were trained together nobody knows which one was at fault: each
-        that may have been is tried again without the others, and this time counts against none.
-        With a machine that is lost for the first time, none was."""
+        """Tries the trials of a failed pack again. It is not known which trial of a stack was at
+        fault, so each that may have been is tried again without the others, and this failure counts
+        against none of them. If a machine is lost for the first time, no trial was at fault."""
         for key, trial in pack.left.items():
             tries = self._tries[key]
             blameless = failure.machine_lost and not tries.losses
             tries.losses += failure.machine_lost
-            # What a process that died had begun in its last second, it can't have told.
+            # A process that died could not report the trials that it began in its last second.
             if blameless or not (failure.died or key in pack.begun):
                 self._director.put_back(trial)
             else:

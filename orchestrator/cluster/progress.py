@@ -1,4 +1,5 @@
-"""How far a sweep has come: counts per study, kept by the one who runs it, drawn by others."""
+"""The progress of a sweep: counts per study, updated by the code that runs the sweep and displayed
+by `cli/terminal.py`."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 WORTH_SAYING_SECONDS = 10.0
-"""Of evaluation, until it is said that they take much of the time."""
+"""Seconds of evaluation from which on a note may say that evaluations take much of the time."""
 
 
 class Standing(Protocol):
-    """What a search can tell of itself."""
+    """The state of a search, as far as it is displayed."""
 
     @property
     def planned(self) -> int: ...
@@ -30,30 +31,30 @@ class Standing(Protocol):
 class StudyProgress:
     study: Study
     planned: int
-    """Trials known to be needed."""
+    """Number of trials that are known to be needed."""
     done: int = 0
     running: int = 0
     best_steps: int | None = None
     """Fewest steps in which a trial has passed every goal."""
     before: int = 0
-    """Those done before this session."""
+    """Number of trials that were done before this session."""
     busy_seconds: float = 0.0
-    """Of a worker, in this session."""
+    """Seconds of workers that trained and evaluated in this session."""
     steps: int = 0
-    """Trained in these seconds."""
+    """Number of steps trained in these seconds."""
 
     @property
     def left(self) -> int:
         return max(0, self.planned - self.done)
 
     def whole(self, trials: int) -> int:
-        """Steps, if so many trials are trained for the whole budget."""
+        """Number of steps if so many trials are trained for the whole budget."""
         return trials * self.study.budget_steps
 
 
 @dataclass(kw_only=True)
 class _Evaluated:
-    """What the trials of a workload have taken so far."""
+    """The time that the trials of a workload have spent on training and evaluation so far."""
 
     examples: int = 0
     evaluations: int = 0
@@ -70,7 +71,7 @@ class Progress:
         }
         self.slots = 1
         self.notes: list[str] = []
-        """What whoever watches should know besides."""
+        """Messages that are displayed below the table."""
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
         self._first_start = math.inf
@@ -78,7 +79,7 @@ class Progress:
         self._called_dear: set[str] = set()
 
     def follow(self, key: StudyKey, search: Standing) -> None:
-        """Takes over how far a study has come."""
+        """Takes the numbers of a study from its search."""
         study = self.studies[key]
         if not study.steps:
             study.before = search.settled
@@ -95,7 +96,8 @@ class Progress:
         self._first_start = min(self._first_start, now)
 
     def stop(self, trial: Trial, outcome: Outcome | None = None) -> None:
-        """A trial is off its worker: it ended so, or will be tried again."""
+        """Takes note that a trial has left its worker: it ended with `outcome`, or, if that is
+        None, will be tried again."""
         study = self.studies[trial.study.key]
         began = self._started.pop(trial.key, None)
         if began is None:
@@ -133,9 +135,9 @@ class Progress:
         return sum(study.planned for study in self.studies.values())
 
     def seconds_left(self, progress: StudyProgress | None = None) -> float:
-        """An estimate for one study or all; NaN before anything is known. Most trials are not
-        trained for their whole budgets, and many are set aside on the way: how much of it all
-        trials of a study take together, studies that are done tell."""
+        """Estimated seconds left for one study or for all; NaN before anything is known. Most
+        trials are not trained for their whole budgets, and many are paused on the way. Finished
+        studies show which share of their budgets all trials of a study take together."""
         if not any(study.steps for study in self.studies.values()):
             return math.nan
         chosen = [progress] if progress else self.studies.values()
@@ -143,7 +145,7 @@ class Progress:
         return work / self._trained_at_once()
 
     def _trained_at_once(self) -> float:
-        """How many trials' worth of work is done in a second, all that comes between included."""
+        """Busy seconds of trials per second of time, pauses between trials included."""
         busy = sum(study.busy_seconds for study in self.studies.values())
         passed = max(time.monotonic() - self._first_start, 1e-9)
         return max(min(busy / passed, self.slots), 1e-9)
@@ -151,13 +153,13 @@ class Progress:
     def _seconds_left(self, progress: StudyProgress) -> float:
         trials = progress.planned - progress.before
         steps = self._share(progress.study) * progress.whole(trials)
-        # Even where it takes more than others did, the last trials are yet to come.
+        # If the study took more than others did, its last trials are still to be trained.
         least = steps * progress.left / trials / 4
         return max(steps - progress.steps, least) * self._step_seconds(progress.study)
 
     def _share(self, study: Study) -> float:
-        """Of the budgets of all its trials, what is trained: as in studies of its workload that are
-        done, or in any; or else as far as can be told from trials that are done."""
+        """The share of the budgets of all trials of a study that is trained: as in finished studies
+        of its workload, or else of any workload, or else estimated from finished trials."""
         trained = [each for each in self.studies.values() if each.steps]
         over = [each for each in trained if not each.left]
         known = [each for each in over if each.study.workload == study.workload] or over or trained
@@ -165,7 +167,7 @@ class Progress:
         return min(sum(each.steps for each in known) / whole, 1.0) if whole else 1.0
 
     def _step_seconds(self, study: Study) -> float:
-        """As in the study that is most like it."""
+        """Seconds per step, taken from the study that is most similar."""
 
         def unlike(other: StudyProgress) -> tuple[bool, bool, float]:
             there = other.study

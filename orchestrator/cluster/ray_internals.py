@@ -1,7 +1,7 @@
-"""All of Ray's private parts that are used here, each with the reason why nothing public does.
+"""All private parts of Ray that this project uses, each with the reason why no public part does.
 
-They change without notice. So pyproject.toml allows only the minor version they were tried with,
-and `tests/test_ray_internals.py` fails where one is gone or Ray calls it no longer.
+They may change without notice. So pyproject.toml allows only the minor version with which they were
+tried, and `tests/test_ray_internals.py` fails if one is missing or Ray no longer calls it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from ray.tune.experiment import Trial
 from ray.tune.utils import object_cache
 
 Context = worker.BaseContext
-"""What `ray.init` returns: where the dashboard is."""
+"""The type that `ray.init` returns, which has the address of the dashboard."""
 
 is_token_auth_enabled = authentication_utils.is_token_auth_enabled
 """Whether Ray asks for a token. It reads the setting once, when it is imported."""
 
 ensure_token = authentication_token_setup.ensure_token_if_auth_enabled
-"""Makes the token's file. Ray does so when it starts, with a mode that lets everybody read it."""
+"""Creates the token's file. Ray does so when it starts, with a mode that lets all users read it."""
 
 find_control_plane = services.canonicalize_bootstrap_address
-"""HOST:PORT that an address such as `auto` means. `ray.init` tries for a quarter of an hour."""
+"""Returns the HOST:PORT of an address such as `auto`. `ray.init` would try for a quarter of an
+hour."""
 
 IdleActors = object_cache._ObjectCache
-"""Actors of Tune's that have no trial: ours stay longer."""
+"""Tune's cache of actors that have no trial. Ours keeps them longer."""
 
 
 @contextmanager
 def overridden(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Within, a module or class of Ray's has these attributes, where it has no option."""
+    """Gives a module or class of Ray these attributes during the `with` block, where Ray has no
+    option for them."""
     before = {name: getattr(owner, name) for name in attributes}
     for name, value in attributes.items():
         setattr(owner, name, value)
@@ -50,28 +52,29 @@ def overridden(owner: Any, **attributes: Any) -> Iterator[None]:
 
 
 def token() -> str:
-    """The token that Ray would use; raises `AuthenticationError` if there is none."""
+    """The token that Ray would use. Raises `AuthenticationError` if there is none."""
     loader = _raylet.AuthenticationTokenLoader  # type: ignore[attr-defined]
     return str(loader.instance().get_raw_token())
 
 
 def knock(channel: Any, *, seconds: float, metadata: Sequence[tuple[str, str]]) -> None:
-    """Asks a control plane whether it is alive, on a connection of grpc's; raises its `RpcError`.
-    Ray itself only tells who is refused from who is not heard after it has joined."""
+    """Asks a control plane over a grpc channel whether it is alive. Raises grpc's `RpcError`. Ray
+    itself tells a refused connection from an unanswered one only after it has joined."""
     stub = gcs_service_pb2_grpc.NodeInfoGcsServiceStub(channel)
     request = gcs_service_pb2.CheckAliveRequest()  # type: ignore[attr-defined]
     stub.CheckAlive(request, timeout=seconds, metadata=metadata)
 
 
 def no_output_of_workers() -> None:
-    """Ray tells of workers that died on standard output, which may be our JSON."""
+    """Turns off Ray's messages about dead workers, which go to standard output and would mix with
+    our JSON."""
     worker._worker_logs_enabled = False
 
 
 @contextmanager
 def starting_with(popen: type[Any]) -> Iterator[None]:
-    """Within, Ray starts its processes with a class of ours, leaves our handlers of signals alone,
-    and stays with 127.0.0.1: it would look for an address that others can reach."""
+    """During the `with` block, Ray starts its processes with the class `popen`, leaves our signal
+    handlers in place, and uses 127.0.0.1 instead of an address that other machines can reach."""
     with (
         overridden(services, ConsolePopen=popen, resolve_ip_for_localhost=lambda host: host),
         overridden(utils, set_sigterm_handler=lambda handler: None),
@@ -80,12 +83,12 @@ def starting_with(popen: type[Any]) -> Iterator[None]:
 
 
 ConsolePopen = services.ConsolePopen
-"""With what Ray starts its processes."""
+"""The class with which Ray starts its processes."""
 
 
 def own_processes() -> Mapping[str, Sequence[Any]]:
-    """Ray's name of a process -> those of the node that was started here. Ray itself does not
-    notice their end, or ends this process."""
+    """Ray's name for a kind of process -> the processes of the node that was started here. Ray
+    itself does not notice their end, or ends this process because of it."""
     node: Any = worker._global_node
     found: Mapping[str, Sequence[Any]] = node.all_processes
     return found
@@ -95,9 +98,10 @@ def own_processes() -> Mapping[str, Sequence[Any]]:
 def failing_as(
     failure: Callable[[str, Exception], Exception], keep: Callable[[Any, Exception | None], None]
 ) -> Iterator[None]:
-    """Within, an error that ends an actor of Tune's is what `failure` makes of the actor's id and
-    the error, and a trial's error is given to `keep`. Tune ends the whole experiment for errors
-    that it does not know, and writes the others to files, which a full disk makes fail."""
+    """During the `with` block, `failure` replaces an error that ends one of Tune's actors, given
+    the actor's id and the error, and `keep` receives each trial's error. Tune would end the whole
+    experiment for errors that it does not know. It writes other errors to files, which fails on a
+    full disk."""
     task_failed = RayActorManager._actor_task_failed
 
     def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
@@ -113,14 +117,15 @@ def failing_as(
 
 
 def actor_is_coming(controller: Any, trial: Any) -> bool:
-    """Whether Tune has started an actor for a trial, which is up but has not begun with it."""
+    """Whether Tune has started an actor for a trial that has not begun with the trial yet."""
     inner = controller._tune_controller
     actor = inner._trial_to_actor.get(trial)
     return actor is not None and bool(inner._actor_manager.is_actor_started(actor))
 
 
 def wandb_actor() -> Any:
-    """The class whose process tells wandb of a trial: it ends before all is written."""
+    """The class whose process sends a trial to wandb. Ours overrides it, because its process ends
+    before everything is sent."""
     from ray.air.integrations import wandb
 
     return wandb._WandbLoggingActor
@@ -128,9 +133,10 @@ def wandb_actor() -> Any:
 
 @contextmanager
 def leaner_tune(idle_actors: type[Any]) -> Iterator[None]:
-    """Within, Tune imports no tracker only to count them (which takes two seconds), hands no
-    credentials on by way of Ray's logs (workers here have them from the environment, those of
-    other machines have their own), and keeps its idle actors as a class of ours has it."""
+    """Changes three things in Tune during the `with` block. It does not import all trackers only to
+    count them, which takes two seconds. It does not pass on credentials through Ray's logs: workers
+    on this machine get them from the environment, and other machines have their own. It keeps its
+    idle actors in the class `idle_actors`."""
     handed_on = {n for n in class_cache.ENV_VARS_TO_PROPAGATE if not n.startswith("AWS_")}
     with (
         overridden(usage, tag_callbacks=lambda callbacks: False),

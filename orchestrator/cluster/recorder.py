@@ -1,4 +1,4 @@
-"""What becomes of the trials of a sweep: written, counted, and told to others."""
+"""Records the trials of a sweep: writes them to the run, counts them and reports them."""
 
 from __future__ import annotations
 
@@ -29,38 +29,42 @@ from orchestrator.search import Queue
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER = 6
-"""A sweep that has seen so many failures and no trial end well is broken: more would fail alike."""
+"""Number of failures after which a sweep without a single successful trial is stopped, since more
+trials would fail, too."""
 
 PUZZLED_AFTER_SECONDS = 60.0
-"""Of nothing running, which may be a machine coming up or one that never will."""
+"""Seconds without a running trial after which a message is shown: a machine may be starting, or may
+never come."""
 
 UNWRITABLE = (
-    "{run} can't be written: {reason}. Finished trials are kept in memory until it can be. If that "
-    "takes longer than {patience:g} s (faults.storage_seconds), the sweep ends."
+    "{run} can't be written: {reason}. Finished trials are kept in memory until it can be written. "
+    "If that takes longer than {patience:g} s (faults.storage_seconds), the sweep ends."
 )
 
 SILENT = (
-    "the trial's process gave no sign of life for {seconds:g} seconds and was ended: it was "
+    "the trial's process gave no sign of life for {seconds:g} seconds and was ended; either it was "
     "stopped, or code in it held the interpreter's lock"
 )
 
 ALONE = (
-    "{where} does not see {run}. Results come there all the same; a trial whose machine is lost "
-    "begins anew. It would go on in a bucket, or a folder that all machines share (--out)."
+    "{where} does not see {run}. Results are written there all the same, but a trial whose machine "
+    "is lost begins anew. With --out in a bucket, or in a folder that all machines share, it would "
+    "go on from its checkpoint."
 )
 
 
 class OfThisProcess:
-    """Not for the snapshots that Tune takes of whatever it is given: the run's files are all that
-    is needed to go on."""
+    """Keeps an object out of the snapshots that Tune takes, since the run's files are all that is
+    needed to go on."""
 
     def __reduce__(self) -> Any:
         return object, ()
 
 
 class Recorder(OfThisProcess, tune.Callback):
-    """Writes each trial to the run the moment it ends, and tells the director. Nobody hears of a
-    trial before it is written: what others were ended for must not get lost."""
+    """Writes each trial to the run as soon as it ends, and then reports it to the director. A trial
+    is written before anyone hears of it: other trials are ended because of it, so it must not get
+    lost."""
 
     def __init__(
         self,
@@ -88,14 +92,14 @@ class Recorder(OfThisProcess, tune.Callback):
         self._timed = {**run.timed()}
         self._silence = Silence(settings.board, settings.hang_seconds)
         self._silenced: set[tuple[int, ...]] = set()
-        """Those whose processes were ended because they gave no sign of life."""
+        """The trials whose processes were ended because they gave no sign of life."""
         self._unwritten: deque[FinishedTrial] = deque()
         self._unwritable_since: float | None = None
         self._write_at, self._write_wait = 0.0, BACKOFF_SECONDS
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing more to start, now or later."""
+        """Whether no trial is left to start, now or later."""
         return self._nothing_left and self._packs.none_again and not self._unwritten
 
     @property
@@ -117,7 +121,7 @@ class Recorder(OfThisProcess, tune.Callback):
         return since is not None and time.monotonic() - since > self._faults.storage_seconds
 
     def next_config(self) -> dict[str, Any] | None:
-        """What to start next, if there is something now."""
+        """The config to start next, or None if there is none now."""
         self._flush()
         return self._packs.next_config()
 
@@ -133,15 +137,19 @@ class Recorder(OfThisProcess, tune.Callback):
 
     def _why_nothing_runs(self) -> str:
         bundles = (self._settings.bundles({"study": n}) for n in range(len(self._settings.studies)))
-        ranks, each = max(((len(some), some[0]) for some in bundles), key=lambda found: found[0])
-        there = {name: ray.cluster_resources().get(name, 0) for name in each}
+        ranks, each = max(
+            ((len(ranks_of_trial), ranks_of_trial[0]) for ranks_of_trial in bundles),
+            key=lambda found: found[0],
+        )
+        available = {name: ray.cluster_resources().get(name, 0) for name in each}
         return (
-            f"Nothing has run for {PUZZLED_AFTER_SECONDS:g} s. Trials take up to {ranks} x {each}, "
-            f"and the machines there now have {there} in all. `ray status` tells what is coming."
+            f"No trial has run for {PUZZLED_AFTER_SECONDS:g} s. Trials need up to {ranks} x "
+            f"{each}, and the machines that are up have {available} in total. `ray status` shows "
+            f"which machines are starting."
         )
 
     def _note(self, kind: str, text: str) -> None:
-        """Says something of its kind once."""
+        """Shows a message, but only the first one of its kind."""
         if kind not in self._noted:
             self._noted.add(kind)
             self._progress.notes.append(text)
@@ -151,8 +159,8 @@ class Recorder(OfThisProcess, tune.Callback):
         number = numbered(trial.config)
         self._running[number] = trial
         self._silence.begin(number)
-        for one in self._packs.started(trial.config):
-            self._progress.start(one)
+        for started in self._packs.started(trial.config):
+            self._progress.start(started)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -161,9 +169,10 @@ class Recorder(OfThisProcess, tune.Callback):
             self._progress.start(self._packs.begun(trial.config, key))
         if (seconds := result[TIMED]) is not None:
             self._timed[self._settings.studies[trial.config["study"]].key] = seconds
-            with suppress(OSError):  # it will be timed anew
+            with suppress(OSError):  # the step will be timed again
                 self._run.write_timed(self._timed)
-        # Popped, so that Tune doesn't keep every measurement of the sweep in memory.
+        # Removed from the result, so that Tune doesn't keep all measurements of the sweep in
+        # memory.
         for finished in result.pop(FINISHED):
             self._packs.ended(trial.config, finished.trial.key)
             self._hear(finished, trial.config["study"], reaches_run=result[REACHES_RUN])
@@ -190,8 +199,8 @@ class Recorder(OfThisProcess, tune.Callback):
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
         verdict = self._packs.failed(trial.config, failure)
         self.failures += verdict.counts
-        for one in verdict.again:
-            self._progress.stop(one)
+        for again in verdict.again:
+            self._progress.stop(again)
         if (ours := verdict.failed) is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self.last_error, died=failure.died
@@ -199,14 +208,15 @@ class Recorder(OfThisProcess, tune.Callback):
             self._keep(FinishedTrial(trial=ours, outcome=outcome))
 
     def _said_of(self, number: tuple[int, ...]) -> str | None:
-        """What is known of a trial whose process has died, beside Ray's words."""
+        """The known reasons for the end of a trial's process, besides Ray's message."""
         if number in self._silenced:
             self._silenced.discard(number)
             return SILENT.format(seconds=self._settings.hang_seconds)
         return last_words(self._settings.board, number)
 
     def settle(self, *, asked_to_end: Callable[[], bool]) -> None:
-        """Waits until all that ended is written; not if somebody has asked for the end."""
+        """Waits until all trials that ended are written, unless the user asks for the end. Raises
+        `SweepFailed` if they can't be written or all trials failed."""
         while self._unwritten:
             last = asked_to_end() or self._storage_is_lost
             self._write_at = 0.0 if last else self._write_at
@@ -214,7 +224,7 @@ class Recorder(OfThisProcess, tune.Callback):
             if self._unwritten and last:
                 raise SweepFailed(
                     f"{len(self._unwritten)} finished trials could not be written to "
-                    f"{self._run.place}. They will be trained again by `orchestrate resume`."
+                    f"{self._run.place}. `orchestrate resume` will train them again."
                 )
             time.sleep(0.1)
         if self._nothing_works:
@@ -239,7 +249,9 @@ class Recorder(OfThisProcess, tune.Callback):
             now, reason = time.monotonic(), error.strerror or str(error)
             self._write_at = now + self._write_wait
             self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
-            logger.warning("%s can't be written, it is tried again: %s", self._run.place, error)
+            logger.warning(
+                "%s can't be written; another attempt follows: %s", self._run.place, error
+            )
             if self._unwritable_since is None:
                 self._unwritable_since = now
                 patience = self._faults.storage_seconds
@@ -252,7 +264,7 @@ class Recorder(OfThisProcess, tune.Callback):
             self._noted.discard("storage")
 
     def _count(self, finished: FinishedTrial) -> None:
-        """A trial is on disk: whoever else is to hear of it does so now."""
+        """Reports a trial that is on disk to metrics and trackers."""
         study = finished.trial.study
         bounds = self._director.record(finished)
         if bounds is not None:
@@ -271,10 +283,10 @@ class Recorder(OfThisProcess, tune.Callback):
                 self._metrics.over(study.key)
             if self._trackers is not None:
                 self._trackers.hear(finished)
-        # Whatever it is: those who are told are of no consequence to the sweep.
+        # No error here may end the sweep, which needs neither metrics nor trackers.
         except Exception as error:
             if "telling" not in self._noted:
                 logger.exception("the sweep goes on, but metrics or trackers missed a trial")
             self._note(
-                "telling", f"Metrics or trackers missed trials ({error}); log.txt says more."
+                "telling", f"Metrics or trackers missed trials ({error}). Details are in log.txt."
             )

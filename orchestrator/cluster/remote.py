@@ -1,8 +1,7 @@
-"""A cluster that `ray up FILE` has started, from outside: by SSH, as Ray's own commands reach it.
+"""Access to a cluster that `ray up FILE` has started, by SSH as Ray's own commands do it.
 
-One connection carries the head's dashboard here, whose job interface takes sweeps, and the token
-that it asks for, which is kept in memory only.
-"""
+One connection forwards the port of the head's dashboard, whose job interface accepts sweeps. It
+also transfers the token that the dashboard asks for, which is kept in memory only."""
 
 from __future__ import annotations
 
@@ -30,12 +29,12 @@ DASHBOARD_PORT = 8265
 TUNNEL = f"""
 import sys
 from ray.autoscaler.sdk import run_on_cluster
-sys.tracebacklimit = 0  # what went wrong is enough
+sys.tracebacklimit = 0  # the message of an error is enough
 file, port, command = sys.argv[1:]
 run_on_cluster(file, cmd=command, port_forward=[(int(port), {DASHBOARD_PORT})])
 """
 
-# Ends with its standard input, hence with us, however we end.
+# This command ends with its standard input, and so with this process, however it ends.
 GREETING = 'echo "<<$(ray get-auth-token 2> /dev/null)>>"; cat > /dev/null'
 GREETED = re.compile(r"<<(.*)>>")
 
@@ -46,7 +45,7 @@ QUIET = (
 )
 
 RUNS = "~/results"
-"""Where runs lie on the head."""
+"""The folder of runs on the head."""
 
 RECONNECT_SECONDS = 5.0
 
@@ -55,14 +54,14 @@ LAST_LINES = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The head of a cluster, as long as the connection to it holds."""
+    """The head of a cluster, usable while the connection to it lasts."""
 
     client: JobSubmissionClient
     dashboard: str
 
     def submit(self, run: str, arguments: Sequence[str], files: Mapping[str, bytes]) -> str:
-        """Starts `orchestrate` with these arguments on the head, in a folder with these files, as a
-        job that nothing here can end."""
+        """Starts `orchestrate` with these arguments on the head, in a folder with these files. It
+        runs as a job that goes on when this process ends. Returns the name of the job."""
         name = re.sub(r"[^a-zA-Z0-9]+", "-", run).strip("-")
         with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
             for path, content in files.items():
@@ -70,7 +69,7 @@ class Head:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
             found: str = self.client.submit_job(
-                # The answer is read from the run's files.
+                # The answer is read from the run's files, not from the job's output.
                 entrypoint=f"orchestrate {shell_words(arguments)} > /dev/null",
                 submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}",
                 runtime_env={"working_dir": folder},
@@ -79,12 +78,12 @@ class Head:
         return found
 
     def job(self, run: str) -> JobDetails | None:
-        """The last that was to write to this run."""
+        """The last job that was submitted for this run, or None."""
         found = [job for job in self.client.list_jobs() if (job.metadata or {}).get("run") == run]
         return max(found, key=lambda job: job.start_time or 0, default=None)
 
     def lines(self, job: str) -> Iterator[str]:
-        """What it says, until it ends."""
+        """The lines that a job prints, until it ends."""
         chunks = self.client.tail_job_logs(job)
         rest = ""
         with asyncio.Runner() as runner:
@@ -96,7 +95,7 @@ class Head:
 
 
 def shell_words(arguments: Sequence[str]) -> str:
-    """Quoted, but for a `~/` that the shell is to expand."""
+    """The arguments quoted for a shell, except that it still expands a leading `~/`."""
     return " ".join(
         "~/" + shlex.quote(each[2:]) if each.startswith("~/") else shlex.quote(each)
         for each in arguments
@@ -109,7 +108,7 @@ def is_running(job: JobDetails | None) -> bool:
 
 @contextmanager
 def reach(file: Path) -> Iterator[Head]:
-    """The head of the cluster in `file`. Raises `BadInput` where it can't be reached."""
+    """Connects to the head of the cluster in `file`. Raises `BadInput` if it can't be reached."""
     port = _free_port()
     command = [sys.executable, "-c", TUNNEL, str(file), str(port), GREETING]
     with subprocess.Popen(
@@ -119,7 +118,7 @@ def reach(file: Path) -> Iterator[Head]:
             address = f"127.0.0.1:{port}"
             token = _token(process, file)
             client = _client(f"http://{address}", token)
-            # How it packs and connects is none of the user's business.
+            # Ray's messages about packing and connecting are of no use to the user.
             for name in QUIET:
                 logging.getLogger(name).setLevel(logging.ERROR)
             yield Head(client=client, dashboard=address)
@@ -132,7 +131,10 @@ def _client(address: str, token: str) -> JobSubmissionClient:
     try:
         return JobSubmissionClient(address, headers=headers)
     except (ConnectionError, RuntimeError) as error:
-        raise BadInput(f"The head was reached, but not its dashboard: {error}") from None
+        raise BadInput(
+            f"The head was reached, but its dashboard does not answer: {error}. Check on the head "
+            f"that Ray runs (`ray status`)."
+        ) from None
 
 
 def _token(process: subprocess.Popen[bytes], file: Path) -> str:
@@ -144,13 +146,13 @@ def _token(process: subprocess.Popen[bytes], file: Path) -> str:
             return greeted[1]
         said.append(text)
     raise BadInput(
-        f"The head of the cluster in {file} can't be reached. Is it up? `ray up {file}` starts it. "
-        f"What Ray said:\n" + "\n".join(said[-LAST_LINES:])
+        f"The head of the cluster in {file} can't be reached. If it is not up, `ray up {file}` "
+        f"starts it. Ray's output:\n" + "\n".join(said[-LAST_LINES:])
     )
 
 
 def _free_port() -> int:
-    """The dashboard's usual one, if it can be had."""
+    """A free port: the usual one of the dashboard if possible, else any."""
     for port in (DASHBOARD_PORT, 0):
         with socket.socket() as probe:
             try:
@@ -162,7 +164,7 @@ def _free_port() -> int:
 
 
 def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None]) -> JobDetails:
-    """Shows what a job says until it ends, over as many connections as that takes."""
+    """Shows the output of a job until it ends. Reconnects whenever the connection is lost."""
     job = None
     seen = 0
     while True:
@@ -179,17 +181,21 @@ def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None
         except (BadInput, RuntimeError, OSError, ClientError) as error:
             if job is None:
                 raise BadInput(str(error)) from None
-            show(f"The connection is lost, the sweep is not. Again in {RECONNECT_SECONDS:g} s ...")
+            show(
+                f"The connection was lost, but the sweep goes on. Reconnecting in "
+                f"{RECONNECT_SECONDS:g} s ..."
+            )
             time.sleep(RECONNECT_SECONDS)
 
 
 def run_there(file: Path, command: str) -> None:
-    """Runs a command on the head, in sight of the user."""
+    """Runs a command on the head and shows its output."""
     _ray("exec", str(file), command)
 
 
 def fetch(file: Path, run: str, to: Path) -> None:
-    """Copies what isn't here yet of a run on the head. Raises `BadInput` if there is none."""
+    """Copies the files of a run on the head that are missing here. Raises `BadInput` if the head
+    has no such run."""
     to.mkdir(parents=True, exist_ok=True)
     try:
         _ray("rsync-down", str(file), f"{run}/", f"{to}/")

@@ -1,4 +1,4 @@
-"""One Tune experiment for a whole sweep: every study's trials through one searcher."""
+"""Runs a whole sweep as one Tune experiment; one searcher supplies the trials of every study."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from orchestrator.search import Queue
 from orchestrator.training.width import Kind
 
 IDLE_SECONDS = 20.0
-"""So long gangs without a trial wait for the next one, on machines that may cost money: about as
-long as it takes to start them."""
+"""Seconds that a gang without a trial waits for the next one, on a machine that may cost money. It
+is about the time that it takes to start a gang."""
 
 
 def run_trials(
@@ -49,11 +49,11 @@ def run_trials(
     trackers: Trackers | None = None,
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Trains what `director` asks for and writes each trial to `run` as it ends.
+    """Trains the trials that `director` asks for and writes each to `run` when it ends.
 
-    Returns whether all was trained: False once it was `asked_to_end`, and where a search can't go
-    on without trials that it lost. Raises `SweepFailed` where nothing but failures came in, or the
-    run could not be written.
+    Returns whether all were trained: False if it was `asked_to_end`, or if a search can't go on
+    without trials that it lost. Raises `SweepFailed` if all trials failed or the run could not be
+    written.
     """
     settings = _gang_settings(run, director, sweep, cluster, data_dir)
     kind: Kind = "cuda" if settings.resources.gpus_per_device else "cpu"
@@ -76,7 +76,7 @@ def run_trials(
     ):
         _tuner(settings, recorder, ended, scratch).fit()
     recorder.settle(asked_to_end=asked_to_end)
-    with suppress(OSError):  # on a disk that is full, nothing but this is lost
+    with suppress(OSError):  # on a full disk only this record is lost
         run.add_session(recorder.usage.summary(ranks))
     return director.done
 
@@ -121,7 +121,7 @@ def _tuner(
             verbose=0,
             callbacks=[recorder],
             stop=_Ending(ended),
-            # Trials are tried again by us, which can wait between attempts.
+            # We try trials again ourselves, since we can wait between attempts.
             failure_config=tune.FailureConfig(max_failures=0),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             log_to_file=False,
@@ -130,14 +130,15 @@ def _tuner(
 
 
 class _Source(OfThisProcess, Searcher):
-    """Hands Tune the trials that the director asks for, and those that are due once more."""
+    """Gives Tune the trials that the director asks for, and those that are due for another
+    attempt."""
 
     def __init__(self, recorder: Recorder, ended: Callable[[], bool]) -> None:
         super().__init__()
         self._recorder, self._ended = recorder, ended
 
     def suggest(self, trial_id: str) -> Any:
-        # While no trial runs, Tune asks for one for ten minutes and looks at nothing else.
+        # While no trial runs, Tune asks for one for ten minutes and checks nothing else.
         if self._ended():
             return Searcher.FINISHED
         config = self._recorder.next_config()
@@ -146,20 +147,21 @@ class _Source(OfThisProcess, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing: the recorder has heard of it."""
+        """Does nothing, since the recorder receives the results."""
 
-    # Tune saves and restores searchers; ours is derived from the run's files instead.
+    # Tune saves and restores searchers. Ours is derived from the run's files instead.
     def save(self, checkpoint_path: str) -> None:
-        """Nothing to save."""
+        """Does nothing."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing to restore."""
+        """Does nothing."""
 
 
 class _InOrder(FIFOScheduler):
-    """Tune's own, but it doesn't look through all trials there ever were at each step, and it gives
-    no gang that is free to a trial whose own gang is starting. Tune would end that one then: where
-    trials are shorter than a start, again and again, and one gang would train the whole sweep."""
+    """Tune's scheduler with two changes. It does not go through all trials of the experiment at
+    each step. It gives no free gang to a trial for which a gang is starting: Tune would then end
+    the starting gang. With trials shorter than a start, this would repeat until one gang trains the
+    whole sweep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,8 +177,8 @@ class _InOrder(FIFOScheduler):
 
 
 class _IdleGangs(ray_internals.IdleActors):
-    """Gangs without a trial. Tune's own lets all but one of them end as soon as no trial waits, so
-    that each round and each generation of a search would start them anew."""
+    """Keeps gangs that have no trial. Tune's class ends all but one of them as soon as no trial
+    waits, so that each round and each generation of a search would start them anew."""
 
     def __init__(self, may_keep_one: bool) -> None:
         super().__init__(may_keep_one)
@@ -184,8 +186,8 @@ class _IdleGangs(ray_internals.IdleActors):
 
     def cache_object(self, key: Any, obj: Any) -> bool:
         if self._others_wait():
-            kept: bool = super().cache_object(key, obj)
-            return kept
+            is_kept: bool = super().cache_object(key, obj)
+            return is_kept
         self._latest = time.monotonic()
         self._cached_objects[key].append(obj)
         self._num_cached_objects += 1
@@ -196,15 +198,14 @@ class _IdleGangs(ray_internals.IdleActors):
             yield from super().flush_cached_objects(force_all)
 
     def _others_wait(self) -> bool:
-        """Whether there are trials of a shape that none of these gangs has: it may need their
-        place."""
+        """Whether trials wait for a gang of another shape, which may need the place of these."""
         return any(
             wanted and not self._cached_objects[k] for k, wanted in self._max_num_objects.items()
         )
 
 
 class _Ending(OfThisProcess, tune.Stopper):
-    """Ends a sweep in which nothing works, or that somebody wants to end."""
+    """Ends a sweep in which every trial fails, or that the user asked to end."""
 
     def __init__(self, ended: Callable[[], bool]) -> None:
         self._ended = ended
@@ -218,15 +219,16 @@ class _Ending(OfThisProcess, tune.Stopper):
 
 @contextmanager
 def _quiet_tune(*, pending: int) -> Iterator[None]:
-    """Tune without its loggers (the main cost of small trials), its tables and its snapshots.
-    An autoscaler sees as much demand as there are trials `pending`."""
+    """Turns off Tune's loggers (the main cost of small trials), its tables and its snapshots during
+    the `with` block. `pending` is the number of waiting trials that an autoscaler sees as
+    demand."""
     settings = {
         "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
         "RAY_AIR_NEW_OUTPUT": "0",
         "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
         "TUNE_PRINT_ALL_TRIAL_ERRORS": "1",
         "TUNE_MAX_PENDING_TRIALS_PG": str(max(pending, 2)),
-        # Interrupts are ours to act upon, and a gang that hangs has nothing left to say.
+        # We handle interrupts ourselves, and a gang that hangs need not be waited for.
         "TUNE_DISABLE_SIGINT_HANDLER": "1",
         "TUNE_FORCE_TRIAL_CLEANUP_S": "5",
     }

@@ -1,4 +1,4 @@
-"""The process that talks to a tracker: it feeds Ray Tune's callback whole trials."""
+"""The process that reports to a tracker; it gives whole trials to Ray Tune's callback."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from orchestrator.results import Run
 TELLING_NOBODY_ELSE = {"MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false"}
 
 UPLOAD_SECONDS = 600.0
-"""How long wandb may take over a trial, for which Tune starts it a process."""
+"""Seconds that wandb may take for a trial, for which Tune starts a process."""
 
 
 class Teller:
-    """An actor beside the driver: one for each tracker, so that none waits for another."""
+    """An actor on the machine of the driver. Each tracker has one, so that none waits for
+    another."""
 
     def __init__(
         self, tracker: str, run: Run, sweep: str, folder: str, settings: Mapping[str, str]
     ) -> None:
-        os.nice(10)  # training goes first
+        os.nice(10)  # training has priority
         os.chdir(folder)
         os.environ.update({**TELLING_NOBODY_ELSE, **settings})
         self._tracker, self._run, self._sweep = tracker, run, sweep
@@ -41,11 +42,11 @@ class Teller:
         try:
             callback.log_trial_start(trial)
             for number, measurement in enumerate(finished.measurements, start=1):
-                # What the callbacks take for the step.
+                # The callbacks read the step from this key.
                 step = {"training_iteration": measurement.step}
                 callback.log_trial_result(number, trial, {**measurement.metrics, **step})
             callback.log_trial_end(trial, failed=finished.outcome.status == "failed")
-            # What went wrong in wandb's processes, of which Tune says nothing.
+            # Raises the errors of wandb's processes, which Tune does not report.
             uploads = [*getattr(callback, "_trial_logging_futures", {}).values()]
             ray.get(uploads, timeout=UPLOAD_SECONDS)
         finally:
@@ -64,13 +65,13 @@ class Teller:
 
 
 class _Told:
-    """What the callbacks want to know of a trial of Tune's."""
+    """A stand-in for a trial of Tune, with the attributes that the callbacks read."""
 
     def __init__(self, finished: FinishedTrial) -> None:
         trial, key, status = finished.trial, finished.trial.study.key, finished.outcome.status
         self.trial_id = uuid.uuid4().hex[:12]
         self.experiment_dir_name = f"{key.workload}/{key.recipe}/batch-{key.batch_size}"
-        """Groups trials in wandb."""
+        """The name by which wandb groups trials."""
         self.local_path = str(Path.cwd())
         self._repeat = f"-repeat-{trial.repeat}" if trial.repeat else ""
         self._index = trial.index
@@ -83,7 +84,7 @@ class _Told:
             "trial": trial.index,
             "repeat": trial.repeat,
             "seed": trial.seed,
-            # Nobody is told of trials that may go on.
+            # Trials that may go on are not reported, so a paused one counts as dominated here.
             "status": "dominated" if status == "paused" else status,
         }
         self.evaluated_params = self.config
@@ -96,7 +97,8 @@ class _Told:
 
 
 def _inside(name: str) -> str:
-    """As a path below another; the name of a workload of one's own may lead anywhere."""
+    """The name as a relative path that stays inside its parent. The name of a user's workload could
+    lead anywhere."""
     return "/".join(part for part in name.split("/") if part not in {"", ".", ".."})
 
 
@@ -127,20 +129,20 @@ def _open_wandb(sweep: str, files: Path) -> Any:
     class Logging(wandb_actor()):  # type: ignore[misc]
         def run(self) -> None:
             super().run()
-            # Tune ends this process at once, and what wandb has not written yet would be lost.
+            # Tune ends this process at once, so data that wandb has not sent yet would be lost.
             wandb.teardown()
 
     class Callback(WandbLoggerCallback):
         _logger_actor_cls = Logging
 
     settings = wandb.Settings()
-    # Of a process that trains nothing.
+    # These settings would record the resources of this process, which trains nothing.
     settings.x_disable_meta = settings.x_disable_stats = True
     settings.update_from_env_vars(dict(os.environ))
     where = os.environ.get("WANDB_DIR") or str(files)
     callback = Callback(project=sweep, upload_timeout=1, dir=where, settings=settings)
     callback.setup()
-    # It is in the settings. From here Tune would hand it on by way of Ray's logs.
+    # The settings hold the key. From the environment, Tune would pass it on through Ray's logs.
     os.environ.pop("WANDB_API_KEY", None)
     return callback
 

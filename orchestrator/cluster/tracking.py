@@ -1,4 +1,4 @@
-"""Other trackers, told of each trial once it is over for good, by Ray Tune's own callbacks."""
+"""Reports each trial to other trackers, once it is over for good, through Ray Tune's callbacks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboardX", "wandb": "wandb"}
 ELSEWHERE = {"mlflow": "MLFLOW_TRACKING_URI", "wandb": "WANDB_DIR"}
-"""What says where a tracker puts things, if not into the run."""
+"""Tracker -> the environment variable that says where it writes, if not into the run's folder."""
 
 PATIENCE_SECONDS = 120.0
-"""How long a tracker may take over a trial once nothing else is waited for."""
+"""Seconds that a tracker may take for a trial once nothing else is waited for."""
 
 
 def check_trackers(names: Iterable[str], place: Place) -> None:
-    """Refuses what a run at `place` can't be tracked with, before anything starts."""
+    """Raises `BadInput` for trackers that a run at `place` can't use, before anything starts."""
     for name in names:
         if name not in PACKAGES:
             raise unknown("tracker", name, PACKAGES)
         spec = find_spec(PACKAGES[name])
-        # A mere folder of that name, such as wandb makes, has no origin.
+        # A folder of that name that is no package, such as wandb makes, has no origin.
         if spec is None or spec.origin is None:
             raise BadInput(
                 f"--track {name} needs the package {PACKAGES[name]}, which is not installed. "
@@ -51,8 +51,8 @@ def check_trackers(names: Iterable[str], place: Place) -> None:
 
 
 class Trackers:
-    """The driver's side: it tells, and waits for nobody before the end. A trial that is set aside
-    is told of when it is known how it ends, be that in a later session."""
+    """The trackers, as the driver uses them. It sends trials to them and waits for none before the
+    end. A paused trial is reported when its end is known, perhaps in a later session."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Trackers:
             for name in dict.fromkeys(names)
         }
         self._waiting: dict[str, deque[tuple[Any, int]]] = {name: deque() for name in self._tellers}
-        """Messages on their way, and of how many trials each is."""
+        """Messages that are not answered yet, with the number of trials in each."""
         self._failures: Counter[str] = Counter()
         self._aside = {key: search.set_aside() for key, search in self._searches.items()}
 
     def hear(self, finished: FinishedTrial) -> None:
-        """A trial ended; the run and the director know of it."""
+        """Reports a trial that ended, after the run and the director have it."""
         search = self._searches[finished.trial.study.key]
         key = finished.trial.key
         if search.over(key):
@@ -93,17 +93,19 @@ class Trackers:
         for name, waiting in self._waiting.items():
             if waiting and not self._look(name, seconds=1):
                 left = sum(trials for _, trials in waiting)
-                self._say(f"Waiting until {name} has been told of the last {left} trials.")
+                self._say(f"Waiting until {name} has received the last {left} trials.")
             while self._look(name, seconds=PATIENCE_SECONDS):
                 pass
             if waiting or self._failures[name]:
-                self._say(f"{name} was not told of all trials; the run has them, log.txt says why.")
+                self._say(
+                    f"{name} did not receive all trials. The run has them all; log.txt says why."
+                )
             if waiting:
-                logger.warning("%s takes too long and is told nothing more", name)
+                logger.warning("%s takes too long, so no more trials are sent to it", name)
             ray.kill(self._tellers[name])
 
     def _catch_up(self, search: Search) -> None:
-        """Tells of those set aside that won't go on."""
+        """Reports the paused trials that won't go on."""
         aside = self._aside[search.study.key]
         over = {key for key in aside if search.over(key)}
         aside -= over
@@ -117,7 +119,8 @@ class Trackers:
                 pass
 
     def _look(self, name: str, *, seconds: float) -> bool:
-        """Takes note of what became of the oldest message, if that is known in time."""
+        """Takes note of the result of the oldest message, if it arrives within `seconds`. Returns
+        whether it did."""
         waiting = self._waiting[name]
         if not waiting or not ray.wait([waiting[0][0]], timeout=seconds * waiting[0][1])[0]:
             return False

@@ -1,4 +1,4 @@
-"""How well a sweep used its machines."""
+"""Measures how well a sweep used its machines."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from orchestrator.records import FinishedTrial
 
 @dataclass(kw_only=True)
 class Usage:
-    """How much of the time there was went into training and evaluating."""
+    """The share of the available time in which ranks trained and evaluated."""
 
     spans: list[tuple[float, float, float]] = field(default_factory=list)
-    """Start and end of each trial, seconds since the epoch, and how much of that it trained and
-    evaluated, times its ranks."""
+    """For each trial: its start and end in seconds since the epoch, and the seconds in between in
+    which it trained and evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
-    """Study -> how many were trained on, over all trials."""
+    """Study -> number of examples that its trials trained on."""
 
     def add(self, finished: FinishedTrial) -> tuple[int, float]:
-        """Returns the examples and the seconds of ranks that it took."""
+        """Adds a trial. Returns its number of examples and its rank-seconds."""
         outcome, study = finished.outcome, finished.trial.study
         examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
         self.examples[str(study.key)] += examples
         seconds = outcome.own_seconds
         if finished.started is not None:
-            # Of one that shared its rank, the seconds are spread over all the time it was there.
+            # A stacked trial shared its rank, so its seconds are spread over its whole duration.
             end = time.time() if outcome.width > 1 else finished.started + seconds
             self.spans.append((finished.started, end, seconds * finished.ranks))
         return examples, seconds * finished.ranks
 
     def summary(self, ranks: int) -> dict[str, Any]:
         starts = [start for start, _, _ in self.spans]
-        # From when the last trial started, slots may have nothing left to do.
+        # After the start of the last trial, slots may be idle because no trial is left to start.
         last = max(starts, default=0.0)
         window = last - min(starts, default=last)
         busy = sum(

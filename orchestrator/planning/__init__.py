@@ -1,1 +1,2 @@
-"""What is to be trained: a sweep file, the studies it comes to, and what they will take."""
+"""Plans what is trained: reads a sweep file, derives its studies and estimates their time and
+cost."""

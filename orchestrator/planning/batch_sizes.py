@@ -1,4 +1,4 @@
-"""The batch sizes of studies: those of the sweep, or how they grow along the trials of a recipe."""
+"""The batch sizes of studies: constant ones of the sweep, or a recipe's schedule of batch sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.records import BadInput, BatchSchedule
 def batch_sizes_of(
     given: list[int | str] | BatchLadder, workload: str, train_size: int | None
 ) -> list[int]:
-    """Those of a sweep, from the smallest up."""
+    """The batch sizes of a sweep for a workload, in ascending order."""
     if isinstance(given, BatchLadder):
         high = _resolve_full(given.high, workload, train_size)
         if given.low > high:
@@ -42,14 +42,18 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
     if isinstance(size, int):
         return size
     if train_size is None:
-        raise BadInput(f"batch_sizes: {workload} has no end of examples, so none is `full`.")
+        raise BadInput(
+            f"batch_sizes: `full` is the size of the training set, but the examples of {workload} "
+            f"never end. Give a number."
+        )
     return train_size
 
 
 def batches_of(
     recipe: Recipe, sizes: Sequence[int], workload: str, train_size: int | None
 ) -> list[BatchSchedule]:
-    """One for each study of a recipe: of each of the batch sizes, or the recipe's own."""
+    """One schedule for each study of a recipe: a constant one for each batch size, or the
+    `batch_schedule` of the recipe."""
     if not recipe.batch_schedule:
         return [BatchSchedule.constant(size) for size in sizes]
     try:
@@ -68,16 +72,16 @@ def _schedule(stages: Sequence[BatchStage]) -> BatchSchedule:
     first, *later = stages
     if first.examples or first.steps or first.learning_rate not in POWERS:
         raise BadInput(
-            "the first stage is the beginning, at the learning rate of the recipe: it has a "
-            "`batch_size` alone"
+            "the first stage begins at step 0 with the learning rate of the recipe, so it takes "
+            "only a `batch_size`"
         )
     schedule, before, factor = BatchSchedule.constant(first.batch_size), first, 1.0
     for stage in later:
         if (stage.examples is None) == (stage.steps is None):
             has = "neither" if stage.steps is None else "both"
             raise BadInput(
-                f"each stage but the first begins at so many `examples` or `steps`, but that of "
-                f"batch size {stage.batch_size:,} has {has}"
+                f"each stage but the first must say after how many `examples` or `steps` it "
+                f"begins, but that of batch size {stage.batch_size:,} has {has}"
             )
         if isinstance(stage.learning_rate, str):
             factor *= math.pow(stage.batch_size / before.batch_size, POWERS[stage.learning_rate])

@@ -1,4 +1,4 @@
-"""From a trunk to the studies of its branches."""
+"""Derives the studies of branches from their trunk."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from orchestrator.records import (
 from orchestrator.search import Point, searched
 
 STEPS = 16
-"""Of the largest batch in the shortest branches, if no length is given."""
+"""Number of steps of the shortest branches at the largest batch size, if no length is given."""
 
 FEWEST = 4
-"""Evaluations of a branch, however short."""
+"""Smallest number of evaluations of a branch, however short it is."""
 
 LENGTHS = 4
-"""Each twice the one before, unless told otherwise."""
+"""Number of lengths of branches, each twice the one before, if the file gives no number."""
 
 CONFIRMING = 3
-"""Trainings of each seed: with two schedules, and with the constant batch."""
+"""Trainings per seed that confirm schedules: with two schedules and with the constant batch."""
 
 
 def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
-    """The study of the trunk, and those of its branches: one for each point and batch size."""
+    """The study of the trunk and the studies of its branches, one for each point and batch size."""
     asked = sweep.branch
     assert asked is not None
     params = _params(study)
     points = asked.points
     if isinstance(points, Spread):
         points = _spread(study, points.count)
-    # States are kept where the trunk is measured: as often as that takes, at least.
+    # States are kept at measurements of the trunk, so these must be as close as the points are.
     often = replace(study.grid, min_gap=min(study.grid.min_gap, *points))
     study = replace(study, grid=often)
     steps = tuple(dict.fromkeys(_measured_from(study, step) for step in sorted(points)))
@@ -95,7 +95,8 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
 
 
 def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
-    """Of a trunk and its branches, studies that say how much may be trained; others as they are."""
+    """Studies that bound how much is trained, for estimates. For a trunk with branches these
+    include the trainings that confirm schedules; other studies are returned as they are."""
     asked = sweep.branch
     if asked is None:
         return [*studies]
@@ -133,24 +134,25 @@ def _params(study: Study) -> dict[str, Value]:
     rate = params.get("learning_rate")
     if not isinstance(rate, int | float) or rate <= 0:
         raise BadInput(
-            f"trunk: branches try multiples of `learning_rate`, which must be a number above 0, "
+            f"trunk: `learning_rate` must be a number above 0, since branches try multiples of it, "
             f"but optimizer {study.optimizer!r} has {rate!r} here."
         )
     return params  # type: ignore[return-value]
 
 
 def _spread(study: Study, count: int) -> list[int]:
-    """Steps in equal distances on a logarithmic scale, between a part of the budget and half."""
+    """Steps at equal distances on a logarithmic scale, from a small part of the budget to half of
+    it."""
     first, last = (max(1, round(share * study.budget_steps)) for share in (EARLIEST, LATEST))
     return [round(first * (last / first) ** (n / max(count - 1, 1))) for n in range(count)]
 
 
 def _measured_from(study: Study, step: int) -> int:
-    """The first measurement from that step on: states are kept there."""
+    """The step of the first measurement at or after `step`: states are kept at measurements."""
     if step > study.budget_steps:
         raise BadInput(
-            f"points: {step:,} lies beyond the end of the trunk, which has {study.budget_steps:,} "
-            f"steps. Give a smaller one, or the trunk a larger budget."
+            f"points: step {step:,} lies beyond the end of the trunk, which has "
+            f"{study.budget_steps:,} steps. Give an earlier point, or the trunk a larger budget."
         )
     found = 0
     while found < step:
@@ -194,14 +196,14 @@ def _branches(
 
 
 def _gap(trunk: Study, asked: Branches) -> int:
-    """Examples between two measurements: whole batches of every size."""
+    """Examples between two measurements of a branch: a whole number of batches of each size."""
     unit = math.lcm(*asked.factors) * trunk.batch_size
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
     return unit * max(1, round(first / asked.length.evaluations / unit))
 
 
 def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
-    """Of the branches from a point, as far as the trunk's own budget goes."""
+    """Lengths of the branches from a point, in examples, as far as the trunk's budget allows."""
     gap = _gap(trunk, asked)
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
     first = gap * max(FEWEST, math.ceil(first / gap))
@@ -209,7 +211,7 @@ def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
     most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
     if first > most:
         raise BadInput(
-            f"points: from step {step:,} on, {room:,} examples are left of the trunk's budget, but "
+            f"points: after step {step:,}, {room:,} examples are left of the trunk's budget, but "
             f"the shortest branches take {first:,}. Give an earlier point, smaller factors, or the "
             f"trunk a larger budget; `length.at_most` must not be below `length.examples`."
         )

@@ -1,4 +1,4 @@
-"""What speaks against a plan before anything is trained."""
+"""Warnings about a plan, given before anything is trained."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from itertools import pairwise
 from orchestrator.records import ENOUGH_SIZES, Study
 
 STARVED = 8
-"""A smallest batch size that may see so many times fewer examples than the largest may starve."""
+"""Factor between the examples that the largest and the smallest batch size may see. From here on a
+warning says that small batch sizes may get too little training."""
 
 
 def starving(studies: Iterable[Study]) -> list[str]:
-    """Recipes whose budget grants fewer examples the smaller the batch size, down to the smallest
-    of all, as a number of steps alone does. A budget in examples or epochs grants all small batch
-    sizes the same, even where `at_least_steps` grants the large ones more."""
+    """Warnings about recipes whose budget gives small batch sizes fewer examples, down to the
+    smallest one, as a budget in steps alone does. A budget in examples or epochs gives all small
+    batch sizes the same number of examples, even if `at_least_steps` gives large ones more."""
     recipes: dict[tuple[str, str], list[Study]] = {}
     for study in studies:
         recipes.setdefault((study.workload, study.recipe), []).append(study)
     doubts: dict[str, list[str]] = {}
-    for (workload, recipe), mine in recipes.items():
-        ordered = sorted(mine, key=lambda study: study.batch_size)
-        # Examples come in whole batches: a batch more is as many.
+    for (workload, recipe), of_recipe in recipes.items():
+        ordered = sorted(of_recipe, key=lambda study: study.batch_size)
+        # Budgets are rounded to whole batches, so a difference of one batch counts as equal.
         rises = all(
             _examples(larger) > _examples(smaller) + larger.batch_size
             for smaller, larger in pairwise(ordered)
@@ -32,28 +33,29 @@ def starving(studies: Iterable[Study]) -> list[str]:
 
 
 def too_few(studies: Iterable[Study]) -> list[str]:
-    """Sweeps of several batch sizes that are fewer than it takes to tell where a curve bends."""
+    """Warnings about sweeps with too few batch sizes to tell where a curve bends."""
     sizes: dict[str, set[int]] = {}
     for study in studies:
         if study.batch_schedule is None:
             sizes.setdefault(study.workload, set()).add(study.batch_size)
     return [
-        f"{workload}: {len(mine)} batch sizes are too few to tell where the curve bends. It takes "
-        f"{ENOUGH_SIZES} or more."
-        for workload, mine in sizes.items()
-        if 1 < len(mine) < ENOUGH_SIZES
+        f"{workload}: {len(of_workload)} batch sizes are too few to tell where the curve bends. "
+        f"Give {ENOUGH_SIZES} or more."
+        for workload, of_workload in sizes.items()
+        if 1 < len(of_workload) < ENOUGH_SIZES
     ]
 
 
 def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[str]:
-    """Batch sizes below the ghost size, at which batch norms see fewer examples than elsewhere."""
+    """Warnings about batch sizes below the ghost size, where batch norms see fewer examples at once
+    than at other batch sizes."""
     small = [size for size in sorted({*sizes}) if size < ghost_size]
     if not small:
         return []
     return [
-        f"{workload}: below the ghost size of {ghost_size}, so at batch size "
-        f"{', '.join(map(str, small))}, its batch norms see fewer examples at once. That makes it "
-        f"another network, which can't be compared with that of larger batch sizes."
+        f"{workload}: batch size {', '.join(map(str, small))} is below the ghost size of "
+        f"{ghost_size}, so its batch norms see fewer examples at once. That makes it another "
+        f"network, which can't be compared with that of larger batch sizes."
     ]
 
 

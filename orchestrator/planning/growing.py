@@ -1,4 +1,4 @@
-"""What to change in a sweep so that its run gets more of something, as `--set` has it."""
+"""Makes the KEY=VALUE changes for `--set` that give a run more trials, repeats or batch sizes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def with_more_of(
     workloads: Collection[str],
     recipes: Collection[str],
 ) -> str:
-    """The change that gives studies of these workloads and recipes so many trials or repeats, by
-    batch size. Batch sizes of the same studies that have the same numbers share an entry."""
+    """The change that gives the studies of these workloads and recipes the numbers of trials or
+    repeats in `totals`, by batch size. Batch sizes with the same numbers share an entry."""
     named: dict[str, Any] = {}
     if {*workloads} != {*sweep.workloads}:
         named["workloads"] = [*workloads]
@@ -37,18 +37,19 @@ def with_more_of(
 
 
 def _put_together(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same with each batch size in one entry, with the largest numbers it has in any."""
+    """The entries merged, so that each batch size is in only one of them, with the largest numbers
+    that any entry gives it."""
     numbers: dict[int | str, dict[str, int]] = {}
     for entry in entries:
         for size in entry["batch_sizes"]:
-            mine = numbers.setdefault(size, {})
+            most = numbers.setdefault(size, {})
             for name in ("trials", "repeats"):
                 if name in entry:
-                    mine[name] = max(entry[name], mine.get(name, 0))
+                    most[name] = max(entry[name], most.get(name, 0))
     alike: dict[tuple[int | None, int | None], list[int | str]] = {}
     for size in sorted(numbers, key=lambda size: math.inf if size == "full" else int(size)):
-        mine = numbers[size]
-        alike.setdefault((mine.get("trials"), mine.get("repeats")), []).append(size)
+        most = numbers[size]
+        alike.setdefault((most.get("trials"), most.get("repeats")), []).append(size)
     return [
         {
             "batch_sizes": sizes,
@@ -65,17 +66,17 @@ def _studies(entry: Mapping[str, Any]) -> tuple[set[str], set[str]]:
 
 
 def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
-    """The change that adds these batch sizes; None where one list can't say so for all workloads,
-    whose training sets are of several sizes."""
+    """The change that adds these batch sizes. None if one list can't express it, because the
+    workloads have training sets of different sizes."""
     train_sizes = {study.workload: study.train_size for study in studies}
-    there: dict[str, set[int]] = {workload: set() for workload in train_sizes}
+    present: dict[str, set[int]] = {workload: set() for workload in train_sizes}
     for study in studies:
         if study.batch_schedule is None:
-            there[study.workload].add(study.batch_size)
-    full = {workload for workload, size in train_sizes.items() if size in there[workload]}
+            present[study.workload].add(study.batch_size)
+    full = {workload for workload, size in train_sizes.items() if size in present[workload]}
     common = {
         size
-        for workload, known in there.items()
+        for workload, known in present.items()
         for size in known
         if not (workload in full and size == train_sizes[workload])
     }
@@ -87,17 +88,17 @@ def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | 
         }
     except BadInput:
         return None
-    if any(found[workload] != there[workload] | {*sizes} for workload in there):
+    if any(found[workload] != present[workload] | {*sizes} for workload in present):
         return None
     return f"batch_sizes={_flow(listed)}"
 
 
 def can_extend(sweep: Sweep) -> bool:
-    """Whether one setting lets the ranges of all its recipes grow."""
+    """Whether `search.extend=true` lets the ranges of all recipes of the sweep grow."""
     return not any(recipe.search for recipe in sweep.recipes)
 
 
 def _flow(value: Any) -> str:
-    """On one line."""
+    """The value as YAML on one line."""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
     return text.strip()

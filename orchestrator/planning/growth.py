@@ -1,4 +1,5 @@
-"""What a run is for, what it may grow by, and what would make old and new trials incomparable."""
+"""Decides by what a run may grow, and refuses changes that make old and new trials
+incomparable."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from orchestrator.search import is_adaptive
 GROWING = (
     "goals", "trials", "search", "repeats", "repeat_best", "inherit", "budget_steps", "keep",
 )  # fmt: skip
-"""Fields of a study that may change; what of them may not is seen in the sweep file, or below."""
+"""Fields of a study that may change. Changes of theirs that are not allowed are found by comparing
+sweep files, or below."""
 
 GROWS = (
     "workloads",
@@ -32,20 +34,20 @@ GROWS = (
     "goals",
     "report",
 )
-"""What a run may get more of, or be run on, without making its trials incomparable."""
+"""Keys of a sweep that may change without making a run's trials incomparable."""
 
 GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
 
 
 def refuse_incomparable(run: Run, planned: Plan) -> None:
-    """Refuses to go on with `run` as `planned`, unless that asks for the same or for more."""
-    # What an older version did not know of yet, it did as is the default now.
+    """Raises `BadInput` unless `planned` asks for the same as `run` was made for, or for more."""
+    # A setting that an older version did not have yet acted like today's default.
     before = validated(run.sweep(), f"{run.place} (studies.json)").resolved()
     after = planned.sweep.resolved()
     problems = differences(before, after)
     old = {study.key: study for study in run.studies()}
     new = {study.key: study for study in planned.studies}
-    problems += [f"{key}: there, but not here" for key in old.keys() - new.keys()]
+    problems += [f"{key}: in the run, but not in this sweep" for key in old.keys() - new.keys()]
     if budgets := [
         f"{study.key}: {problem}"
         for study in planned.studies
@@ -61,31 +63,31 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     if problems:
         raise BadInput(
             f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
-            "More trials, repeats, batch sizes, recipes and workloads can be added, looser goals, "
-            "and larger budgets where learning rates and points do not depend on the budget. For "
-            "anything else, name another folder with --out."
+            "Trials, repeats, batch sizes, recipes, workloads and looser goals can be added. A "
+            "budget can be raised if learning rates and points do not depend on it. For any other "
+            "change, name another folder with --out."
         )
 
 
 def refuse_changed(run: Run) -> None:
-    """Refuses to go on with a run whose sweep file says something else than it was made for."""
+    """Raises `BadInput` if the run's sweep file was changed since the run was made."""
     sweep, file = run.sweep(), run.sweep_file()
-    # Where it says what the run has grown from, only its own writing was cut short.
+    # If the file holds the sweep that the run has grown from, writing the file was interrupted.
     if file not in (None, sweep, run.grown_from()):
         raise BadInput(
             f"{run.place / 'sweep.yaml'} was changed since the run was made. It differs in\n"
             f"{_listed(_changes(sweep, file))}\n"
-            f"`orchestrate resume` trains what the run was made for. To make it larger: "
+            f"`orchestrate resume` trains only what the run was made for. To enlarge the run: "
             f"orchestrate sweep {run.place / 'sweep.yaml'} --out {run.place}. To undo the changes, "
-            f"remove the file: it is written anew."
+            f"remove the file; it is written again."
         )
 
 
 LISTED = 8
-"""Differences that are told."""
+"""Largest number of differences that a message lists."""
 
 LONGEST_VALUE = 120
-"""Characters that are shown of a value."""
+"""Largest number of characters of a value that a message shows."""
 
 
 def _listed(problems: Sequence[str]) -> str:
@@ -94,13 +96,15 @@ def _listed(problems: Sequence[str]) -> str:
 
 
 def _changes(old: Any, new: Any, place: str = "") -> list[str]:
-    """Where two documents differ, one line each."""
+    """The differences between two documents, one line each."""
     if isinstance(old, dict) and isinstance(new, dict):
         pairs = [(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new])]
     elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
         pairs = [(number, *both) for number, both in enumerate(zip(old, new, strict=True))]
     else:
-        return [] if old == new else [f"{place}: {_short(old)} there, {_short(new)} here"]
+        return (
+            [] if old == new else [f"{place}: {_short(old)} in the run, {_short(new)} in the sweep"]
+        )
     return [
         line
         for key, before, after in pairs
@@ -115,14 +119,15 @@ def _short(value: Any) -> str:
 
 def _of_study(old: Study, new: Study) -> list[str]:
     lines = [
-        f"{field.name}: {getattr(old, field.name)!r} there, {getattr(new, field.name)!r} here"
+        f"{field.name}: {getattr(old, field.name)!r} in the run, {getattr(new, field.name)!r} in "
+        f"the sweep"
         for field in fields(Study)
         if field.name not in GROWING and getattr(old, field.name) != getattr(new, field.name)
     ]
     if old.search.points != new.search.points[: len(old.search.points)]:
-        lines.append("its points are others")
+        lines.append("its points differ")
     lines += [
-        f"{name}: {getattr(old, name)} there, {getattr(new, name)} here"
+        f"{name}: {getattr(old, name)} in the run, {getattr(new, name)} in the sweep"
         for name in ("trials", "repeats")
         if getattr(new, name) < getattr(old, name)
     ]
@@ -130,26 +135,30 @@ def _of_study(old: Study, new: Study) -> list[str]:
 
 
 def _of_budget(old: Study, new: Study) -> Iterator[str]:
-    """Why trials of the old budget can't be compared with those of the new one."""
+    """Reasons why trials of the old budget can't be compared with trials of the new one."""
     if old.budget_steps == new.budget_steps:
         return
-    steps = f"its budget is {old.budget_steps:,} steps there, {new.budget_steps:,} here"
+    steps = (
+        f"its budget is {old.budget_steps:,} steps in the run, {new.budget_steps:,} in the sweep"
+    )
     if new.budget_steps < old.budget_steps:
         yield f"{steps}; a budget can be raised, not lowered"
         return
     if is_adaptive(old.search.algorithm):
-        yield f"{steps}, but {old.search.algorithm} chose points by what the old one let it see"
+        yield (
+            f"{steps}, but {old.search.algorithm} chose its points by results within the old budget"
+        )
     space = widest(old.space) if old.search.extend else old.space
     epoch = old.train_size and old.train_size / old.batch_size
     if found := tied_to_horizon(space, horizon=old.budget_steps, steps_per_epoch=epoch):
         name, value = found
         yield f"{steps}, but with {name} {value} the learning rate of each step depends on it"
     if {*old.goals} != {*new.goals}:
-        yield f"{steps}, and its goals are others, too: raise the budget first, then change those"
+        yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
 
 
 def _budgets(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a resolved sweep and of its recipes, as they are written."""
+    """The budgets of a resolved sweep and of its recipes, as the file gives them."""
     recipes = {recipe["name"]: {"budget": recipe["budget"]} for recipe in document["recipes"]}
     return {"budget": document["budget"], "recipes": recipes}
 
@@ -160,7 +169,7 @@ def _was_widened(run: Run, study: Study) -> bool:
 
 
 def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
-    """Goals which trials that stopped early say nothing about."""
+    """Sentences on goals for which trials that stopped early give no answer."""
     asked = {
         key: [goal for goal in new[key].goals if goal not in study.goals]
         for key, study in old.items()
@@ -176,7 +185,8 @@ def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Stud
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Where two resolved sweeps differ so that their trials can't be compared, one line each."""
+    """The differences between two resolved sweeps that make their trials incomparable, one line
+    each."""
     before, after = (
         {
             **{key: value for key, value in document.items() if key not in (*GROWS, "recipes")},
@@ -193,8 +203,8 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
-    """What may not change of the search, the budget, the early ends and the branches of a sweep or
-    a recipe. How large a budget is, is seen in the studies."""
+    """A sweep or a recipe without the keys of its search, budget, early stopping and branches that
+    may change. The sizes of budgets are compared in the studies instead."""
     search, budget, branch = (part.get(name) or {} for name in ("search", "budget", "branch"))
     stop = part.get("stop") or {}
     return {

@@ -1,4 +1,4 @@
-"""More trials and repeats at some batch sizes than the sweep has everywhere."""
+"""The key `more`: additional trials and repeats for some studies of a sweep."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class More(Part):
         return self
 
     def names(self, study: Study, size: int | str) -> bool:
-        """Whether the entry is about this study by its batch size `size`."""
+        """Whether the entry applies to this study, whose batch size the sweep gives as `size`."""
         return (
             study.batch_size == (study.train_size if size == "full" else size)
             and study.workload in (self.workloads or [study.workload])
@@ -56,14 +56,14 @@ def with_more(study: Study, more: Sequence[More]) -> Study:
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
-    """Refuses batch sizes that no study of the entry's workloads and recipes has."""
+    """Raises `BadInput` for batch sizes that no study of the entry's workloads and recipes has."""
     for place, size, entry in _sizes(more):
         if not any(entry.names(study, size) for study in studies):
-            mine = {s.batch_size for s in studies for n in [s.batch_size] if entry.names(s, n)}
+            present = {s.batch_size for s in studies for n in [s.batch_size] if entry.names(s, n)}
             raise BadInput(
                 f"more.{place}.batch_sizes: each must be a batch size of the sweep, but got "
-                f"{size}. Those of these workloads and recipes are "
-                f"{', '.join(map(str, sorted(mine)))}: take one of them, or add {size} to "
+                f"{size}. These workloads and recipes have "
+                f"{', '.join(map(str, sorted(present)))}: take one of them, or add {size} to "
                 f"`batch_sizes`."
             )
 
@@ -86,19 +86,20 @@ def _trials_of(study: Study, trials: int | None, place: str) -> int:
     most = study.search.launches
     if most is not None and trials > most:
         raise BadInput(
-            f"{place}: `max_launches` must be at least `trials`, but {study.key} has at most "
-            f"{most} launches, and got {trials} trials. Raise search.max_launches."
+            f"{place}: `trials` must be at most `search.max_launches`, but {study.key} may launch "
+            f"{most} trials and got `trials: {trials}`. Raise search.max_launches."
         )
     return _at_least(study.trials, trials, study, place)
 
 
 def _at_least(least: int, asked: int | None, study: Study, place: str) -> int:
-    """What an entry asks for; refuses less than the study has without it."""
+    """The number that an entry asks for. Raises `BadInput` if it is less than what the study has
+    without the entry."""
     if asked is None:
         return least
     if asked < least:
         raise BadInput(
-            f"{place}: it must not be below the {least} that {study.key} has without it, but got "
+            f"{place}: it must be at least {least}, as {study.key} has {least} without it, but got "
             f"{asked}. Leave it out, or give {least} or more."
         )
     return asked

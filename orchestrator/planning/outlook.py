@@ -1,4 +1,5 @@
-"""A sweep before it starts: how many trials, how long, what it costs, what would not fit."""
+"""Estimates of a sweep before it starts: number of trials, time, cost, and studies that do not fit
+into memory."""
 
 from __future__ import annotations
 
@@ -13,28 +14,30 @@ from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched
 
 CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
-"""A study's steps are timed in so many, or in more if they take less than so long."""
+"""Calibration times this many steps of a study, or more steps if these take less than this many
+seconds."""
 
 CALIBRATION_PARTS = 8
-"""With an evaluation after each."""
+"""Number of parts that the timed steps are split into. An evaluation follows each part."""
 
 PILOT_STEPS = 200
-"""So many of a study's pilot trials tell better than calibration how long a step takes in a sweep,
-where trials come and go beside it."""
+"""Number of steps of pilot trials that are needed to time a study by them. They tell better than
+calibration how long a step takes in a sweep, where other trials start and end beside it."""
 
 TRIAL_SECONDS = (0.01, 0.1)
-"""What a trial takes beside its training and evaluation, from quick to slow."""
+"""Seconds that a trial takes besides training and evaluation, in the quick and in the slow case."""
 
 STARTING_SECONDS = (5.0, 60.0)
-"""Until a sweep's first trial begins, and after its last."""
+"""Seconds before a sweep's first trial begins and after its last one, together, in the quick and in
+the slow case."""
 
 
 class Between(NamedTuple):
-    """An amount that is not known yet: the least and the most it may come to."""
+    """An amount that is not known yet: the smallest and the largest that it may turn out to be."""
 
     low: float
     middle: float | None
-    """What pilot trials say; None without any."""
+    """The estimate from pilot trials; None without any."""
     high: float
 
     def mapped(self, change: Callable[[float], float]) -> Between:
@@ -44,48 +47,50 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What was measured of a study; of trials that are trained together, the share of each."""
+    """Measured times of one trial of a study. For stacked trials, each has its share of the
+    stack's time."""
 
     step_seconds: float
     evaluation_seconds: float
     micro_batch: int | None = None
-    """Examples of a step that fitted at once on a rank, where not all did."""
+    """Examples that a rank can put through the model at once; None if its whole slice fits."""
     memory: int | None = None
-    """Bytes that a rank held at its peak."""
+    """Peak memory of a rank in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOutlook:
-    """What one study comes to."""
+    """The outlook of one study."""
 
     workload: str
     recipe: str
     batch_size: int
     ranks: int
-    """Of each trial."""
+    """Number of ranks of each trial."""
     trials: int
     budget_steps: int
     steps: Between
-    """Of all its trials together: if the first one reaches its goals at once; as pilot trials have
-    it, if there were any; if all train to their budget."""
+    """Steps of all its trials together. The lowest number holds if the first trial reaches its
+    goals at once, the middle one is the pilot trials' estimate, if there were any, and the highest
+    holds if all trials train to their budget."""
     fits: bool | None = None
-    """None where it wasn't tried."""
+    """Whether a trial fits into memory; None if that wasn't tried."""
     speed: Speed | None = None
     rank_seconds: Between | None = None
-    """For these steps, times the ranks; None where speeds aren't known."""
+    """Seconds for these steps, times the number of ranks; None if speeds aren't known."""
     dear: str | None = None
-    """What is to be said of its evaluations, if they take much of that time."""
+    """A sentence about its evaluations, if they take much of that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What a sweep comes to."""
+    """The outlook of a sweep."""
 
     studies: tuple[StudyOutlook, ...]
     trials: int
     device_hours: Between | None
     seconds: Mapping[int, Between]
-    """Ranks that train at once -> from start to end; empty where that isn't known."""
+    """Number of ranks that train at once -> seconds from start to end; empty if not known."""
     money: Between | None
 
     def to_json(self) -> dict[str, Any]:
@@ -101,19 +106,24 @@ def outlook(
     slots: Iterable[int] = (),
     price_per_device_hour: float | None = None,
 ) -> Outlook:
-    """`ranks` of a batch size; `speeds` of those studies that were tried, None for those that did
-    not fit; `pilots`, the steps to goal that a few trials of each came to, None for those that
-    didn't get there."""
+    """The outlook of `studies`. `ranks` gives the number of ranks of a batch size. `speeds` holds
+    the studies that were timed, with None for those that did not fit into memory. `pilots` holds
+    the fewest steps to the goal among the pilot trials of each study, None if none reached it."""
     found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
-    whole = _sum([one.rank_seconds for one in found])
+    whole = _sum([of_study.rank_seconds for of_study in found])
     longest = max(
-        (one.rank_seconds.high / one.trials for one in found if one.rank_seconds), default=0
+        (
+            of_study.rank_seconds.high / of_study.trials
+            for of_study in found
+            if of_study.rank_seconds
+        ),
+        default=0,
     )
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price = price_per_device_hour
     return Outlook(
         studies=tuple(found),
-        trials=sum(one.trials for one in found),
+        trials=sum(of_study.trials for of_study in found),
         device_hours=hours,
         seconds={} if whole is None else {n: _on(n, whole, longest) for n in slots},
         money=None if hours is None or price is None else hours.mapped(lambda h: h * price),
@@ -121,10 +131,10 @@ def outlook(
 
 
 def _on(slots: int, whole: Between, longest: float) -> Between:
-    """How long so much work takes where so many ranks train at once."""
+    """Seconds from start to end of `whole` rank-seconds of work if `slots` ranks train at once."""
     quick, slow = STARTING_SECONDS
     least, middle, most = whole.mapped(lambda seconds: seconds / slots)
-    # At the end a trial may go on alone.
+    # At the end the longest trial may train alone.
     most += longest + slow
     return Between(least + quick, None if middle is None else middle + (quick + slow) / 2, most)
 
@@ -176,20 +186,21 @@ def _dear(study: Study, speed: Speed) -> str | None:
 
 
 def _training_seconds(study: Study, speed: Speed, steps: float) -> float:
-    """Of one trial, evaluations included."""
+    """Seconds of one trial, evaluations included."""
     looks = evaluations(study, int(steps))
     return steps * speed.step_seconds + looks * speed.evaluation_seconds
 
 
 def _as_pilots(study: Study, reached: int | None) -> int:
-    """Steps of a trial, as the best of a few had it: others are ended there."""
+    """Steps of a trial, estimated by the best pilot trial: other trials end about where the best
+    one reaches the goal."""
     if reached is None or not study.stop_dominated:
         return study.budget_steps
     return min(max(reached, study.following(0)), study.budget_steps)
 
 
 def evaluations(study: Study, steps: int) -> int:
-    """How many a trial of so many steps has."""
+    """Number of evaluations of a trial with so many steps."""
     count, step = 1, 0
     while step < steps and study.following(step) > step:
         step = study.following(step)
@@ -210,10 +221,10 @@ def calibration_of(
     speeds: Mapping[StudyKey, Speed | None] | None = None,
     widths: Mapping[StudyKey, int] | None = None,
 ) -> list[Study]:
-    """Studies that time a few dozen steps of each, in the middle of its space; with the `speeds`
-    that this came to, those whose steps are too quick to be timed by so few, with more. Between
-    these come the evaluations of real trials, after which quick steps are slower for a while.
-    Where trials are trained together, as many as `widths` has it."""
+    """Studies that time a few dozen steps of each study, at the middle of its space. If `speeds` of
+    such a first timing are given: only the studies whose steps are too quick to be timed by so few,
+    with more steps. Evaluations lie between the steps as in real trials, because quick steps are
+    slower for a while after an evaluation. `widths` says how many trials are trained together."""
     short = EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // CALIBRATION_PARTS)
     shapes = {study.key: (CALIBRATION_STEPS, short) for study in studies}
     if speeds is not None:
@@ -228,7 +239,7 @@ def calibration_of(
         }
     return [
         replace(
-            # Where batches grow, the largest tells the most that a step may take.
+            # If the batch size grows, the largest one gives an upper bound on the time of a step.
             study.with_batches_of(study.batch_size),
             budget_steps=shapes[study.key][0],
             grid=shapes[study.key][1],
@@ -248,26 +259,26 @@ def calibration_of(
 
 
 def _often_enough(grid: EvaluationGrid, steps: int) -> EvaluationGrid:
-    """The grid, or one that measures within so many steps where it would begin too late."""
+    """The grid, or, if its first measurement is after `steps`, a grid that measures by then."""
     apart = steps // CALIBRATION_PARTS
     return grid if grid.after(0) <= apart else EvaluationGrid(spacing=0, min_gap=apart)
 
 
 def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:
-    """What the trials of each study came to; None where all failed, or so many steps were not
-    timed."""
+    """The speeds that the trials of each study measured. None if all failed, or if fewer than
+    `least_steps` were timed."""
     return {study.key: _speed(run, study, least_steps) for study in run.studies()}
 
 
 def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
-    """Of a trial, the first quarter of its steps warms things up. A pause in the rest belongs to
-    it: in a sweep there are such, too."""
+    """The speed of a study. The first quarter of a trial's steps is warm-up and is left out. Pauses
+    in the rest count, because they occur in a sweep, too."""
     paces, steps, evaluated = [], 0, 0
     rows = [row for row in run.trials(study.key).to_pylist() if row["status"] != "failed"]
     for row in rows:
         curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
         evaluated += len(curve)
-        # A rate that is too high may have ended it early.
+        # The trial may have diverged early, at a learning rate that is too high.
         last = curve[-1]
         warm = next(each for each in curve if 4 * each["step"] >= last["step"])
         if last["step"] > warm["step"]:
@@ -284,7 +295,7 @@ def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
 
 
 def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:
-    """The first few trials of each."""
+    """The studies, each with only its first `trials` trials."""
     return [
         replace(study, trials=min(trials, study.trials), repeats=0, inherit=None)
         for study in studies
@@ -292,11 +303,11 @@ def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:
 
 
 def pilots_of(run: Run) -> dict[StudyKey, int | None]:
-    """The fewest steps in which a trial passed all goals; None where none did."""
+    """The fewest steps in which a trial of each study passed all goals; None if none did."""
     steps: dict[StudyKey, list[int | None]] = {}
     for row in frontier_of(run):
         steps.setdefault(row.key, []).append(row.steps)
     return {
-        key: None if None in some else max(step for step in some if step is not None)
-        for key, some in steps.items()
+        key: None if None in reached else max(step for step in reached if step is not None)
+        for key, reached in steps.items()
     }

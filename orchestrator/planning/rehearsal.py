@@ -1,4 +1,4 @@
-"""Trying out a plan on two examples, before anything is paid for."""
+"""Tries out each study of a plan on two examples, before machines are paid for."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from orchestrator.workloads import load_workload
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of
 
 REHEARSED = 50
-"""So many of a list of points are tried out before a sweep starts."""
+"""Largest number of listed points per study that are tried out before a sweep starts."""
 
 
 def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> tuple[str, ...]:
-    """Refuses studies that can't be trained or measured; returns what may go wrong, for all that
-    is known."""
+    """Raises `BadInput` for studies that can't be trained or measured. Returns sentences about
+    problems that may occur."""
     doubts: list[str] = []
     for name in sweep.workloads:
         known = len(doubts)
         of_workload = [study for study in studies if study.workload == name]
-        # What a rule makes of a metaparameter is furthest off at the ends of the ladder.
+        # A scaling rule gives its most extreme values at the smallest and largest batch size.
         first = {study.recipe: study for study in reversed(of_workload)}
         last = {study.recipe: study for study in of_workload}
         ends = {study.key: study for study in [*first.values(), *last.values()]}
@@ -60,8 +60,8 @@ def rehearse_points(
     data_dir: Path | None,
     compared: Sequence[str] = (),
 ) -> list[str]:
-    """Refuses what can't be trained or measured, before anything starts: metrics of goals and those
-    `compared` must be there. Returns what may go wrong, for all that is known."""
+    """Raises `BadInput` if a point can't be trained or measured, or if a metric of a goal or one in
+    `compared` is not measured. Returns sentences about problems that may occur."""
     doubts = []
     for params in points:
         try:
@@ -84,13 +84,13 @@ def _doubt(study: Study, error: Exception) -> str:
     last = next((f for f in reversed(frames) if "site-packages" not in f.filename), frames[-1])
     reason = "".join(traceback.format_exception_only(error)).strip()
     return (
-        f"{study.workload}, shown two examples on this machine, raised {reason} "
-        f"({last.filename}:{last.lineno}). Trials will tell if that is always so."
+        f"{study.workload}, tried with two examples on this machine, raised {reason} "
+        f"({last.filename}:{last.lineno}). The trials will show whether it always does."
     )
 
 
 def _points(space: Space) -> list[dict[str, Value]]:
-    """Those to rehearse: the ends and the middle of each range, each option of each choice."""
+    """The points to try out: the ends and the middle of each range, each option of each choice."""
     choices = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
     last = max([3, *choices]) - 1
     return [*distinct(point_at(space, number / last) for number in range(last + 1))]
@@ -102,7 +102,7 @@ def point_at(space: Space, fraction: float) -> dict[str, Value]:
 
 
 def widest(space: Space) -> Space:
-    """The space as far as a search that may extend it can go."""
+    """The largest space that a search which may extend its ranges can reach."""
     wide = dict(space)
     for name, entry in space.items():
         if isinstance(entry, Range):

@@ -1,4 +1,4 @@
-"""What a recipe searches: its space, at each batch size, and the points that its search is told."""
+"""The search space of a recipe at each batch size, and the points that its search is given."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from orchestrator.training import check_metaparameters
 from orchestrator.workloads import Workload
 
 ONLY = "only"
-"""The key of a recipe's `space` for all that it searches; without, the rest is as the optimizer's
-search space has it."""
+"""The key of a recipe's `space` that holds all metaparameters it searches. Without this key, the
+optimizer's search space supplies those that the recipe does not name."""
 
 
 def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
@@ -41,10 +41,16 @@ def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
     shared = load_space(recipe.optimizer, name)
     if ONLY in given:
         if len(given) > 1 or not isinstance(given[ONLY], dict):
-            raise BadInput(f"{where}: `{ONLY}` holds all of it: {{{ONLY}: {{NAME: RANGE, ...}}}}.")
+            raise BadInput(
+                f"{where}: `{ONLY}` must be the only key, as it holds the whole space: "
+                f"{{{ONLY}: {{NAME: RANGE, ...}}}}."
+            )
         shared, given = {}, given[ONLY]
     if twice := sorted(given.keys() & recipe.schedule.keys()):
-        raise BadInput(f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule.")
+        raise BadInput(
+            f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule. Remove one of "
+            f"them."
+        )
     for setting in recipe.schedule:
         if setting not in SCHEDULE_SETTINGS:
             raise unknown(
@@ -66,7 +72,7 @@ def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
 
 
 def scaled_to(space: Mapping[str, Entry], batch_size: int) -> Space:
-    """The space with every scaling rule replaced by what it comes to."""
+    """The space with every scaling rule replaced by its value at the batch size."""
     return {
         name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
         for name, entry in space.items()
@@ -74,7 +80,7 @@ def scaled_to(space: Mapping[str, Entry], batch_size: int) -> Space:
 
 
 def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
-    """The points of a search that is told which; none for others."""
+    """The points that a search of algorithm `points` lists; empty for other algorithms."""
     if search.algorithm == "grid":
         return grid(space, search.grid or even_axes(space, search.trials))
     names = searched(space)
@@ -96,9 +102,9 @@ def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[st
 
 
 def _check_point(value: Value, entry: Range | Choice | Value) -> None:
-    """Refuses a point's value that has no place on the scale of its range."""
+    """Raises `BadInput` for a value of a point that does not exist on the scale of its range."""
     if isinstance(entry, Range):
         if isinstance(value, (bool, str)) or not abs(value) <= LARGEST:
-            raise BadInput(f"in place of a range, a number is needed, but got {shown(value)}.")
+            raise BadInput(f"it has a range, so a number is needed, but got {shown(value)}.")
         if {"log": value < SMALLEST, "reverse_log": value >= 1}.get(entry.scale):
             raise BadInput(f"{value:g} is not on the {entry.scale} scale of its range.")

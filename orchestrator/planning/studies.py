@@ -1,4 +1,4 @@
-"""A sweep becomes studies, each of which is known to be trainable."""
+"""Derives the studies of a sweep and checks that each can be trained."""
 
 from __future__ import annotations
 
@@ -34,34 +34,36 @@ from orchestrator.search import (
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
-"""Of a sweep. The largest published experiment has 1,700 studies and 168,000 trials."""
+"""Largest numbers of studies and trials of a sweep. The largest published experiment has 1,700
+studies and 168,000 trials."""
 
 TRAINED_PER_EVALUATED = 2
-"""Examples between two evaluations where a workload says nothing, for each one that is looked at.
-Training on one takes some three times as long."""
+"""Training examples between two evaluations for each example that an evaluation looks at, if the
+workload gives no number. Training on an example takes about three times as long as evaluating
+it."""
 
 SELDOM = ("train", "test")
-"""Splits that evaluations don't look at each time."""
+"""Splits that not every evaluation looks at."""
 
 NOISE_SCALE: dict[bool | str, Any] = {False: "never", "repeats": "repeats", True: "always"}
-"""What a sweep file says -> what a study does."""
+"""`evaluate.noise_scale` of a sweep file -> the setting of a study."""
 
 MOST_EVALUATIONS = 1_000_000
-"""Of a trial. All are kept until it ends."""
+"""Largest number of evaluations of a trial. All of them are held in memory until it ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A sweep and the studies it comes to."""
+    """A sweep and its studies."""
 
     sweep: Sweep
     studies: tuple[Study, ...]
     doubts: tuple[str, ...] = ()
-    """What speaks against training them, though it need not be so."""
+    """Sentences about possible problems with these studies, which need not occur."""
 
     @property
     def searched_besides(self) -> dict[str, list[str]]:
-        """Recipe -> what it searches that it does not name."""
+        """Name of a recipe -> the metaparameters that it searches without naming them."""
         found = {}
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
@@ -73,17 +75,20 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """The doubts, and what recipes search that they do not name."""
+        """The doubts, and sentences about metaparameters that recipes search without naming
+        them."""
         besides = {name: ", ".join(names) for name, names in self.searched_besides.items()}
-        own = {recipe.name for recipe in self.sweep.recipes if recipe.space}
+        with_space = {recipe.name for recipe in self.sweep.recipes if recipe.space}
         said = [
-            f"Recipe {name!r} also searches {names}, as its optimizer's search space has it. To "
-            f"search only what it names, write `space: {{only: {{...}}}}`."
+            f"Recipe {name!r} also searches {names}, from its optimizer's search space. To search "
+            f"only what the recipe names, write `space: {{only: {{...}}}}`."
             for name, names in besides.items()
-            if name in own
+            if name in with_space
         ]
-        bare = "; ".join(f"{name}: {names}" for name, names in besides.items() if name not in own)
-        said += [f"Searched, as `orchestrate spaces` has it: {bare}."] if bare else []
+        bare = "; ".join(
+            f"{name}: {names}" for name, names in besides.items() if name not in with_space
+        )
+        said += [f"Searched in the ranges of `orchestrate spaces`: {bare}."] if bare else []
         return [*self.doubts, *said]
 
 
@@ -95,14 +100,15 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     if sweep.branch is not None:
         (trunk,) = studies
         studies = with_branches(sweep, trunk)
-        points_of(sweep, studies)  # refuses points from which no branch fits into the budget
+        points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies))
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
 
 def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = None) -> Plan:
-    """The plan by which `studies` were made. They stay what they are, whatever a default has become
-    since: one run must not mix two grids of evaluations. Refuses what can't be trained here."""
+    """The plan of a run that exists, with its `studies` as they are, even if a default has changed
+    since: one run must not mix two grids of evaluations. Raises `BadInput` if a study can't be
+    trained here."""
     for study in studies:
         here = splits_of(load_workload(study.workload), data_dir)["train"].size
         if here != study.train_size:
@@ -126,8 +132,8 @@ def single_trial(
     evaluate: Mapping[str, Any] | None = None,
     data_dir: Path | None = None,
 ) -> Trial:
-    """A trial by hand. It trains exactly `steps`, or else until the workload's goal or budget.
-    A metaparameter that isn't given takes the middle of its range."""
+    """A trial outside any sweep. It trains exactly `steps`, or else until the workload's goal or
+    budget. A metaparameter that isn't given takes the middle of its range."""
     document = {
         "name": "trial",
         "workloads": [workload],
@@ -149,7 +155,8 @@ def single_trial(
 
 
 def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
-    """Those of all workloads; refuses too many of them, before their points fill the memory."""
+    """The studies of all workloads. Raises `BadInput` if there are too many, before their points
+    fill the memory."""
     studies: list[Study] = []
     trials = 0
     for name in sweep.workloads:
@@ -159,8 +166,8 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
                 raise BadInput(
                     f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "
-                    f"trials, but this one comes to {len(studies):,} studies and {trials:,} "
-                    f"trials or more. Make several sweeps of it."
+                    f"trials, but this one has {len(studies):,} studies and {trials:,} trials or "
+                    f"more. Split it into several sweeps."
                 )
     refuse_unmatched(sweep.more, studies)
     return studies
@@ -179,10 +186,12 @@ def _studies_of(
         evaluated = [data.size or 0 for name, data in splits.items() if name not in SELDOM]
         min_examples = max(1, TRAINED_PER_EVALUATED * sum(evaluated))
     try:
-        own = Budget.model_validate(dict(workload.budget))
+        default = Budget.model_validate(dict(workload.budget))
     except ValidationError as error:
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
-    budgets = [(recipe.budget or sweep.budget or own).or_else(own) for recipe in sweep.recipes]
+    budgets = [
+        (recipe.budget or sweep.budget or default).or_else(default) for recipe in sweep.recipes
+    ]
     spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [
@@ -238,8 +247,8 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
     if (count := math.floor(grid.most_until(budget_steps))) > MOST_EVALUATIONS:
         raise BadInput(
             f"evaluate: a trial must have at most {MOST_EVALUATIONS:,} evaluations, but with "
-            f"spacing {spacing:g}, {min_gap:,} steps apart at least, {budget_steps:,} steps have "
-            f"some {count:,}. Give a larger spacing or min_examples."
+            f"spacing {spacing:g} and at least {min_gap:,} steps between them, {budget_steps:,} "
+            f"steps have about {count:,}. Give a larger spacing or min_examples."
         )
     return grid
 
@@ -247,4 +256,4 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
 def _refuse_repeats(kind: str, names: list[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise BadInput(f"Each {kind} must be named once, but got {', '.join(repeated)} again.")
+        raise BadInput(f"Each {kind} must be named once, but {', '.join(repeated)} is given again.")

@@ -1,4 +1,4 @@
-"""Sweep files as people write them, and what is wrong in one."""
+"""Reads sweep files and explains the mistakes in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = TypeVar("Kind", bound=BaseModel)
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 
 MISTAKES_TOLD = 10
-"""Of those in a file; the first ones often cause the others."""
+"""Largest number of mistakes in a file that are listed. The first ones often cause the others."""
 
 
 WORKLOADS, TRUNK = "workloads", "trunk"
@@ -26,17 +26,20 @@ WORKLOADS, TRUNK = "workloads", "trunk"
 
 
 def find_sweep_file(name: str | None) -> Path:
-    """The file called `name`, or the sweep of that name that comes with the project."""
+    """The file called `name`, or the sweep of the project that has this name. None is the
+    quickstart."""
     known = {path.stem: path for path in SWEEPS.glob("*.yaml")}
     if name is None:
         return known["quickstart"]
-    # Unlike Path.exists, it is false for a name that no file can have.
-    there = os.path.exists(name)
-    if name in known and not there:
+    # Unlike Path.exists, os.path.exists returns False for a name that no file can have.
+    exists = os.path.exists(name)
+    if name in known and not exists:
         return known[name]
-    if not there:
+    if not exists:
         if name.endswith((".yaml", ".yml")):
-            raise BadInput(f"There is no sweep file {name}. Sweeps to start from: {sorted(known)}.")
+            raise BadInput(
+                f"There is no sweep file {name}. Sweeps of the project: {', '.join(sorted(known))}."
+            )
         raise unknown("sweep", name, known)
     return Path(name)
 
@@ -52,26 +55,26 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
 
 
 def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The document with each `key=value` in its place."""
+    """A copy of the document with each `key=value` override applied."""
     for override in overrides:
         _override(document, override)
     return document
 
 
 def validated(document: Mapping[str, Any], place: str) -> Sweep:
-    """The sweep that `document` describes; `place` is where a mistake in it is said to be."""
+    """The sweep that `document` describes. Error messages name `place` as its location."""
     return validated_as(Sweep, document, place)
 
 
 def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> Kind:
-    """What of this `kind` the document describes."""
+    """The document as a model of this `kind`. Raises `BadInput` with one line per mistake."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_context=False)
         lines = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
-            lines.append(f"{place}: and {more:,} more mistakes.")
+            lines.append(f"{place}: {more:,} more mistakes.")
         raise BadInput("\n".join(lines)) from None
 
 
@@ -87,12 +90,15 @@ def _override(document: dict[str, Any], override: str) -> None:
     for name in path:
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
-            raise BadInput(f"{source}: {shown(name)} holds {shown(place)}, not keys to set.")
+            raise BadInput(
+                f"{source}: {shown(name)} holds {shown(place)}, which has no keys that could be "
+                f"set."
+            )
     place[last] = parse_yaml(text, source)
 
 
 def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> str:
-    """One line for one of pydantic's errors: file, key, value, and what would be accepted."""
+    """One line for one error of pydantic: the file, the key, the value, and what is accepted."""
     location = [part for part in error["loc"] if part not in ("list", "ladder")]
     key = ".".join(cut(str(part)) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
@@ -118,7 +124,7 @@ def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:
 
 
 def _part(part: type[BaseModel], piece: Any) -> type[BaseModel] | None:
-    """The part of a file that lies under a key of another."""
+    """The model of the section that lies under the key `piece` of another section."""
     field = part.model_fields.get(str(piece))
     return next(_parts_in(field.annotation), None) if field else None
 

@@ -1,4 +1,4 @@
-"""How many trials of each study are trained as one model."""
+"""Decides how many trials of each study are stacked, that is, trained as one model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 class Width(NamedTuple):
     width: int
     reason: str
-    """Why no more, in words; empty if there is nothing to say."""
+    """The reason why the width is not larger; empty if there is nothing to say."""
 
 
 def widths_of(
@@ -34,11 +34,12 @@ def widths_of(
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
 ) -> dict[StudyKey, Width]:
-    """Functions of each study and of the kind of device, so that two runs agree; what is known of
-    a run stands. Nothing is looked at but on a CPU, of which every machine has one."""
+    """The width of each study. It depends only on the study and the kind of device, so that two
+    runs agree; a width that is `known` from the run stays. Trials are tried out only on a CPU,
+    since every machine has one."""
     cpu = torch.device("cpu")
     reasons: dict[tuple[str, str], str | None] = {}
-    """Workload and recipe -> why trials can't be stacked, whatever the batch size."""
+    """Workload and recipe -> the reason why trials can't be stacked at any batch size."""
     found = {}
     with one_thread():
         for study in studies:
@@ -56,7 +57,7 @@ def widths_of(
                     prepared = prepare(study.workload, data_dir, cpu)
                     reasons[of_recipe] = why_not(trial, *prepared, cpu)
             except Exception:
-                # What its code raises is said by whoever trains it, or tries to.
+                # An error in the workload's code is reported when it is trained.
                 found[study.key] = Width(1, "")
                 continue
             if width > 1 and (why := reasons[of_recipe]) is not None:
@@ -66,7 +67,7 @@ def widths_of(
 
 
 def _one_by_one(study: Study, resources: Resources) -> str | None:
-    """Why trials of a study are trained alone, where that needs no look at them."""
+    """The reason why trials of a study are not stacked, if it is known without trying them."""
     if (ranks := resources.ranks(study.batch_size)) > 1:
         return f"its trials take {ranks} ranks each"
     if study.grows:
@@ -77,8 +78,8 @@ def _one_by_one(study: Study, resources: Resources) -> str | None:
 def decide(
     run: Run, studies: Sequence[Study], resources: Resources, kind: Kind, data_dir: Path | None
 ) -> dict[StudyKey, int]:
-    """The widths that the run has, or has from now on. A study of which it holds trials without one
-    was begun before there were stacks."""
+    """The widths of the run's studies, which are decided and recorded now if they were not before.
+    A study that has trials but no recorded width was begun before stacks existed."""
     known = run.widths()
     begun = [s.key for s in studies if s.key not in known and len(run.trials(s.key, ["trial"]))]
     found = widths_of(studies, resources, kind, data_dir, {**dict.fromkeys(begun, 1), **known})

@@ -1,4 +1,4 @@
-"""What a run keeps on disk, and the frontier read from it."""
+"""Stores a run on disk and reads the frontier from its files."""
 
 from orchestrator.results.archive import import_archive
 from orchestrator.results.archive_export import export_archive

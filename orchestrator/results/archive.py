@@ -1,11 +1,11 @@
-"""The layout in which the measurements of Shallue et al. were published, made a run.
+"""Imports an archive, in the layout of the published measurements of Shallue et al., as a run.
 
 [GROUP/]DATASET/MODEL/OPTIMIZER/BATCH_SIZE/study.json
 [GROUP/]DATASET/MODEL/OPTIMIZER/BATCH_SIZE/TRIAL/metadata.json and measurements.csv
 
-Of trials that were published as COMPLETE all count, of the others none. What we export carries our
-own record beside theirs, under `orchestrate`, so that it comes back as it was. What is wrong with a
-trial costs that trial at most, what is wrong with a study that study; no link is followed.
+Trials that were published as COMPLETE count, others don't. Our exports also carry our record, under
+the key `orchestrate`, so that an import restores the run as it was. A mistake in a trial loses at
+most that trial, a mistake in a study at most that study. Links are not followed.
 """
 
 from __future__ import annotations
@@ -48,15 +48,16 @@ IMPORTED_TRIALS = pa.schema(
 IMPORTED_MEASUREMENTS = pa.schema([field.with_nullable(True) for field in MEASUREMENTS])
 
 PARALLEL_FROM = 8
-"""Studies; for fewer, other processes take longer to start than to help."""
+"""Number of studies from which on several processes are used. For fewer, starting the processes
+takes longer than they save."""
 
 MOST_LETTERS = 500
-"""In what is told of one file."""
+"""Largest number of characters in a message about one file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something in an archive that could not be used: one line of text, whatever it is about."""
+    """A part of an archive that could not be used. Its text is always one line."""
 
     path: str
     reason: str
@@ -74,8 +75,9 @@ class Problem:
 def import_archive(
     source: Path, run: Run, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Problem]:
-    """Makes `run` from the archive in `source`; returns what could not be used. Killed and called
-    again, it goes on with the studies that are missing. `progress` hears of studies done."""
+    """Makes `run` from the archive in `source` and returns the parts that could not be used. If it
+    was killed, a second call continues with the missing studies. `progress` is called with the
+    number of studies that are done and the total."""
     if run.exists:
         raise BadInput(f"{run.place} is a run already. Name another folder with --out.")
     problems: list[Problem] = []
@@ -100,7 +102,7 @@ def import_archive(
 
 
 def _no_study(source: Path, problems: Sequence[Problem]) -> BadInput:
-    first = f" What could not be used first, of {len(problems)}: {problems[0]}." if problems else ""
+    first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
     return BadInput(
         f"{source} holds no study. An archive has folders [GROUP/]{'/'.join(LAYOUT)}, each with "
         f"one folder per trial.{first}"
@@ -108,7 +110,7 @@ def _no_study(source: Path, problems: Sequence[Problem]) -> BadInput:
 
 
 def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Done]:
-    """In order; on all cores where there is enough to do."""
+    """Yields the results of the jobs in order; uses all cores if there are enough jobs."""
     if len(jobs) < PARALLEL_FROM:
         yield from map(work, jobs)
         return
@@ -119,13 +121,15 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
             yield from pool.map(work, jobs, chunksize=1)
     except BrokenProcessPool:
         raise BadInput(
-            "A process that read a part of it was killed, most likely since the machine's memory "
-            "was full. Do it again once there is more: an import goes on where it was."
+            "A process that read a part of the archive was killed, most likely because the memory "
+            "of the machine was full. Run the command again when more memory is free; an import "
+            "continues where it was."
         ) from None
 
 
 def _end_with_parent() -> None:
-    """Without this, the processes of a command that was killed would wait for work for ever."""
+    """Ends this process when its parent ends. Otherwise the processes of a killed command would
+    wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -137,7 +141,7 @@ def _end_with_parent() -> None:
 
 
 def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, Study]]:
-    """The studies and their folders; in the order of their run as far as that is known."""
+    """The studies and their folders, in the order of the exported run if it is known."""
     folders: dict[StudyKey, Path] = {}
     known: list[tuple[int, Study]] = []
     for folder in _study_folders(source, problems):
@@ -150,7 +154,7 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
         if other == folder:
             known.append((place, study))
         else:
-            reason = f"{other.relative_to(source)} holds the same study"
+            reason = f"{other.relative_to(source)} holds the same study, which is used instead"
             problems.append(Problem.at(folder, source, reason))
     if not known:
         raise _no_study(source, problems)
@@ -159,7 +163,7 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
 
 
 def _study_folders(source: Path, problems: list[Problem]) -> list[Path]:
-    """Folders with a study.json, or with trials at least."""
+    """Folders that hold a study.json, or at least trials."""
     found = set()
     waiting = [(str(source), 0)]
     while waiting:
@@ -174,7 +178,7 @@ def _study_folders(source: Path, problems: list[Problem]) -> list[Path]:
         is_trial = depth > 0 and ("metadata.json" in inside or "measurements.csv" in inside)
         if is_study or is_trial:
             found.add(Path(folder) if is_study else Path(folder).parent)
-        # Files of these names may also lie above the studies.
+        # Files with these names may also lie in folders above the studies.
         if depth < len(LAYOUT) or not (is_study or is_trial):
             waiting += [
                 (path, depth + 1) for path in _folders_in(inside.values(), source, problems)
@@ -195,7 +199,7 @@ def _folders_in(
 
 
 def _read_study(folder: Path, source: Path, problems: list[Problem]) -> tuple[int, Study]:
-    """A study and its place among those of its run, as far as that is known."""
+    """A study and its position among the studies of its run, if that is known."""
     file, flaws = folder / "study.json", list[str]()
     document: dict[str, Any] = {}
     try:
@@ -224,9 +228,9 @@ def _reason(error: Exception) -> str:
 def _import_study(
     job: tuple[Place, Path, Path, Study],
 ) -> tuple[Study | None, list[Problem]]:
-    """Brings a study into the run, if it isn't there yet; the study with the number of trials that
-    count, None if it couldn't be read; and the problems there were, which are kept with the trials.
-    """
+    """Brings a study into the run, unless the run holds it already. Returns the study with the
+    number of its trials that count, or None if it couldn't be read, and the problems, which are
+    stored with the trials."""
     place, source, folder, study = job
     run = Run(place)
     if run.holds(study.key):
@@ -239,14 +243,14 @@ def _import_study(
             trials = trials.replace_schema_metadata(notes)
             run.write_study(study.key, trials, measurements)
         except OSError:
-            raise  # of the run's disk: no study is to be lost for it
+            raise  # an error of the run's disk, for which no study may be left out
         except Exception as error:
             return None, [*problems, Problem.at(folder, source, _reason(error))]
     if not study.trials:
         counted = pc.sum(pc.equal(trials["archive_status"], "COMPLETE")).as_py()
         study = replace(study, trials=counted or 0)
-    kept = json.loads((trials.schema.metadata or {}).get(b"problems", b"[]"))
-    return study, [Problem(**problem) for problem in kept]
+    stored = json.loads((trials.schema.metadata or {}).get(b"problems", b"[]"))
+    return study, [Problem(**problem) for problem in stored]
 
 
 def _read_trials(
@@ -259,7 +263,7 @@ def _read_trials(
             places = _folders_in(entries, source, problems)
     except OSError as error:
         raise ValueError(reason_of(error)) from None
-    # Texts instead of paths: there are hundreds of thousands of them.
+    # Strings are faster than Path objects, and there are hundreds of thousands of them.
     for place in places:
         flaws: list[str] = []
         try:
@@ -273,14 +277,14 @@ def _read_trials(
             problems.append(Problem.at(place, source, f"trial {row['trial']} is there twice"))
             continue
         rows[row["trial"]], files[row["trial"]] = row, f"{place}/measurements.csv"
-    # Examples are to be whole numbers of 64 bits, too.
+    # The number of examples must fit into 64 bits, too.
     most_steps = min(MOST_STEPS, (2**63 - 1) // study.batch_size)
     curves, lost = read_curves({index: files[index] for index in sorted(files)}, most_steps)
     problems += [Problem.at(files[index], source, flaw) for index, flaw in lost.items()]
     for row in rows.values():
         if row["steps"] is None:
-            mine = curves["step"].filter(pc.equal(curves["trial"], row["trial"]))
-            row["steps"] = pc.max(mine).as_py() or 0
+            of_trial = curves["step"].filter(pc.equal(curves["trial"], row["trial"]))
+            row["steps"] = pc.max(of_trial).as_py() or 0
     trials = [rows[index] for index in sorted(rows)]
     examples = pc.multiply(curves["step"], study.batch_size)
     measurements = pa.concat_tables(

@@ -1,7 +1,8 @@
-"""The two JSON documents of a published archive, study.json and metadata.json, as checked values.
+"""Reads and checks the two JSON documents of a published archive, study.json and metadata.json.
 
-Others wrote them. `ValueError` says which value of which key can't be used; what a document can do
-without is left out, and added to its flaws. Nothing behind this file has to doubt a value again.
+They were written by others. A `ValueError` names the key and the value that can't be used. A value
+that is not required is left out and reported as a flaw. Code that uses the results of this file
+need not check a value again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
-"""Of folders to a study, below any number of groups."""
+"""Names of the nested folders that lead to a study, below any number of groups."""
 
 STATUS_IN: dict[str, Status] = {
     "COMPLETE": "exhausted",
@@ -52,32 +53,32 @@ SCALES: dict[str, Scale] = {
 TYPES = ("DOUBLE", "INTEGER", "DISCRETE")
 
 TRAIN_SIZES = {"mnist": 55_000, "fashion_mnist": 55_000, "cifar_10": 45_000}
-"""Examples in an epoch, by the names of the published data sets; `mnist_N` has N."""
+"""Name of a published data set -> its training examples; `mnist_N` has N."""
 
 OURS = "orchestrate"
-"""The key of our own record in their JSON."""
+"""The key in these documents under which our exports keep our record."""
 
 MOST_BYTES = 4 * 2**20
-"""In a document: as objects of Python, JSON takes up to thirty times as much memory."""
+"""Largest size of a document. As Python objects, JSON takes up to thirty times as much memory."""
 
 MOST_PARAMETERS = 100
-"""Of a trial: each is a column or two on the page."""
+"""Largest number of metaparameters of a trial; each takes a column or two on the page."""
 
 MOST_LETTERS = 200
-"""In a text."""
+"""Largest number of characters in a text."""
 
 MOST_IN_FOLDER = 240
-"""Bytes in a name as part of a folder's, which may have 255."""
+"""Largest number of bytes in a name that becomes part of a folder's name, which may have 255."""
 
 MOST_WHOLE = 2**62
 MOST_TRIALS = 2**31 - 1
 MOST_EXAMPLES = 2**40
-"""In a batch or an epoch."""
+"""Largest number of examples in a batch or an epoch."""
 
 MOST_SPACING = 1e9
 MOST_SECONDS = 1e15
 LEAST_SECONDS = 1e-9
-"""But for none at all: a shorter time is none that was measured."""
+"""Smallest time other than 0 that is accepted; a shorter one can't have been measured."""
 
 
 def read_document(path: str) -> dict[str, Any]:
@@ -85,11 +86,11 @@ def read_document(path: str) -> dict[str, Any]:
     try:
         document = _DECODER.decode(content.decode(json.detect_encoding(content)))
     except UnicodeDecodeError:
-        raise ValueError("is no text in UTF-8") from None
+        raise ValueError("is not UTF-8 text") from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     if not isinstance(document, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("is not a JSON object")
     return document
 
 
@@ -105,18 +106,18 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def shown(value: object) -> str:
-    """A value in a message: however large or deep it is, a few words."""
+    """A value as short text for a message, however large or deep the value is."""
     return reprlib.repr(value)
 
 
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:
-    """The study whose folder has these names, from the archive down."""
+    """The study whose folder has the path `parts` within the archive."""
     if len(parts) < len(LAYOUT) or not re.fullmatch("[0-9]{1,18}", parts[-1]):
         raise ValueError(f"is not at [GROUP/]{'/'.join(LAYOUT)}")
     *workload, optimizer, folder = parts
     size = _whole("batch size", int(folder), 1, MOST_EXAMPLES)
     if (other := document.get("batch_size", size)) != size:
-        flaws.append(f"has batch_size {shown(other)}, but lies under {size}, which is taken")
+        flaws.append(f"has batch_size {shown(other)}, but its folder says {size}, which is used")
     steps = 0
     try:
         steps = _whole("train_steps", document.get("train_steps") or 0, 0, MOST_WHOLE)
@@ -139,8 +140,9 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
 
 
 def own_study(document: Any) -> tuple[int, Study]:
-    """What an export wrote of one of our studies: its place among those of its run, and itself."""
-    # A tenth of a second, which only archives of ours need.
+    """A study that was exported from this project, and its position among the studies of its
+    run."""
+    # Importing pydantic takes a tenth of a second, which only our own archives need.
     from pydantic import TypeAdapter, ValidationError
 
     if not isinstance(document, dict):
@@ -163,7 +165,7 @@ def own_study(document: Any) -> tuple[int, Study]:
         raise ValueError(f"has more than {MOST_PARAMETERS} goals or metaparameters")
     for goal in study.goals:
         if Goal.parse(str(goal)) != goal:
-            raise ValueError(f"goal {shown(str(goal))} can't be asked")
+            raise ValueError(f"goal {shown(str(goal))} is not a usable goal")
     for name, entry in study.space.items():
         _parameter_name(name)
         for value in entry.options if isinstance(entry, Choice) else [entry]:
@@ -204,7 +206,7 @@ def _space_entry(entry: Any) -> Range | Choice:
 
 
 def _from_text(value: Any) -> Any:
-    """The number that a text is, as some programs write them."""
+    """The number that a text contains, since some programs write numbers as text."""
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:
@@ -219,7 +221,7 @@ def _train_size(dataset: str) -> int | None:
 def trial_row(
     document: Mapping[str, Any], folder: str, study: Study, flaws: list[str]
 ) -> dict[str, Any]:
-    """The row in `trials` of the trial in the folder of this name; `steps` may be None."""
+    """The row in `trials` of the trial whose folder has this name. Its `steps` may be None."""
     if document.get(OURS) is not None:
         return _own_row(document[OURS], study, flaws)
     status = _one_of("status", document.get("status"), STATUS_IN)
@@ -263,7 +265,7 @@ def _own_row(document: Any, study: Study, flaws: list[str]) -> dict[str, Any]:
 
 
 def _params(parameters: Any, space: Space, flaws: list[str]) -> str:
-    """As JSON; those that have a range in the space are numbers."""
+    """The parameters as JSON. A parameter that has a range in the space must be a number."""
     found: dict[str, Value] = {}
     for name, value in _parameters("parameters", parameters, flaws).items():
         try:
@@ -293,7 +295,7 @@ def _whole(key: str, value: Any, least: int, most: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{key} {shown(value)} is no whole number from {least} to {most:,}")
+        raise ValueError(f"{key} {shown(value)} is not a whole number from {least} to {most:,}")
     return value
 
 
@@ -302,7 +304,7 @@ def _digits(value: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is a finite one that 64 bits hold."""
+    """Whether the value is a finite number that fits into 64 bits."""
     if type(value) is int:
         return abs(value) <= MOST_WHOLE
     return isinstance(value, float) and math.isfinite(value)
@@ -310,7 +312,7 @@ def _is_number(value: Any) -> bool:
 
 def _number(key: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     if not _is_number(value):
-        raise ValueError(f"{key} {shown(value)} is no finite number of 64 bits")
+        raise ValueError(f"{key} {shown(value)} is not a finite number of 64 bits")
     if not least <= value <= most:
         raise ValueError(f"{key} {shown(value)} is not between {least:g} and {most:g}")
     return float(value)
@@ -330,14 +332,14 @@ def _one_of(key: str, value: Any, known: Sequence[str] | Mapping[str, Any]) -> s
     if value is None:
         raise ValueError(f"has no {key}")
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{key} {shown(value)} is none of {', '.join(known)}")
+        raise ValueError(f"{key} {shown(value)} is not one of {', '.join(known)}")
     return value
 
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
         raise ValueError(
-            f"{key} {shown(value)} is no text of up to {MOST_LETTERS} letters that can be printed"
+            f"{key} {shown(value)} is not printable text of up to {MOST_LETTERS} characters"
         )
     return value
 
@@ -345,21 +347,21 @@ def _text(key: str, value: Any) -> str:
 def _encodable(key: str, value: Any) -> str:
     try:
         if not isinstance(value, str):
-            raise ValueError(f"{key} {shown(value)} is no text")
+            raise ValueError(f"{key} {shown(value)} is not text")
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{key} has letters that are half a pair") from None
+        raise ValueError(f"{key} has unpaired surrogate characters") from None
     return value
 
 
 def _name(key: str, value: str) -> str:
-    """What becomes a folder's name in a run."""
+    """A text that becomes the name of a folder in a run."""
     if not value or not value.isprintable():
-        raise ValueError(f"{key} {shown(value)} is no name that can be printed")
+        raise ValueError(f"{key} {shown(value)} is not a printable name")
     if (length := len(quote(value, safe=""))) > MOST_IN_FOLDER:
         raise ValueError(
-            f"{key} {shown(value)} is too long: as a folder's name it has {length} bytes, and at "
-            f"most {MOST_IN_FOLDER} can be kept"
+            f"{key} {shown(value)} is too long: as the name of a folder it has {length} bytes, but "
+            f"at most {MOST_IN_FOLDER} are allowed"
         )
     return value
 

@@ -1,4 +1,4 @@
-"""A run in the layout in which the measurements of Shallue et al. were published."""
+"""Exports a run in the layout of the published measurements of Shallue et al."""
 
 from __future__ import annotations
 
@@ -31,16 +31,19 @@ STATUS_OUT: dict[Status, str] = {
 def export_archive(
     run: Run, target: Path, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> None:
-    """Writes the trials of `run` to the folder `target`, which must not be there yet. Repeats of
-    winners are no part of that layout, and are left out."""
+    """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
+    winners are left out, because the layout has no place for them."""
     if os.path.lexists(target):
-        raise BadInput(f"{target} is there already. Name a folder that is not.")
+        raise BadInput(f"{target} exists already. Name a folder that does not exist.")
     studies: dict[Path, Study] = {}
     for study in run.studies():
         folder = Path(*map(_part, [*_workload(study), study.recipe, str(study.batch_size)]))
         if (other := studies.setdefault(folder, study)) is not study:
-            raise BadInput(f"{other.key} and {study.key} would both lie in {folder}.")
-    # Complete or not there: it is made under another name.
+            raise BadInput(
+                f"{other.key} and {study.key} would both be written to {folder}, since the layout "
+                f"tells them apart by nothing else. Rename a recipe or workload of the run."
+            )
+    # The folder is written under another name first, so that it is complete once it exists.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     jobs = [
         (run, study, place, unfinished / folder)
@@ -94,12 +97,12 @@ def _export_study(job: tuple[Run, Study, int, Path]) -> None:
         }
         with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
             file.write(json.dumps(metadata, indent=1))
-        mine = of_trial(measurements, row["trial"])
-        write_curve(f"{own}/measurements.csv", mine.select(columns))
+        curve = of_trial(measurements, row["trial"])
+        write_curve(f"{own}/measurements.csv", curve.select(columns))
 
 
 def _part(name: str) -> str:
-    """A folder's name that stays where it is put."""
+    """A name as one part of a path, which can't lead to another folder."""
     quoted = quote(name, safe="")
     return quoted.replace(".", "%2E") if not quoted.strip(".") else quoted
 

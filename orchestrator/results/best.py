@@ -1,7 +1,7 @@
-"""The best that every study came to in one metric, within a budget.
+"""The best value of one metric in each study, within a budget.
 
-Unlike steps to goal it rewards training on, so it can be asked only of studies whose trials were
-not ended early: where they were, it is `censored`.
+Unlike steps to goal, the best value may still improve after the goal. So the answer is certain only
+for studies whose trials were not ended early; for others it is marked as `censored`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from orchestrator.results.store import Run
 
 @dataclass(frozen=True, kw_only=True)
 class BestRow:
-    """The answer of one study within one budget. Without any its fields are None."""
+    """The answer of one study within one budget. If nothing was measured, the fields of the winner
+    are None."""
 
     workload: str
     recipe: str
@@ -33,24 +34,24 @@ class BestRow:
     batch_size: int
     metric: str
     within: str | None
-    """None: each study's own budget."""
+    """The budget that was asked about, such as `steps=500`; None for the study's budget."""
     trained_enough: bool
-    """Whether the study's budget is as large as that."""
+    """Whether the study's budget is at least as large as `within`."""
     censored: bool
     """Trials that stopped early could have changed this answer."""
     value: float | None = None
     step: int | None = None
-    """The first at which it had that value."""
+    """The first step at which the trial had that value."""
     trial: int | None = None
     seed: int | None = None
     params: Mapping[str, Value] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """All of that measurement's."""
+    """All metrics of that measurement."""
     trials_used: int
-    """Those that count, of which the best was taken."""
+    """Number of trials from which the best was taken."""
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it: no NaN."""
+        """The row as a dict for JSON, without NaN."""
         return asdict(
             replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
         )
@@ -64,9 +65,10 @@ def best_of(
     first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
-    """The best of every study of `run`, for each budget; of the `first` trials that count, or all.
-    Of equal ones the one with the fewest steps, then with the lowest index. The best is the highest
-    if told to `maximise`, or if not told, where a goal of the run asks for more of the metric."""
+    """The best value in each study of `run` for each budget, among the `first` trials that count,
+    or all. Among equal values the one with the fewest steps wins, then the one with the lowest
+    index. `maximise` says whether the highest value is best; if it is None, that is so if a goal of
+    the run asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
     if maximise is None:
@@ -87,9 +89,9 @@ def best_of_studies(
     first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
-    """The same of some of its studies, whether the metric was measured in any or not."""
+    """The same as `best_of` for the given studies, even if none measured the metric."""
     work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
-    return [row for some in run.in_parallel(work, studies) for row in some]
+    return [row for of_study in run.in_parallel(work, studies) for row in of_study]
 
 
 def _rows_of(

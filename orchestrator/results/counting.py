@@ -1,4 +1,4 @@
-"""Which trials of a study count for a question, and how far each is looked at."""
+"""Decides which trials of a study count for a question, and up to which step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Unit = Literal["steps", "examples", "epochs"]
 
 
 def stopped_early(study: Study, row: Mapping[str, Any]) -> bool:
-    """Whether a trial with this row ended before its budget though nothing was wrong: what it
-    measured says nothing about the time from there on."""
+    """Whether a trial with this row ended before its budget although it was still training well.
+    Its measurements don't show what it would have done afterwards."""
     return row["status"] in STOPPED_EARLY and study.following(row["steps"]) > row["steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """How much training a question grants: what was measured later is left out."""
+    """The amount of training that a question allows. Later measurements are left out."""
 
     amount: float
     unit: Unit
@@ -45,7 +45,7 @@ class Within:
             number = math.nan
         if name not in units or not 0 <= number < 2**62:
             raise BadInput(
-                f"A budget is written steps=NUMBER, examples=NUMBER or epochs=NUMBER, for example "
+                f"A budget must be steps=NUMBER, examples=NUMBER or epochs=NUMBER, for example "
                 f"epochs=10, but got {text!r}."
             )
         return cls(amount=number, unit=units[name])
@@ -54,15 +54,15 @@ class Within:
         return f"{self.unit}={self.amount:.15g}"
 
     def steps(self, study: Study) -> int:
-        """The last step of a study that is within it: as many as a sweep's budget of so much."""
+        """The last step of a study that is within this amount, rounded as a sweep's budget is."""
         if self.unit == "steps":
             return int(self.amount)
         if self.unit == "examples":
             return study.batches.steps(math.ceil(self.amount))
         if study.train_size is None:
             raise BadInput(
-                f"How many examples an epoch of {study.workload} has isn't known here. Ask in "
-                f"examples instead: examples={self.amount:g} times that."
+                f"The number of examples in an epoch of {study.workload} isn't known here. Give "
+                f"examples instead of epochs: {self.amount:g} times the size of the training set."
             )
         return study.batches.steps(math.ceil(self.amount * study.train_size))
 
@@ -74,11 +74,11 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
     statuses = Counter(trials["status"].to_pylist())
     spent = pc.filter(trials["steps"], pc.equal(trials["status"], "exhausted")).to_pylist()
     if min(spent, default=study.budget_steps) < study.budget_steps:
-        return False  # the budget has been raised since
+        return False  # the budget has been raised since the trial ended
     asked = study if first is None else replace(study, trials=min(study.trials, first))
     if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):
         return True
-    # Those that diverged may have others in their place, which are yet to come.
+    # Diverged trials are replaced by others, which may not have been trained yet.
     lasting = statuses.total() - statuses["diverged"]
     return not statuses["paused"] and (
         lasting >= asked.trials or statuses.total() >= asked.launches
@@ -86,8 +86,8 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
 
 
 class Counted:
-    """The trials of a study that count: all but those that failed or that an archive doesn't count;
-    their places in the table of trials by index."""
+    """The trials of a study that count, as index -> row in the table of trials. All count except
+    those that failed or that an archive marks as not complete."""
 
     def __init__(self, study: Study, trials: pa.Table) -> None:
         self._study = study
@@ -103,9 +103,9 @@ class Counted:
         }
 
     def only_first(self, trials: int, firsts: Sequence[tuple[int, int]]) -> None:
-        """Leaves as many as a search for `trials` would have had: points that diverged before its
-        frontier's step were replaced by others, round by round. `firsts` are (steps, index) of
-        those that got there."""
+        """Keeps only the trials that a search for `trials` trials would have had. Such a search
+        replaces, round by round, points that diverge before the step of its frontier. `firsts` are
+        (steps, index) of the trials that reached the goal."""
         indices = sorted(self.places)[: replace(self._study, trials=trials).launches]
         begin, end, counted = 0, min(trials, len(indices)), 0
         while begin < end:
@@ -120,7 +120,7 @@ class Counted:
         return self._statuses[place] == "diverged" and (step is None or self._steps[place] < step)
 
     def next_steps(self) -> list[tuple[int, int]]:
-        """(step, index) of the next measurement of each trial that stopped early."""
+        """(step, index) of the next possible measurement of each trial that stopped early."""
         stopped = [
             (index, {"status": self._statuses[place], "steps": self._steps[place]})
             for index, place in self.places.items()
@@ -135,7 +135,7 @@ class Counted:
 def columns(
     measurements: pa.Table, metric: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Trial, step and value of each measurement; NaN where it wasn't measured."""
+    """Trial, step and value of the metric for each measurement; NaN if it wasn't measured."""
     trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
     if metric not in measurements.column_names:
         return trial, step, np.full(len(trial), math.nan)
@@ -143,7 +143,7 @@ def columns(
 
 
 def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which `goal.passed` says yes to."""
+    """Which of the values pass the goal, as `goal.passed` decides it."""
     with np.errstate(invalid="ignore"):
         beyond = values < goal.bound if goal.direction == "<" else values > goal.bound
     return beyond & np.isfinite(values)
@@ -152,10 +152,12 @@ def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def first_steps(
     counted: Counted, trial: NDArray[np.int64], step: NDArray[np.int64]
 ) -> list[tuple[int, int]]:
-    """(steps, index) of the trials that count and passed a goal, best first; from where all had."""
+    """(steps, index) of the trials that count and passed a goal, best first. `trial` and `step`
+    belong to the measurements that are past the goal."""
     if not len(trial):
         return []
-    # Runs of one trial, which a trial may have several of; sorting all would take far longer.
+    # Starts of consecutive rows of the same trial, which may have several such sequences. Sorting
+    # all rows would take far longer.
     starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
     lowest = np.minimum.reduceat(step, starts)
     firsts: dict[int, int] = {}

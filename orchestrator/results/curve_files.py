@@ -1,7 +1,7 @@
-"""Files of measurements as the published archive has them: CSV, a row for each evaluation.
+"""Files of measurements in the layout of the published archive: CSV with a row per evaluation.
 
-`step`, and a column for each metric; `seconds` where we wrote it. What is a number is used, what is
-none is told of.
+The columns are `step`, one for each metric, and `seconds` if this project wrote the file. Cells
+that are numbers are used; other cells are reported.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from orchestrator.results.tables import ROWS_AT_ONCE, numbers
 MOST_STEPS = 2**62
 
 MOST_BYTES = 32 * 2**20
-"""In a file: some 300,000 measurements of six metrics. Read one cell after another, as one with
-flaws is, it takes 25 times as much memory."""
+"""Largest size of a file: about 300,000 measurements of six metrics. A file with flaws is read cell
+by cell, which takes 25 times as much memory."""
 
 MOST_BYTES_TOGETHER = 2**25
-"""In files that are read as one."""
+"""Largest total size of files that are read as one."""
 
 MOST_BYTES_IN_LINE = 2**16
 
 LINK = "is a link, and links are not followed"
 
 MOST_COLUMNS = 200
-"""Of a study: a trial that has none of a metric has a column of it all the same."""
+"""Largest number of columns of a study. A trial that lacks a metric has an empty column for it."""
 
 MOST_VALUES = 2**25
-"""Of a study, in memory: 30 times as many as there are in one of the published on average."""
+"""Largest number of values of a study in memory: 30 times the average of a published study."""
 
 
 def read_curves(
     files: Mapping[int, str], most_steps: int = MOST_STEPS
 ) -> tuple[pa.Table, dict[int, str]]:
-    """The measurements of all trials, in their order, and what was wrong with which.
+    """The measurements of all trials in order, and trial -> what was wrong with its file.
 
-    Files with the same columns are read as one: most of the time would go into beginning anew.
+    Files with the same columns are parsed as one, because starting the parser takes most of the
+    time of a small file.
     """
     curves = _Curves()
     one_by_one: list[int] = []
@@ -68,7 +69,8 @@ def read_curves(
 
 
 class _Curves:
-    """Those of a study, read so far; refuses more than memory should hold."""
+    """The measurements of a study that have been read so far. Raises ValueError if they would take
+    too much memory."""
 
     def __init__(self) -> None:
         self._tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
@@ -81,15 +83,15 @@ class _Curves:
         self._rows += len(table)
         if len(self._columns) > MOST_COLUMNS:
             raise ValueError(
-                f"has {len(self._columns):,} columns in all; at most {MOST_COLUMNS} are read"
+                f"has {len(self._columns):,} columns in total; at most {MOST_COLUMNS} are read"
             )
         if (values := self._rows * len(self._columns)) > MOST_VALUES:
             raise ValueError(f"has {values:,} values or more; at most {MOST_VALUES:,} are read")
 
     def joined(self) -> pa.Table:
-        """In order of trial."""
+        """All measurements in order of trial."""
         table = pa.concat_tables(self._tables, promote_options="default")
-        if len(self._tables) > 2:  # the empty one and another
+        if len(self._tables) > 2:  # more than the empty table and one other
             table = table.take(np.argsort(numbers(table["trial"]), kind="stable"))
         return table
 
@@ -97,8 +99,8 @@ class _Curves:
 def _alike(
     files: Mapping[int, str], unread: list[int]
 ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
-    """Each first line, and what follows it in the files that begin so: of as many at a time as
-    memory should hold. Adds those to `unread` that can't be."""
+    """Yields each first line with the remaining content of files that begin with it, at most
+    MOST_BYTES_TOGETHER at a time. Adds the trials whose files can't be read to `unread`."""
     alike: dict[bytes, list[tuple[int, bytes]]] = {}
     held = 0
     for index, path in files.items():
@@ -117,15 +119,15 @@ def _alike(
 
 
 def content_of(path: str, most_bytes: int) -> bytes:
-    """Of a regular file that is no larger. In fewer calls to the system than `open` makes: an
-    archive has hundreds of thousands of small files, and a third of the time to read them goes
-    there."""
-    # Neither a link nor what waits for somebody to write.
+    """The content of a regular file of at most `most_bytes`. It makes fewer system calls than
+    `open`, which take a third of the time to read the hundreds of thousands of small files of an
+    archive."""
+    # The flags refuse links, and pipes that would wait for a writer.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "is no regular file")
+            raise OSError(errno.EINVAL, "is not a regular file")
         size = found.st_size
         if size > most_bytes:
             raise OSError(errno.EFBIG, f"has {size:,} bytes; at most {most_bytes:,} are read")
@@ -138,7 +140,7 @@ def content_of(path: str, most_bytes: int) -> bytes:
 
 
 def reason_of(error: OSError) -> str:
-    """Why a file or folder can't be read."""
+    """The reason why a file or folder can't be read, as the end of a sentence about it."""
     if isinstance(error, FileNotFoundError):
         return "is missing"
     if error.errno == errno.ELOOP:
@@ -149,7 +151,7 @@ def reason_of(error: OSError) -> str:
 def _read_alike(
     header: bytes, bodies: Sequence[tuple[int, bytes]], most_steps: int
 ) -> pa.Table | None:
-    """Many files as one; None where that takes a closer look at each."""
+    """Parses many files as one; None if one of them has to be read by itself."""
     names = _plain_names(header)
     if names is None:
         return None
@@ -166,7 +168,8 @@ def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
 
 
 def _plain_names(header: bytes) -> list[str] | None:
-    """The columns of a file, if all are known kinds of numbers, and all that is needed is there."""
+    """The columns of a file, or None unless each holds numbers of a known kind and no required
+    column is missing."""
     if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
         return None
     try:
@@ -178,7 +181,7 @@ def _plain_names(header: bytes) -> list[str] | None:
 
 
 def _parse(content: bytes, names: Sequence[str], most_steps: int) -> pa.Table | None:
-    """Columns of numbers, `step` first; None if there is anything else, or a step out of range."""
+    """Columns of numbers, `step` first; None if there are other cells, or steps out of range."""
     types = {name: pa.int64() if name == "step" else pa.float64() for name in names}
     try:
         table = pa_csv.read_csv(
@@ -197,8 +200,8 @@ def _parse(content: bytes, names: Sequence[str], most_steps: int) -> pa.Table | 
 
 
 def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table, list[str]]:
-    """The measurements in a CSV file: `step`, `seconds` if there, and a float64 column for each
-    metric; in their order in the file. And what in it could not be used."""
+    """The measurements in a CSV file in their order, and messages about what could not be used. The
+    columns are `step`, `seconds` if the file has it, and a float64 column for each metric."""
     try:
         content = content_of(str(path), MOST_BYTES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
@@ -221,7 +224,7 @@ def _no_curve() -> pa.Table:
 
 
 def _read_flawed(content: bytes, most_steps: int) -> tuple[pa.Table, list[str]]:
-    """The same, cell by cell: whatever is a number is kept."""
+    """The same as `read_curve`, cell by cell; every cell that is a number is used."""
     lines = csv.reader(_lines_of(content))
     flaws: list[str] = []
     try:
@@ -237,13 +240,13 @@ def _lines_of(content: bytes) -> Iterator[str]:
     for line in io.TextIOWrapper(io.BytesIO(content), "utf-8", errors="replace", newline=""):
         if len(line) > MOST_BYTES_IN_LINE:
             raise csv.Error(
-                f"has a line of {len(line):,} letters; at most {MOST_BYTES_IN_LINE:,} are read"
+                f"has a line of {len(line):,} characters; at most {MOST_BYTES_IN_LINE:,} are read"
             )
         yield line
 
 
 def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
-    """Where the columns are that are used."""
+    """Column -> its place in a row, for the columns that are used."""
     if not names:
         raise ValueError("is empty")
     if "step" not in names:
@@ -255,9 +258,9 @@ def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
     if unused := [name for name in places if name not in used]:
-        flaws.append(f"columns that are no split/metric: {_some(unused)}")
+        flaws.append(f"columns whose names are not split/metric are left out: {_first_few(unused)}")
     if repeated := [name for name in used if names.count(name) > 1]:
-        flaws.append(f"columns there twice, the first is taken: {_some(repeated)}")
+        flaws.append(f"of columns that are there twice, the first is used: {_first_few(repeated)}")
     return {name: places[name] for name in used}
 
 
@@ -288,9 +291,9 @@ def _read_rows(
             columns = {name: [] for name in places}
     tables.append(_table(columns))
     if lost:
-        flaws.append(f"{lost} rows have no whole number from 0 to {most_steps:.1e} as their step")
+        flaws.append(f"{lost} rows have a step that is no whole number from 0 to {most_steps:.1e}")
     if junk:
-        flaws.append(f"{junk} cells are no numbers")
+        flaws.append(f"{junk} cells are not numbers")
     return pa.concat_tables(tables, promote_options="default")
 
 
@@ -310,18 +313,20 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first few."""
+def _first_few(names: Sequence[str]) -> str:
+    """The first five names, and the number of others."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(map(repr, names[:5])) + more
 
 
 def write_curve(path: str, curve: pa.Table) -> None:
-    """Every digit of every number."""
-    kept = [name for name in curve.column_names if curve[name].null_count < len(curve)]
+    """Writes a curve as CSV, with all digits of each number."""
+    measured = [name for name in curve.column_names if curve[name].null_count < len(curve)]
     header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(kept or ["step"])
+    csv.writer(header, lineterminator="\n").writerow(measured or ["step"])
     with open(path, "wb") as file:
         file.write(header.getvalue().encode())
-        if kept:
-            pa_csv.write_csv(curve.select(kept), file, pa_csv.WriteOptions(include_header=False))
+        if measured:
+            pa_csv.write_csv(
+                curve.select(measured), file, pa_csv.WriteOptions(include_header=False)
+            )

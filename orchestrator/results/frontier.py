@@ -1,8 +1,8 @@
-"""The frontier: per study and goal, the trial with the fewest steps to goal.
+"""The frontier: for each study and goal, the trial with the fewest steps to the goal.
 
-It is read from the files of a run and nothing else. A trial that stopped early (because it had
-reached its goals, or could no longer win) says nothing about what it would have done later: where
-that could change the answer, the answer is `censored`, never a false one.
+It is computed from the files of a run alone. A trial that stopped early (because it had reached its
+goals, or could no longer win) does not show what it would have done later. If that could change the
+answer, the answer is marked as `censored` instead of being wrong.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
 MOST_LEADERS = 100
-"""Leaders of one study and goal that are listed."""
+"""Largest number of leaders of one study and goal that are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,55 +55,59 @@ class Leader:
     trial: int
     steps: int
     resolution: int
-    """Steps since its previous measurement: it passed the goal somewhere in between."""
+    """Steps since its previous measurement; it passed the goal somewhere between the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierRow:
-    """The answer of one study to one goal. Without a winner its fields are None."""
+    """The answer of one study to one goal. If no trial passed the goal, the fields of the winner
+    are None."""
 
     workload: str
     recipe: str
     optimizer: str
     batch_size: int
     batch_schedule: BatchSchedule | None = None
-    """Where batches grow along a training; such a row is of no curve."""
+    """The schedule of a study whose batch size grows along its trainings; such a row belongs to no
+    curve. None for a constant batch size."""
     goal: str
     within: str | None = None
-    """The budget that was granted, if not each study's own."""
+    """The budget that was asked about, such as `steps=500`; None for each study's budget."""
     reached: bool
     censored: bool
     """Trials that stopped early could have changed this answer."""
     finished: bool = True
-    """Whether all was trained that this answer is to be taken from."""
+    """Whether all trials were trained that this answer depends on."""
     steps: int | None = None
     examples: int | None = None
-    """In so many steps."""
+    """Number of training examples in `steps`."""
     resolution: int | None = None
-    """Steps since the winner's previous measurement: it passed the goal somewhere in between."""
+    """Steps since the winner's previous measurement; it passed the goal between the two."""
     trial: int | None = None
     seed: int | None = None
     params: Mapping[str, Value] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The winner's, at that step."""
+    """The winner's metrics at that step."""
     seconds: float | None = None
-    """The winner's training time up to that step."""
+    """The winner's training time up to that step, in seconds."""
     ranks: int | None = None
-    """The processes that trained it."""
+    """Number of processes that trained the winner."""
     trials: Mapping[str, int]
-    """Finished trials by status."""
+    """Number of finished trials by status."""
     trials_used: int
-    """Those that competed, of which the best was taken: diverged ones too, failed ones not."""
+    """Number of trials from which the best was taken; diverged ones count, failed ones don't."""
     leaders: tuple[Leader, ...] = ()
-    """The trials that passed the goal first, best first, as far as no other trial can still come
-    before them: at least the best `Study.keep`, once the study has finished and so many passed."""
+    """The trials that passed the goal first, best first, as far as their ranks are certain because
+    no other trial can still come before them. They are at least the best `Study.keep` trials once
+    the study has finished and so many passed the goal."""
     searched: int | None = None
-    """How many metaparameters a design of points varied; None where a sampler, a list of points or
-    a range that was widened on the way chose the points, so that they are no even sample."""
+    """Number of metaparameters that a design of points varied. None if a sampler, a list of points
+    or a range that was widened during the search chose the points, so that they are no even sample
+    of the space."""
     train_size: int | None = None
-    """Examples of the training set: no batch is larger. None where that isn't known."""
+    """Number of examples of the training set, which no batch exceeds. None if not known."""
     repeats: Repeats | None = None
-    """How the best point did with other seeds."""
+    """The results of the best point with other seeds."""
     warnings: tuple[str, ...]
 
     @property
@@ -111,7 +115,7 @@ class FrontierRow:
         return StudyKey(workload=self.workload, recipe=self.recipe, batch_size=self.batch_size)
 
     def remarks(self) -> list[str]:
-        """What a reader of its steps should know besides, in words."""
+        """Sentences that a reader of its steps should know."""
         again = self.repeats
         if again is None:
             return [*self.warnings]
@@ -127,7 +131,7 @@ class FrontierRow:
         return [*said, *self.warnings]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON has it: no NaN."""
+        """The row as a dict for JSON, without NaN."""
         return asdict(
             replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
         )
@@ -135,15 +139,15 @@ class FrontierRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GoalOf:
-    """A goal that is asked of some workloads."""
+    """A goal that is asked of the workloads that match a pattern."""
 
     goal: Goal
     workloads: str = "*"
-    """A pattern as for file names."""
+    """A pattern of workload names, in the syntax of file name patterns."""
 
     @classmethod
     def parse(cls, text: str) -> GoalOf:
-        # A workload may be a file and a name in it, with a colon between.
+        # The name of a workload may contain a colon, as in FILE.py:CLASS.
         workloads, colon, goal = text.rpartition(":")
         return cls(goal=Goal.parse(goal), workloads=workloads.strip() if colon else "*")
 
@@ -154,7 +158,7 @@ class GoalOf:
 @dataclass(frozen=True, kw_only=True)
 class _Question:
     goals: tuple[GoalOf, ...]
-    """Or else each study's own."""
+    """The goals that are asked; empty for each study's goals."""
     first: int | None
     within: Within | None
 
@@ -166,20 +170,21 @@ def frontier_of(
     first: int | None = None,
     within: Within | None = None,
 ) -> list[FrontierRow]:
-    """The frontier of every study of `run`, for `goals` as far as they are asked of it, or else for
-    each study's own; of the `first` trials that count, or all; `within` a budget, or each study's.
-    """
+    """The frontier of every study of `run`. `goals` replaces each study's goals, `first` uses only
+    that many trials that count instead of all, and `within` replaces each study's budget."""
     refuse_branches(run)
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
-            f"{run.place} was imported, and an archive names no goals. Name one or more with "
-            f'--goal, such as --goal "val/classification_error<0.1".'
+            f"{run.place} was imported from an archive, which names no goals. Give one or more "
+            f'with --goal, such as --goal "val/classification_error<0.1".'
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
     question = _Question(goals=asked, first=first, within=within)
     rows = [
-        row for some in run.in_parallel(partial(_rows_of, run, question), studies) for row in some
+        row
+        for of_study in run.in_parallel(partial(_rows_of, run, question), studies)
+        for row in of_study
     ]
     for one in asked:
         of = [study for study in studies if one.asked_of(study)]
@@ -194,7 +199,7 @@ def frontier_of(
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
-    """The rows with what other batch sizes tell of them."""
+    """The rows with the warnings that follow from a comparison with other batch sizes."""
     steps: dict[StudyKey, list[int | None]] = {}
     needed: dict[tuple[str, str, str], dict[int, int]] = {}
     for row in rows:
@@ -214,7 +219,7 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
 
 
 def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
-    """Tells of a metric that is nowhere in a run which has others."""
+    """Raises `BadInput` if the run has measurements but none of this metric."""
     found = run.in_parallel(lambda study: run.metrics(study.key), studies)
     measured = {name for names in found for name in names}
     if measured and metric not in measured:
@@ -222,7 +227,7 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
 
 
 def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
-    goals = [one.goal for one in question.goals if one.asked_of(study)]
+    goals = [asked.goal for asked in question.goals if asked.asked_of(study)]
     goals = list(dict.fromkeys(goals if question.goals else study.goals))
     if not goals:
         return []
@@ -249,12 +254,12 @@ def _row(
     firsts = first_steps(counted, trial[there], step[there])
     if question.first is not None:
         counted.only_first(question.first, firsts)
-        firsts = [one for one in firsts if one[1] in counted.places]
+        firsts = [pair for pair in firsts if pair[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    own = goal in study.goals and question.first is None and last is None
+    as_searched = goal in study.goals and question.first is None and last is None
     open_at = _open_at(counted, crossed, last)
-    certain = [one for one in firsts[:MOST_LEADERS] if not open_at or one < open_at[0]]
+    certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
@@ -269,8 +274,8 @@ def _row(
         within=None if question.within is None else str(question.within),
         reached=best is not None,
         finished=has_finished(study, trials, question.first)
-        and (not own or all_kept)
-        and (not own or _repeats_are_there(run, study, repeated)),
+        and (not as_searched or all_kept)
+        and (not as_searched or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
@@ -282,7 +287,7 @@ def _row(
     if best is None:
         kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
-    leaders = tuple(_leader(one, trial, step) for one in certain)
+    leaders = tuple(_leader(pair, trial, step) for pair in certain)
     places = [counted.places[index] for _, index in firsts[:3]]
     won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
     return replace(
@@ -295,8 +300,8 @@ def _row(
 
 
 def _open_at(counted: Counted, crossed: Collection[int], last: int | None) -> list[tuple[int, int]]:
-    """(step, index) at which trials that were ended early and have not `crossed` the goal might
-    still have passed it, up to step `last`."""
+    """(step, index) of the next possible measurement of each trial that was ended early without
+    having `crossed` the goal, up to step `last`: it might have passed the goal there."""
     return sorted(
         (step, index)
         for step, index in counted.next_steps()
@@ -311,7 +316,7 @@ def _searched(study: Study) -> int | None:
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:
-    """The trial that passed a goal `first`, of measurements in order of trial."""
+    """The leader whose (steps, index) are `first`. The measurements are in order of trial."""
     steps, index = first
     begin, end = np.searchsorted(trial, [index, index + 1])
     earlier = step[begin:end][step[begin:end] < steps]
@@ -349,7 +354,7 @@ def _with_winner(
 def measurement_at(
     curve: pa.Table, step: int, metric: str, wanted: Callable[[float | None], bool]
 ) -> dict[str, Any]:
-    """The one at `step` whose value is wanted; a published trial may have several."""
+    """The measurement at `step` whose value is wanted; a published trial may have several there."""
     here = np.flatnonzero(numbers(curve["step"]) == step).tolist()
     rows: Iterator[dict[str, Any]] = (curve.slice(place, 1).to_pylist()[0] for place in here)
     return next(row for row in rows if wanted(row[metric]))
@@ -363,5 +368,5 @@ def parse_goals(texts: Iterable[str]) -> list[GoalOf]:
     """Goals given on the command line, each once: METRIC<VALUE, or WORKLOADS: METRIC<VALUE."""
     goals = [GoalOf.parse(text) for text in texts]
     if len(set(goals)) < len(goals):
-        raise BadInput("The same goal is given twice.")
+        raise BadInput("The same goal is given twice. Give each goal once.")
     return goals

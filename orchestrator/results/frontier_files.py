@@ -1,4 +1,4 @@
-"""Frontiers as files: Parquet, and CSV for whatever reads tables."""
+"""Writes frontiers as Parquet, and as CSV for programs that read tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON_COLUMNS = ("batch_schedule", "params", "metrics", "trials", "leaders", "rep
 
 
 def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
-    """Writes frontier.csv, what two identical runs share to the byte, and frontier.parquet."""
+    """Writes frontier.csv, which is equal byte for byte in identical runs, and frontier.parquet."""
     (run.place / "frontier.csv").write_text(to_csv(rows))
     table = pa.Table.from_pylist(
         [
@@ -35,7 +35,7 @@ def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
 
 
 def to_csv(rows: Sequence[FrontierRow]) -> str:
-    """No durations and no counts by status: both are decided by the clock."""
+    """The rows as CSV, without durations and counts by status, which depend on timing."""
     columns = [
         "workload", "recipe", "optimizer", "batch_size", "goal", "reached", "censored",
         "steps", "resolution", "trial", "seed", "params",
@@ -66,7 +66,7 @@ def _csv(
     rows: Sequence[FrontierRow | BestRow],
     more: Sequence[Mapping[str, Any]],
 ) -> str:
-    """Those fields of each row, what there is `more`, and its metrics."""
+    """CSV with the given `columns` of each row, the `more` fields, and the row's metrics."""
     metrics = sorted({name for row in rows for name in row.metrics})
     text = io.StringIO()
     names = [*columns, *(more[0] if more else ()), *metrics]

@@ -1,4 +1,4 @@
-"""One writer at a time: the lock of a run, and which process holds it."""
+"""The lock of a run, which lets only one process write to it, and tells which process that is."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on ([\w.-]+)\n")
-"""What the lock file says. Process 1 is the machine's or the container's, where a sweep may be."""
+"""The content of the lock file. Process 1 is the first one of a machine or a container; in a
+container that may be a sweep."""
 
 
 @contextmanager
 def held(place: Place) -> Iterator[None]:
-    """Within, no other process of this machine holds the lock of the run there. It is the system's
-    lock: it goes with its holder, however that ends."""
+    """Holds the lock of the run at `place` during the `with` block, so that no other process of
+    this machine has it. The operating system releases it when its holder ends in any way."""
     with _opened(place, os.O_RDWR | os.O_CREAT) as file:
         if not _takes(place, file, fcntl.LOCK_EX):
             said = HOLDER.fullmatch(_read(file))
             raise BadInput(
-                f"{place} is being written to by another sweep"
+                f"Another sweep is writing to {place}"
                 f"{f' ({said[0].strip()})' if said else ''}. Wait for it to end, stop it, or name "
                 f"another folder with --out."
             )
@@ -40,8 +41,9 @@ def held(place: Place) -> Iterator[None]:
 
 
 def holder(place: Place) -> int | None:
-    """The process of this user and machine that holds the lock; None if there is none. Raises
-    `BadInput` where another one does, or it isn't sure: a signal may be sent to it."""
+    """The process of this user and machine that holds the lock; None if there is none. A signal may
+    be sent to that process, so this raises `BadInput` if another user or machine holds the lock, or
+    if the holder is uncertain."""
     try:
         with _opened(place, os.O_RDONLY) as file:
             if _takes(place, file, fcntl.LOCK_SH):
@@ -50,27 +52,30 @@ def holder(place: Place) -> int | None:
     except FileNotFoundError:
         return None
     if not said:
-        return None  # it has just begun
+        return None  # its holder has just begun
     found = HOLDER.fullmatch(said)
     if found is None or status.st_uid != os.getuid():
         raise BadInput(
-            f"{place} is being written to, but its lock file doesn't say by which process of "
-            f"yours. It can be stopped where it was started, by its user."
+            f"A process is writing to {place}, but the lock file names no process of yours. The "
+            f"user who started the sweep can stop it, on the machine where it runs."
         )
     if found[2] != socket.gethostname():
-        raise BadInput(f"{place} is being written to by {said.strip()}. Stop it there.")
+        raise BadInput(
+            f"A process on another machine is writing to {place}: {said.strip()}. Stop it on that "
+            f"machine."
+        )
     process = int(found[1])
     if not _has_open(process, status):
         raise BadInput(
-            f"{place} is being written to, but not by process {process}, as its lock file has it: "
-            f"that one is not yours, or is none that writes there. It can be stopped where it was "
-            f"started, by its user."
+            f"A process is writing to {place}. Its lock file names process {process}, but that one "
+            f"is not yours, or does not write there. The user who started the sweep can stop it, "
+            f"on the machine where it runs."
         )
     return process
 
 
 def _takes(place: Place, file: int, kind: int) -> bool:
-    """Whether nobody else holds the lock."""
+    """Whether this process could take the lock, because no other process holds it."""
     with _refused(place):
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -91,7 +96,7 @@ def _has_open(process: int, file: os.stat_result) -> bool:
     except OSError:
         return False
     for descriptor in descriptors:
-        with suppress(OSError):  # closed just now
+        with suppress(OSError):  # the process may close the file in between
             if os.path.samestat(descriptor.stat(), file):
                 return True
     return False
@@ -99,8 +104,9 @@ def _has_open(process: int, file: os.stat_result) -> bool:
 
 @contextmanager
 def _opened(place: Place, flags: int) -> Iterator[int]:
-    """The lock file. Where others may write too, a link could lead to any file of this user's."""
-    # A pipe would be waited for.
+    """Opens the lock file. Links are refused: in a folder to which others may write, a link could
+    lead to any file of this user."""
+    # Without O_NONBLOCK, opening a pipe would wait.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK
     with _refused(place):
         folder, name = _folder_of(place)
@@ -111,29 +117,32 @@ def _opened(place: Place, flags: int) -> Iterator[int]:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise BadInput(_refusal(place, "is a link, has other names too, or is no file"))
+            raise BadInput(
+                _refusal(place, "is a link, has more than one name, or is not a regular file")
+            )
         yield file
     finally:
         os.close(file)
 
 
 def _folder_of(place: Place) -> tuple[int, str]:
-    """A descriptor of the folder, and the file's name in it. That of a bucket is this user's own on
-    this machine, and does not depend on how one is logged in, as $XDG_RUNTIME_DIR would."""
+    """A descriptor of the folder of the lock file, and the file's name. The lock of a bucket lies
+    in a folder of this user on this machine. It does not depend on how the user is logged in, as
+    $XDG_RUNTIME_DIR would."""
     if place.local is not None:
         return os.open(place.local, os.O_DIRECTORY), ".lock"
     path = Path(tempfile.gettempdir()) / f"orchestrate-{os.getuid()}"
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    with suppress(NotADirectoryError):  # or a link
+    with suppress(NotADirectoryError):  # a file, or a link
         folder = os.open(path, os.O_DIRECTORY | os.O_NOFOLLOW)
         status = os.fstat(folder)
         if _is_own(status) and not status.st_mode & 0o077:
             return folder, hashlib.blake2b(str(place).encode(), digest_size=16).hexdigest()
         os.close(folder)
     raise BadInput(
-        f"The lock of {place} would lie in {path}, which must be a folder of yours with mode 0700, "
-        f"and is not. Remove it, or set TMPDIR to a folder of your own."
+        f"The lock of {place} would lie in {path}, which must be a folder of yours with mode 0700 "
+        f"but is not. Remove it, or set TMPDIR to another folder."
     )
 
 
@@ -143,7 +152,8 @@ def _is_own(status: os.stat_result) -> bool:
 
 @contextmanager
 def _refused(place: Place) -> Iterator[None]:
-    """That there is no file goes through: who only asks takes it for an answer."""
+    """Turns errors of the lock file into `BadInput`, but passes FileNotFoundError on: a caller that
+    only asks for the holder takes it for an answer."""
     try:
         yield
     except FileNotFoundError:
@@ -156,6 +166,6 @@ def _refused(place: Place) -> Iterator[None]:
 
 def _refusal(place: Place, reason: str) -> str:
     return (
-        f"The lock file of {place} {reason}. Remove it, see to it that you may write there, or "
-        f"name another folder with --out."
+        f"The lock file of {place} {reason}. Remove it, make the folder writable, or name another "
+        f"folder with --out."
     )

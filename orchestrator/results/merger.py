@@ -1,4 +1,5 @@
-"""Puts trials together while others are written, so that a run is fast to read at any time."""
+"""Merges files of single trials while others are written, so that a run is fast to read at any
+time."""
 
 from __future__ import annotations
 
@@ -13,19 +14,20 @@ from orchestrator.results.store import Run
 logger = logging.getLogger(__name__)
 
 MOST_LOOSE = 2_000
-"""So many trials of a run may have files of their own ..."""
+"""Number of trials of a run that may have separate files."""
 
 LOOSE_SHARE = 1 / 16
-"""... or this share of those written so far: then a trial is written anew sixteen times at most, on
-average, however large the run is."""
+"""Share of the trials written so far that may have separate files, if that is more than MOST_LOOSE.
+A trial is then rewritten at most sixteen times on average, however large the run is."""
 
 RETRY_SECONDS = 60.0
-"""After a storage that can't be written."""
+"""Seconds to wait after a failed attempt to write to the storage."""
 
 
 class Merger:
-    """A thread of the process that writes a run. Once too many trials have files of their own, it
-    puts studies together: those that are over first, then those with the most."""
+    """A thread of the process that writes a run. Once too many trials have separate files, it
+    merges those of one study after another: first of studies that are over, then of those with the
+    most separate files."""
 
     def __init__(self, run: Run, keys: Iterable[StudyKey]) -> None:
         self._run = run
@@ -39,19 +41,19 @@ class Merger:
         self._thread.start()
 
     def wrote(self, key: StudyKey) -> None:
-        """A trial of this study has been written."""
+        """Takes note that a trial of this study has been written."""
         with self._news:
             self._loose[key] += 1
             self._written += 1
             self._news.notify()
 
     def over(self, key: StudyKey) -> None:
-        """No trial of this study will be written any more, for all that is known."""
+        """Takes note that, as far as is known, no more trials of this study will be written."""
         with self._news:
             self._over.add(key)
 
     def close(self) -> None:
-        """Returns once nothing is being put together any more."""
+        """Ends the thread. Returns when the merge in progress is done."""
         with self._news:
             self._closed = True
             self._news.notify()
@@ -63,16 +65,17 @@ class Merger:
             try:
                 self._run.compact(key, over=key in self._over)
             except Exception as error:
-                # Whatever it is, the sweep goes on. The files stay as they are until more trials of
-                # the study are there, or the sweep is complete.
-                logger.warning("%s can't be put together now: %s", key, error)
+                # No error here may end the sweep. The files stay as they are until more trials of
+                # the study are written, or the sweep is complete.
+                logger.warning("The files of trials of %s can't be merged now: %s", key, error)
                 with self._news:
                     self._news.wait_for(lambda: self._closed, RETRY_SECONDS)
             with self._news:
                 self._loose[key] -= count
 
     def _next(self) -> StudyKey | None:
-        """The study to put together next, once there is one; None when it is closed."""
+        """Waits for the next study whose files are to be merged and returns it; None when the
+        merger is closed."""
         with self._news:
             self._news.wait_for(lambda: self._closed or self._too_many())
             if self._closed:

@@ -1,4 +1,4 @@
-"""The gradient noise scale along trainings, as their measurements have it."""
+"""The gradient noise scale along trainings, taken from their measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.results.store import Run
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseCourse:
-    """What was measured along one training."""
+    """The noise scale measured along one training."""
 
     batch_size: int
     steps: tuple[int, ...]
@@ -23,17 +23,19 @@ class NoiseCourse:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseCourses:
-    """Of all trainings of one point that measured it."""
+    """The noise scales of all trainings of one point that measured it."""
 
     plain: tuple[NoiseCourse, ...] = ()
     preconditioned: tuple[NoiseCourse, ...] = ()
-    """For the gradient as the optimizer scales it: from the second measurement on."""
+    """The noise scales of the gradient as the optimizer scales it, from the second measurement
+    on."""
 
 
 def noise_courses(
     run: Run, studies: Iterable[Study], winners: Mapping[StudyKey, int]
 ) -> dict[StudyKey, NoiseCourses]:
-    """Of the winners' trainings, repeats included, in studies that measured it."""
+    """The noise scales along the trainings of the winners and their repeats, for studies that
+    measured them."""
     asked = [
         study for study in studies if study.extras.noise_scale != "never" and study.key in winners
     ]
@@ -51,13 +53,13 @@ def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
 
 
 def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:
-    """Of measurements as tables have them, in order of repeat and step."""
+    """The noise scales in measurements given as rows of tables, in order of repeat and step."""
     plain: list[NoiseCourse] = []
     preconditioned: list[NoiseCourse] = []
     for _, rows in groupby(measurements, key=lambda row: row.get("repeat", 0)):
         measured = [row for row in rows if row.get(GRADIENT_SQUARE) is not None]
         scaled = [row for row in measured if row.get(PRECONDITIONED[0]) is not None]
-        for kept, some, read in (
+        for target, some, read in (
             (plain, measured, Estimate.from_columns),
             (preconditioned, scaled, Estimate.preconditioned_from),
         ):
@@ -67,5 +69,5 @@ def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> No
                     steps=tuple(row["step"] for row in some),
                     points=tuple(map(read, some)),
                 )
-                kept.append(course)
+                target.append(course)
     return NoiseCourses(plain=tuple(plain), preconditioned=tuple(preconditioned))

@@ -1,4 +1,4 @@
-"""What became of every trial of a study, for one goal."""
+"""The outcome of every trial of a study, for one goal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from orchestrator.results.store import Run
 
 
 def column_of(metaparameter: str) -> str:
-    """Its column, apart from those that tell of the trial, whatever its name."""
+    """The name of a metaparameter's column, which can't be the same as that of another column."""
     return f"metaparameter {metaparameter}"
 
 
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
-    """A row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal` (null where
-    it wasn't reached), `best` of the goal's metric (NaN where nothing was), and a `column_of` each
-    metaparameter."""
+    """A table with a row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal`
+    (null if it did not reach the goal), `best` value of the goal's metric (NaN if not measured),
+    and for each metaparameter the column `column_of` names."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     passed = past(goal, value)
@@ -48,7 +48,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
 
 def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     """The fewest steps in which one of its `trials` has passed every goal of a study."""
-    if study.stop_at_goal:  # a trial that reached them was trained no further
+    if study.stop_at_goal:  # a trial that reached all its goals was not trained further
         reached = pc.equal(trials["status"], "reached")
         return min(trials.filter(reached)["steps"].to_pylist(), default=None)
     counted = Counted(study, trials)
@@ -63,7 +63,7 @@ def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
 
 
 def _column(values: list[Value | None]) -> pa.Array:
-    """As text where they are of different kinds."""
+    """An Arrow column; values of different types are converted to text."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -74,12 +74,12 @@ def _best(goal: Goal, trial: NDArray[np.int64], value: NDArray[np.float64]) -> d
     if not len(trial):
         return {}
     value = np.where(np.isfinite(value), value, np.nan)
-    # Runs of one trial, which a trial may have several of.
+    # Starts of consecutive rows of the same trial. A trial may have several such sequences.
     starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
     better = np.fmin if goal.direction == "<" else np.fmax
     best: dict[int, float] = {}
-    for index, one in zip(
+    for index, found in zip(
         trial[starts].tolist(), better.reduceat(value, starts).tolist(), strict=True
     ):
-        best[index] = float(better(one, best.get(index, math.nan)))
+        best[index] = float(better(found, best.get(index, math.nan)))
     return best

@@ -1,4 +1,5 @@
-"""What a run was made with, so that its numbers can be explained years later."""
+"""Records the versions and the machine that made a run, so that its numbers can be explained years
+later."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout this runs from, marked where files differ from it."""
+    """The commit of the checkout that this code runs from, with a mark if files differ from it."""
     here = Path(__file__).parent
     try:
         described = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a run is for: its sweep and the studies that this comes to, in studies.json."""
+"""The purpose of a run, in studies.json: its sweep and the studies that follow from it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ STUDIES = "studies.json"
 KEY = ("workload", "recipe", "batch_size")
 
 FORMAT = 1
-"""Of the files of a run. A change after which an older run is not read right makes it one more."""
+"""Version of the file format of a run. A change after which older runs would be misread increases
+it by one."""
 
 
 class Purpose:
-    """The file, in the folder of a run."""
+    """The file studies.json in the folder of a run."""
 
     def __init__(self, folder: Place) -> None:
         self._folder, self._file = folder, folder / STUDIES
@@ -45,7 +46,8 @@ class Purpose:
         studies: Iterable[Study],
         grown_from: Mapping[str, Any] | None,
     ) -> None:
-        """All at once: whatever happens now, the run is for the one sweep or for the other."""
+        """Writes the file as a whole: if this is interrupted, the run is either for the old sweep
+        or for the new one."""
         document = {
             "format": FORMAT,
             "sweep": dict(sweep),
@@ -56,7 +58,7 @@ class Purpose:
         self._file.write_text(to_json(document))
 
     def widths(self) -> dict[StudyKey, int]:
-        """Study -> how many of its trials are trained as one model, where that was decided."""
+        """Study -> number of its trials that are stacked, for studies where that is decided."""
         with self._understanding():
             return {
                 StudyKey(**{name: entry[name] for name in KEY}): entry["width"]
@@ -69,7 +71,7 @@ class Purpose:
         self._file.write_text(to_json({**document, "widths": _listed(widths)}))
 
     def part(self, name: str) -> Any:
-        """`sweep`, or `grown_from`: the sweep that the run was for before that."""
+        """The part `sweep`, or `grown_from`, the sweep that the run was made for before it grew."""
         return self._parts()[name]
 
     def studies(self) -> list[Study]:
@@ -81,7 +83,7 @@ class Purpose:
             document = json.loads(self._file.read_text())
             self._refuse_format(document.get("format", 0))
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
-            parts["widths"] = document.get("widths", [])  # which older runs don't have
+            parts["widths"] = document.get("widths", [])  # older runs lack this part
             parts["sweep"].keys()
             return parts
 
@@ -90,9 +92,9 @@ class Purpose:
             made_by = self._made_by()
             raise BadInput(
                 f"The files of {self._folder} have format {found}, made by {made_by} of this "
-                f"project; this version reads format {FORMAT}. Read them with the version that "
-                f"made them, or take them along: `orchestrate export` there, then `orchestrate "
-                f"import` here."
+                f"project, but this version reads format {FORMAT}. Read them with the version that "
+                f"made them. Or convert them: `orchestrate export` with that version, then "
+                f"`orchestrate import` with this one."
             )
 
     @contextmanager
@@ -103,8 +105,8 @@ class Purpose:
             raise
         except FileNotFoundError:
             raise BadInput(
-                f"{self._file} is missing, which says what the run is for. Put back a copy of it, "
-                f"or name another folder with --out."
+                f"{self._file} is missing, which holds the sweep and the studies of the run. Put "
+                f"back a copy of it, or name another folder with --out."
             ) from None
         except OSError as error:
             raise BadInput(f"{self._file} can't be read: {error.strerror or error}.") from None
@@ -131,7 +133,7 @@ def to_json(document: Any) -> str:
 
 
 def study_from(entry: Mapping[str, Any]) -> Study:
-    """What `asdict` made of a study, and JSON of that."""
+    """The study that `asdict` and JSON turned into this entry."""
     space = {name: _space_entry(value) for name, value in entry["space"].items()}
     goals = tuple(Goal(**goal) for goal in entry["goals"])
     grid = EvaluationGrid(**entry["grid"])

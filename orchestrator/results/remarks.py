@@ -1,4 +1,4 @@
-"""What a reader of a frontier should know besides its steps."""
+"""Warnings that a reader of a frontier should see beside its steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.records import Goal, Range, Study, StudyKey, near_bounds, wide
 
 
 def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
-    """Where fewer trials count than were asked for."""
+    """Warnings about a study in which fewer trials count than were asked for."""
     warnings = []
     statuses = trials["status"].to_pylist()
     if len(statuses) < study.trials:
@@ -22,7 +22,8 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
     lasting = len(statuses) - statuses.count("diverged")
     if not study.is_one_point and lasting < study.trials and len(statuses) >= study.launches:
         warnings.append(
-            f"only {lasting} of {study.trials} points did not diverge in {len(statuses)} launches"
+            f"{study.trials} trials that do not diverge were asked for, but of {len(statuses)} "
+            f"trainings only {lasting} did not diverge"
         )
     if failed := statuses.count("failed"):
         error = trials["error"][statuses.index("failed")].as_py()
@@ -32,17 +33,18 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
 
 
 def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
-    """How close to a goal that no trial passed the measured `values` came."""
+    """A warning that no trial passed the goal, with the best of the measured `values`."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return ()
     best = finite.min() if goal.direction == "<" else finite.max()
-    return (f"no trial passed {goal}; the best measured is {best:.6g}",)
+    return (f"no trial passed {goal}; the best measured value is {best:.6g}",)
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
-    """Which ranges were widened, and near whose ends the best trial lies; where no trial was ended
-    early, the median of the best three, which a single lucky one can't move."""
+    """Warnings about ranges that were widened, and about ranges near whose ends the best trial
+    lies. If no trial was ended early, the median of the best three is used instead, which a single
+    lucky trial can't move."""
     params = trials["params"]
     space = study.space
     if study.search.extend:
@@ -68,8 +70,8 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
 
 
 def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
-    """For a study that did not reach its goal: whether its budget had fewer examples than every
-    larger batch size `needed`, by batch size."""
+    """A warning for a study that did not reach its goal, if its budget has fewer examples than
+    every larger batch size needed. `needed` holds these numbers of examples by batch size."""
     larger = [(examples, size) for size, examples in needed.items() if size > study.batch_size]
     examples, size = min(larger, default=(0, 0))
     budget = study.examples(study.budget_steps)
@@ -85,8 +87,8 @@ def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
 def inherited_too_little(
     studies: Sequence[Study], steps: Mapping[StudyKey, Sequence[int | None]]
 ) -> dict[StudyKey, str]:
-    """Studies whose budget from a smaller batch size turned out to be too short, by the `steps` to
-    each of their goals."""
+    """Warnings for studies whose budget, inherited from a smaller batch size, was too small.
+    `steps` holds the steps to each goal of the studies."""
     marks: dict[StudyKey, str] = {}
     for study in studies:
         smaller = [
@@ -97,13 +99,13 @@ def inherited_too_little(
         ]
         if study.inherit is None or not smaller:
             continue
-        there, here = steps[max(smaller)], steps[study.key]
-        if None in there:
+        smaller_steps, here = steps[max(smaller)], steps[study.key]
+        if None in smaller_steps:
             continue
-        limit = math.ceil(study.inherit * max(step for step in there if step is not None))
+        limit = math.ceil(study.inherit * max(step for step in smaller_steps if step is not None))
         if limit < study.budget_steps and any(step is None or step > limit for step in here):
             marks[study.key] = (
                 f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"
-                f", were too few: trials went on to the whole budget"
+                f", were too few, so trials were trained to the whole budget"
             )
     return marks

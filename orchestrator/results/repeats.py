@@ -1,4 +1,4 @@
-"""How the best points of a study do with other seeds."""
+"""The results of the best points of a study with other seeds."""
 
 from __future__ import annotations
 
@@ -22,27 +22,29 @@ Draw = tuple[float, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Repeats:
-    """A winner's repeats. The run that won is not among them: it was chosen for its luck. Where a
-    study has nothing to search, nothing was chosen, and trial 0 is one of them.
+    """The repeats of a winner. The training that won is not among them, because it was chosen for
+    its luck. If a study has nothing to search, nothing was chosen, and trial 0 is one of them.
 
-    Where several of the best trials are repeated, the first half of their repeats chooses the point
-    of the lowest median, and these are its others, which had no part in that."""
+    If several of the best trials are repeated, the first half of their repeats chooses the point
+    with the lowest median. These are the remaining repeats of that point, which had no part in the
+    choice."""
 
     trial: int | None = None
-    """Whose point was repeated."""
+    """Index of the trial whose point was repeated."""
     params: Mapping[str, Value] | None = None
 
     count: int
     reached: int
     median: float | None
-    """Steps to goal; None where half of them or more did not reach it."""
+    """Median of the steps to goal; None if at least half of the repeats did not reach it."""
     low: int | None
+    """Lower end of the interval of the true median, one of the ordered steps to goal."""
     high: int | None
-    """Order statistics between which the true median lies ..."""
+    """Upper end of that interval, likewise."""
     confidence: float
-    """... with this probability, whatever the distribution."""
+    """Probability that the interval holds the true median, for any distribution."""
     resolution: int
-    """Steps since the measurement before, of those in the middle."""
+    """Steps since the previous measurement, of the repeats in the middle."""
     steps: tuple[int, ...] = ()
     """Steps to goal of each repeat that reached it, fewest first."""
 
@@ -50,9 +52,9 @@ class Repeats:
 def repeats_of(
     run: Run, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
 ) -> Repeats | None:
-    """How the best point did at `goal`, up to step `last` of its budget, of those of some `trials`
-    in order of rank. None if there are no repeats, or one was ended (at another goal) before it
-    could tell."""
+    """The repeats of the best point among those of `trials`, which are in order of rank, at `goal`
+    and up to step `last`. None if there are no repeats, or if one was ended (at another goal)
+    before it could pass this goal."""
     of_trials = {}
     for trial in trials:
         draws = dict(_draws(run.repeats, study, goal, trial, last))
@@ -66,19 +68,19 @@ def repeats_of(
     draws_of = of_trials[trial]
     if study.repeat_best > 1:
         half = study.repeats // 2
-        trial = _chosen({one: _up_to(draws, half) for one, draws in of_trials.items()}) or trial
+        trial = _chosen({index: _up_to(draws, half) for index, draws in of_trials.items()}) or trial
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     params = _params(run, study, trial)
     return _told(trial, params, [*draws_of.values()]) if draws_of else None
 
 
 def _up_to(draws: Mapping[int, Draw], last: int) -> list[Draw]:
-    """Those of the first repeats."""
+    """The draws of the repeats whose number is at most `last`."""
     return [draw for number, draw in draws.items() if number <= last]
 
 
 def _chosen(of_trials: Mapping[int, Sequence[Draw]]) -> int | None:
-    """The trial whose repeats have the lowest median; of equal ones the first."""
+    """The trial whose repeats have the lowest median; the first one of equal ones."""
     medians = {
         trial: sorted(step for step, _ in draws)[len(draws) // 2]
         for trial, draws in of_trials.items()
@@ -117,8 +119,8 @@ def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Rep
 def _draws(
     run: Run, study: Study, goal: Goal, trial: int, last: int | None
 ) -> Iterator[tuple[int, Draw | None]]:
-    """The number of each repeat of a point that did not fail, 0 for the trial itself, and what it
-    drew: None for one that was ended before it could tell."""
+    """Yields the number of each repeat of a point that did not fail, 0 for the trial itself, and
+    its draw. The draw is None if the repeat was ended before it could pass the goal."""
     rows = [
         row
         for row in run.trials(study.key).to_pylist()
@@ -129,10 +131,10 @@ def _draws(
     measurements = run.measurements(study.key)
     of, step, value = columns(measurements, goal.metric)
     for row in rows:
-        mine = of == trial
+        is_repeat = of == trial
         if "repeat" in row:
-            mine &= numbers(measurements["repeat"]) == row["repeat"]
-        draw = _draw(study, goal, row, step[mine], past(goal, value[mine]), last)
+            is_repeat &= numbers(measurements["repeat"]) == row["repeat"]
+        draw = _draw(study, goal, row, step[is_repeat], past(goal, value[is_repeat]), last)
         yield row.get("repeat", 0), draw
 
 
@@ -154,8 +156,8 @@ def _draw(
 
 
 def median_interval(count: int) -> tuple[int, int, float]:
-    """Which of `count` ordered draws enclose the median of their distribution, and how surely: the
-    narrowest pair with at least 90 %, else the outermost."""
+    """Which two of `count` ordered draws enclose the median of their distribution, and with which
+    probability: the narrowest pair with at least 90 %, else the outermost pair."""
     best = (0, count - 1, 1 - 2 * 0.5**count)
     below = 0.5**count
     for place in range(1, count // 2):

@@ -1,4 +1,4 @@
-"""Runs that searched, and those that hold branches of one training instead."""
+"""Tells runs of sweeps, which hold searches, from runs of branches of one training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def holds_branches(run: Run) -> bool:
 
 
 def refuse_branches(run: Run) -> None:
-    """Before anything is asked that takes searches."""
+    """Raises `BadInput` for a run of branches, where a question needs searches."""
     if holds_branches(run):
         raise BadInput(
-            f"{run.place} holds branches of one training, not searches: they have neither goals "
-            f"nor winners. `orchestrate report {run.place}` shows what they say."
+            f"{run.place} holds branches of one training, not the searches of a sweep, so it has "
+            f"neither goals nor winners. `orchestrate report {run.place}` shows its answer."
         )

@@ -1,4 +1,4 @@
-"""What the trainings of each study took so far, from which follows what more of them would take."""
+"""What the trainings of each study took so far, from which the price of more is estimated."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from orchestrator.results.store import Run
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Of one study, per training."""
+    """The average price of a training of one study."""
 
     key: StudyKey
     trial_examples: float
-    """Examples that a trial of the search trained on, on average, also if it was ended early."""
+    """Average number of examples that a trial of the search trained on, including trials that were
+    ended early."""
     repeat_examples: float
-    """The same of a repeat of the winner; where there is none, of the longest trial."""
+    """Average number of examples of a repeat of the winner; without repeats, that of the longest
+    trial."""
     seconds_per_example: float | None
-    """Of one device, evaluations included. Trials that shared a device have their shares of it.
-    None where that wasn't measured."""
+    """Device-seconds per example, evaluations included. Trials that shared a device each count
+    their share of its time. None if it wasn't measured."""
 
 
 def spent(run: Run, studies: Sequence[Study]) -> list[Spent]:
-    """Of each study in which anything was trained."""
+    """The averages of each study in which anything was trained."""
     found = run.in_parallel(partial(_of_study, run), studies)
-    return [one for one in found if one is not None]
+    return [of_study for of_study in found if of_study is not None]
 
 
 def _of_study(run: Run, study: Study) -> Spent | None:

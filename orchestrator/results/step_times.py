@@ -1,4 +1,4 @@
-"""How long a step took, per study."""
+"""The measured time of a step in each study."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from orchestrator.results.store import Run
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """Of one study and number of ranks."""
+    """The step time of one study on a number of ranks."""
 
     workload: str
     recipe: str
     batch_size: int
     ranks: int
     seconds: float
-    """The median over trials that trained for at least a quarter of the steps of the longest: what
-    a short one spends on its first steps says little."""
+    """Median of the seconds per step, over trials that trained for at least a quarter of the steps
+    of the longest one. The first steps are slow, so shorter trials say little."""
 
 
 def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
-    """As measured while other trials may have shared the machine; none where it isn't known."""
-    # Where batches grow, steps are of several sizes.
+    """The step times of studies for which they are known. Other trials may have shared the machine
+    when they were measured."""
+    # If the batch size grows along a training, its steps differ in size.
     of_one_size = [study for study in studies if study.batch_schedule is None]
-    return [time for some in run.in_parallel(partial(_of_study, run), of_one_size) for time in some]
+    return [
+        time for times in run.in_parallel(partial(_of_study, run), of_one_size) for time in times
+    ]
 
 
 def _of_study(run: Run, study: Study) -> list[StepTime]:
@@ -36,16 +39,16 @@ def _of_study(run: Run, study: Study) -> list[StepTime]:
     trained = [
         row
         for row in trials
-        # Of trials that were trained together, the seconds are shares.
+        # The seconds of stacked trials are shares of the stack's time.
         if row["steps"] and (row["seconds"] or 0) > 0 and (row["width"] or 1) == 1
     ]
     found = []
     if (alone := run.timed().get(study.key)) is not None:
         trained.append({"steps": 1, "seconds": alone, "ranks": 1})
     for ranks in sorted({row["ranks"] for row in trained}):
-        mine = [row for row in trained if row["ranks"] == ranks]
-        longest = max(row["steps"] for row in mine)
-        rates = [row["seconds"] / row["steps"] for row in mine if 4 * row["steps"] >= longest]
+        on_ranks = [row for row in trained if row["ranks"] == ranks]
+        longest = max(row["steps"] for row in on_ranks)
+        rates = [row["seconds"] / row["steps"] for row in on_ranks if 4 * row["steps"] >= longest]
         found.append(
             StepTime(
                 workload=study.workload,

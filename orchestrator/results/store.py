@@ -1,13 +1,13 @@
-"""A run is a folder of plain files; whatever is in them can be read without this project.
+"""The folder of a run, whose plain files can be read without this project.
 
-studies.json      what the run is for: its sweep in full, and the studies that this comes to
+studies.json      purpose of the run: its resolved sweep and the studies that follow from it
 sweep.yaml        the sweep again, for people  provenance.json  versions, machine, commit
-sessions.json     how well machines were used  log.txt          what Ray had to say
-step_times.json   of a step alone, where trials were trained together
+sessions.json     utilisation of the machines  log.txt          output of Ray
+step_times.json   time of a step without stacking, for studies whose trials were stacked
 trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
-    workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial as it ends,
-    workload=W/recipe=R/batch_size=B/study.parquet              and all together later on
-frontier.parquet, frontier.csv, report.html    made from the above
+    workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial when it ends
+    workload=W/recipe=R/batch_size=B/study.parquet              all trials, merged later
+frontier.parquet, frontier.csv, report.html    derived from the files above
 
 The folder may be in a bucket.
 """
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 TIMED = "step_times.json"
 
 REQUESTS_AT_ONCE = 32
-"""To a bucket, where waiting takes most of the time."""
+"""Number of simultaneous requests to a bucket, where waiting takes most of the time."""
 
 
 class Run:
@@ -65,7 +65,7 @@ class Run:
 
     @classmethod
     def open(cls, place: str | Path | Place) -> Run:
-        """An existing run; refuses a folder that is none."""
+        """Opens an existing run. Raises `BadInput` for a folder that is not a run."""
         run = cls(place)
         try:
             exists = run.exists
@@ -81,19 +81,20 @@ class Run:
     def create(
         self, sweep: Mapping[str, Any], studies: Iterable[Study], provenance: Mapping[str, Any]
     ) -> None:
-        """Writes what the run is to be, or to be from now on, before anything starts."""
+        """Writes the sweep and the studies of a new run, or of one that has grown, before anything
+        is trained."""
         before = self.sweep() if self.exists else None
         (self.place / "provenance.json").write_text(to_json(provenance))
         self._purpose.write(sweep, studies, grown_from=before)
         self.write_sweep_file()
 
     def write_sweep_file(self) -> None:
-        """Writes the sweep once more, for people, unless that is there."""
+        """Writes the sweep to sweep.yaml, for people, unless the file holds it already."""
         if self.sweep_file() != self.sweep():
             (self.place / "sweep.yaml").write_text(write_yaml(self.sweep()))
 
     def check_writable(self) -> None:
-        """Refuses a place where trials can't be written, before anything is paid for."""
+        """Raises `BadInput` if trials can't be written to the run, before machines are paid for."""
         try:
             self.place.check_writable()
         except OSError as error:
@@ -103,7 +104,9 @@ class Run:
             ) from None
         for path in self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ():
             if path.is_dir():
-                raise BadInput(f"{path} is a folder where a trial's file belongs. Move it away.")
+                raise BadInput(
+                    f"{path} must be free for the file of a trial, but is a folder. Move it away."
+                )
 
     @property
     def exists(self) -> bool:
@@ -119,12 +122,12 @@ class Run:
         return self.sweep() == sweep and self.studies() == [*studies]
 
     def grown_from(self) -> dict[str, Any] | None:
-        """The sweep that the run was for before that."""
+        """The sweep that the run was made for before it grew; None if it did not grow."""
         sweep: dict[str, Any] | None = self._purpose.part("grown_from")
         return sweep
 
     def sweep_file(self) -> dict[str, Any] | None:
-        """What sweep.yaml says, which people may have changed; None if it is gone."""
+        """The content of sweep.yaml, which people may have changed; None if it is missing."""
         file = self.place / "sweep.yaml"
         try:
             return parse_mapping(file.read_text(), str(file))
@@ -132,39 +135,39 @@ class Run:
             return None
         except (OSError, ValueError) as error:
             raise BadInput(
-                f"{file} can't be read: {error}. Remove it: it is written anew from {STUDIES}."
+                f"{file} can't be read: {error}. Remove it; it is written again from {STUDIES}."
             ) from None
 
     def studies(self) -> list[Study]:
         return self._purpose.studies()
 
     def widths(self) -> dict[StudyKey, int]:
-        """How many trials of each study are trained as one model, as far as that was decided."""
+        """Study -> number of its trials that are stacked, for studies where that is decided."""
         return self._purpose.widths()
 
     def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
         self._purpose.write_widths(widths)
 
     def provenance(self) -> dict[str, Any]:
-        """Versions and machine; nothing where that can't be read, since no answer needs it."""
+        """Versions and machine. Empty if the file can't be read, since no answer needs it."""
         found = self._by_the_way("provenance.json")
         return found if isinstance(found, dict) else {}
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Within, no other process writes to this run. It holds for a bucket too, among the
-        processes of one machine."""
+        """Holds the lock of the run during the `with` block, so that no other process of this
+        machine writes to it. This works for buckets, too."""
         with lock.held(self.place):
             yield
 
     def writer(self) -> int | None:
         """The process of this machine that writes to this run; None if there is none. Raises
-        `BadInput` where another machine's or another user's does."""
+        `BadInput` if the process belongs to another machine or another user."""
         return lock.holder(self.place)
 
     @contextmanager
     def log(self) -> Iterator[Path]:
-        """The run's log, as a file on this machine to add to."""
+        """The run's log, as a file on this machine to append to."""
         place = self.place / "log.txt"
         if place.local is not None:
             yield place.local
@@ -179,17 +182,18 @@ class Run:
 
     @property
     def repeats(self) -> Run:
-        """Where the winners' repeats are kept, in the same way: they are no part of the search."""
+        """The winners' repeats, stored in the same way in a folder of their own, because they are
+        no part of the search."""
         return Run(self.place / "repeats")
 
     def write(self, finished: FinishedTrial) -> None:
-        """Keeps a finished trial."""
+        """Stores a finished trial."""
         trial = finished.trial
         run = self.repeats if trial.repeat else self
         run._of(trial.study.key).write(own_file(trial.index, trial.repeat), *tables_of(finished))
 
     def finished(self, study: Study) -> Iterator[FinishedTrial]:
-        """The finished trials of a study and their repeats, with all that was measured in them."""
+        """The finished trials of a study and their repeats, with all their measurements."""
         measurements = self.measurements(study.key).combine_chunks()
         for row in self.trials(study.key).to_pylist():
             yield finished_trial(study, row, of_trial(measurements, row["trial"]).to_pylist())
@@ -199,18 +203,21 @@ class Run:
             yield finished_trial(study, row, measured.to_pylist())
 
     def replace(self, study: Study, finished: Sequence[FinishedTrial]) -> None:
-        """Keeps these trials of a study and their repeats, at least one, in place of all others."""
-        keys = [one.trial.key for one in finished if one.trial.repeat]
+        """Replaces all stored trials and repeats of a study by these, of which there is at least
+        one."""
+        keys = [trained.trial.key for trained in finished if trained.trial.repeat]
         self.repeats._of(study.key).keep_only([own_file(key.index, key.repeat) for key in keys])
-        # What has a file of its own would count before what is written now.
+        # Separate files of trials would take precedence over the file that is written now.
         self.compact(study.key, over=False)
-        tables = zip(*(tables_of(one) for one in finished if not one.trial.repeat), strict=True)
+        tables = zip(
+            *(tables_of(trained) for trained in finished if not trained.trial.repeat), strict=True
+        )
         trials, measurements = (pa.concat_tables(t, promote_options="default") for t in tables)
         self.write_study(study.key, trials, measurements)
 
     def sessions(self) -> list[dict[str, Any]]:
-        """How well each `sweep` or `resume` of this run used its machines, oldest first; none where
-        that can't be read, since no answer needs it."""
+        """How well each `sweep` or `resume` of this run used its machines, oldest first. Empty if
+        the file can't be read, since no answer needs it."""
         found = self._by_the_way("sessions.json")
         sessions = found if isinstance(found, list) else []
         return [each for each in sessions if isinstance(each, dict) and "busy_share" in each]
@@ -219,7 +226,7 @@ class Run:
         (self.place / "sessions.json").write_text(to_json([*self.sessions(), dict(session)]))
 
     def timed(self) -> dict[StudyKey, float]:
-        """Seconds of a step alone, of studies whose trials were trained together."""
+        """Study -> seconds of a step without stacking, for studies whose trials were stacked."""
         found = self._by_the_way(TIMED)
         entries = found if isinstance(found, list) else []
         return {
@@ -233,35 +240,35 @@ class Run:
         (self.place / TIMED).write_text(to_json(listed))
 
     def _by_the_way(self, name: str) -> Any:
-        """A JSON document that may be missing; None, with a warning, if it can't be read."""
+        """An optional JSON document. None if it is missing, or, with a warning, can't be read."""
         try:
             return json.loads((self.place / name).read_text())
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            logger.warning("%s can't be read, and is left out: %s", self.place / name, error)
+            logger.warning("%s can't be read and is left out: %s", self.place / name, error)
             return None
 
     def write_study(self, key: StudyKey, trials: pa.Table, measurements: pa.Table) -> None:
-        """Keeps all trials of a study at once, one file each."""
+        """Stores all trials of a study at once, in one file for each of the two tables."""
         self._of(key).write_whole(trials, measurements)
 
     def compact(self, key: StudyKey, *, over: bool) -> None:
-        """Puts the files of a study's trials together, which are faster to read by far. Threads of
-        this process may write to the study meanwhile; who reads it may go on. If the study is
-        `over`, what was paused can't win any more."""
+        """Merges the files of a study's trials into one, which is much faster to read. Threads of
+        this process may write to the study meanwhile, and others may read it. If the study is
+        `over`, its paused trials become dominated, since they can't win any more."""
         self._of(key).put_together(over=over)
 
     def loose(self, key: StudyKey) -> int:
-        """How many trials of a study have files of their own."""
+        """Number of trials of a study that have separate files."""
         return self._of(key).own_count()
 
     def holds(self, key: StudyKey) -> bool:
-        """Whether all of a study was kept at once."""
+        """Whether a study has a file with all its trials."""
         return self._of(key).has_whole()
 
     def left_out(self, key: StudyKey) -> tuple[str, ...]:
-        """Files of a study that could not be used when it was read last, and why."""
+        """Messages about files of a study that could not be used when it was read last."""
         return self._of(key).flaws
 
     @property
@@ -269,16 +276,17 @@ class Run:
         return bool(self.sweep().get("imported"))
 
     def trials(self, key: StudyKey, columns: Collection[str] | None = None) -> pa.Table:
-        """The finished trials of a study, in order of index: all columns, or at least these."""
+        """The finished trials of a study in order of index, with all columns or at least the given
+        ones."""
         return self._of(key).trials(columns)
 
     def measurements(self, key: StudyKey, metrics: Collection[str] | None = None) -> pa.Table:
-        """The measurements of a study's finished trials, in order of trial and step: all columns,
-        or trial, step and those of `metrics` that there are."""
+        """The measurements of a study's finished trials in order of trial and step: all columns, or
+        trial, step and those of `metrics` that were measured."""
         return self._of(key).measurements(metrics)
 
     def metrics(self, key: StudyKey) -> set[str]:
-        """What was measured in a study, in any of its trials."""
+        """The metrics that were measured in any trial of a study."""
         return self._of(key).metrics()
 
     def curve(self, key: StudyKey, trial: int) -> pa.Table:
@@ -286,7 +294,8 @@ class Run:
         return self._of(key).curve(trial)
 
     def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """On threads: reading, decoding and comparing columns go on outside of Python."""
+        """Does the work for all items on threads, because reading, decoding and comparing columns
+        release Python's lock."""
         remote = self.place.local is None
         threads = REQUESTS_AT_ONCE if remote else len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(threads) as pool:
@@ -296,5 +305,5 @@ class Run:
         workload, recipe = quote(key.workload, safe=""), quote(key.recipe, safe="")
         path = f"workload={workload}/recipe={recipe}/batch_size={key.batch_size}"
         folders = (self.place / kind / path for kind in ("trials", "measurements"))
-        # One for all threads: it holds locks.
+        # All threads share one object per study, because it holds the locks.
         return self._files.setdefault(key, StudyFiles(*folders))

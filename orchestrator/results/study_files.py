@@ -1,9 +1,9 @@
-"""The files of one study: one per trial as it ends, and all of them together in study.parquet.
+"""The files of one study: one for each trial when it ends, and later study.parquet with them all.
 
-`trials` and `measurements` hold files of the same names. A trial's own file counts before its rows
-in study.parquet, so that putting files together may be cut short anywhere. An own file that can't
-be used is left out, with a warning: its trial has not finished. A study.parquet that can't be used
-is refused, since most of the study would be missing.
+The folders `trials` and `measurements` hold files of the same names. A trial's separate file takes
+precedence over its rows in study.parquet, so that merging may be interrupted at any time. A
+separate file that can't be used is left out with a warning, and its trial counts as not finished. A
+study.parquet that can't be used is an error, since most of the study would be missing.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 WHOLE_STUDY = "study.parquet"
-"""All trials of a study."""
+"""Name of the file with all trials of a study."""
 
 _ONE_THREAD = Lock()
-"""Held while many small files of this machine are read. Nearly all of that is Python's own work:
-two threads would take longer than one."""
+"""Held while many small files of this machine are read. Nearly all of that time is spent in Python
+code, so two threads would take longer than one."""
 
 OVER = b"over"
-"""The note in a study.parquet after which nothing more of the study was to be trained."""
+"""The note in a study.parquet that says that no more of the study was to be trained."""
 
 OWN_FILE = re.compile(r"trial-([0-9]{5,9})(?:-repeat-([0-9]{1,9}))?\.parquet")
 
 
 def own_file(trial: int, repeat: int = 0) -> str:
-    """The name of a single trial's files."""
+    """The name of the separate files of a trial."""
     return f"trial-{trial:05d}{f'-repeat-{repeat}' if repeat else ''}.parquet"
 
 
 def trial_of(name: str) -> tuple[int, int] | None:
-    """The trial and repeat whose own file has this name; None if it is no trial's."""
+    """The trial and repeat whose separate file has this name; None if it is no such name."""
     match = OWN_FILE.fullmatch(name)
     found = match and (int(match[1]), int(match[2] or 0))
     return found if found and own_file(*found) == name else None
@@ -67,67 +67,70 @@ def trial_of(name: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _Listing:
-    """What a study's folder in `trials` held, and what of it counts."""
+    """The files in a study's folder of `trials`, and which of them count."""
 
     names: list[str]
     counting: dict[str, int]
-    """Own file -> trial, in order."""
+    """Separate file -> its trial, in order."""
     outdated: list[str]
-    """Own files whose trial got further in study.parquet: a copy of a growing run keeps such."""
+    """Separate files whose trial got further in study.parquet; a copy that was made of a growing
+    run may have such files."""
 
 
 class StudyFiles:
-    """Reads, writes and puts together. Only one process writes, but its threads may write trials
-    while another one puts them together; other processes may read at any time."""
+    """Reads, writes and merges the files of a study. Only one process writes, but its threads may
+    write trials while another thread merges them. Other processes may read at any time."""
 
     def __init__(self, trials: Place, measurements: Place) -> None:
         self._trials, self._measurements = trials, measurements
         self._reading = _ONE_THREAD if trials.local else nullcontext()
         self._seen: _Listing | None = None
         self._flaws: dict[str, str] = {}
-        """File -> why it is left out."""
+        """File -> the reason why it is left out."""
         self._suspect: set[str] = set()
-        """Own files whose measurements turned out to be damaged: they are looked at in full."""
+        """Separate files whose measurements turned out to be damaged; they are read in full."""
         self._writing, self._merging = Lock(), Lock()
         self._written: set[str] = set()
-        """Own files written since `put_together` began."""
+        """Separate files written since `put_together` began."""
 
     @property
     def flaws(self) -> tuple[str, ...]:
-        """Why files were left out when the study was read last."""
+        """The reasons why files were left out when the study was read last."""
         return tuple(self._flaws.values())
 
     def has_whole(self) -> bool:
         return (self._trials / WHOLE_STUDY).is_file()
 
     def own_count(self) -> int:
-        """How many trials have files of their own."""
+        """Number of trials that have separate files."""
         return len(_own(self._trials.file_names()))
 
     def write(self, name: str, row: pa.Table, measurements: pa.Table) -> None:
-        """Keeps a trial. Its row in `trials` comes last and says that it is complete."""
+        """Stores a trial. Its row in `trials` is written last and marks it as complete."""
         with self._writing:
             self._written.add(name)
             write_table(self._measurements / name, measurements)
             write_table(self._trials / name, row)
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Removes the files of single trials but for those of these names."""
+        """Removes all separate files of trials except those with these names."""
         for name in set(_own(self._trials.file_names())) - {*names}:
             (self._trials / name).remove()
             (self._measurements / name).remove()
 
     def write_whole(self, trials: pa.Table, measurements: pa.Table) -> None:
-        """Keeps all trials at once. What says that they are complete comes last."""
+        """Stores all trials in study.parquet. The file in `trials` is written last and marks them
+        as complete."""
         write_measurements(self._measurements / WHOLE_STUDY, measurements)
         write_table(self._trials / WHOLE_STUDY, trials)
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:
-        """The finished trials, in order: all columns, or at least these."""
+        """The finished trials in order, with all columns or at least the given ones."""
         return self._look(columns)[0]
 
     def measurements(self, metrics: Collection[str] | None = None) -> pa.Table:
-        """All columns, or trial, step and those of `metrics` that there are; of finished trials."""
+        """The measurements of finished trials: all columns, or trial, step and those of `metrics`
+        that were measured."""
         columns = None if metrics is None else {"trial", "step", *metrics}
         return self._steadily(lambda seen: self._measured(seen, columns))
 
@@ -136,13 +139,13 @@ class StudyFiles:
         return self._steadily(lambda seen: self._curve(seen, trial, repeat))
 
     def metrics(self) -> set[str]:
-        """What was measured, in any trial."""
+        """The metrics that were measured in any trial."""
         return self._steadily(self._metrics)
 
     def put_together(self, *, over: bool) -> None:
-        """Moves all trials into study.parquet, which is faster to read by far; files that can't be
-        used stay where they are. Paused trials of a study that is `over` are dominated; it is noted
-        with them."""
+        """Merges all trials into study.parquet, which is much faster to read. Files that can't be
+        used stay where they are. If the study is `over`, its paused trials become dominated, and
+        study.parquet gets a note that it is over."""
         with self._merging:
             with self._writing:
                 self._written.clear()
@@ -167,7 +170,7 @@ class StudyFiles:
                         (self._measurements / name).remove()
 
     def _steadily(self, read: Callable[[_Listing], Answer]) -> Answer:
-        """What `read` makes of the files that count; again if they changed meanwhile."""
+        """The result of `read` for the files that count. Reads again if they changed meanwhile."""
         while True:
             seen = self._seen
             if seen is None or seen.names != self._trials.file_names():
@@ -175,11 +178,11 @@ class StudyFiles:
             try:
                 return read(seen)
             except (FileNotFoundError, Damaged):
-                # Put together just now, missing or damaged: looking again tells.
+                # The file was merged a moment ago, or is missing or damaged. Look again to tell.
                 self._seen = None
 
     def _look(self, columns: Collection[str] | None) -> tuple[pa.Table, _Listing]:
-        """The rows of all trials that are there in full, and their files."""
+        """The rows of all trials whose files are complete, and the list of these files."""
         wanted = None if columns is None else {"trial", "status", "steps", *columns}
         while True:
             names = self._trials.file_names()
@@ -198,11 +201,11 @@ class StudyFiles:
                         flaws[name] = f"{self._measurements / name} is missing"
                     except Damaged as error:
                         flaws[name] = str(error)
-            # Otherwise some were put together just now.
+            # Otherwise some files were merged a moment ago.
             if not missing or missing <= {*self._trials.file_names()}:
                 break
         for name in flaws.keys() - self._flaws.keys():
-            logger.warning("%s: left out.", flaws[name])
+            logger.warning("%s. The file is left out.", flaws[name])
         self._flaws = flaws
         in_whole = {} if whole is None or not rows else _how_far(whole)
         counting, outdated = {}, []
@@ -219,7 +222,7 @@ class StudyFiles:
     def _row(
         self, name: str, columns: Collection[str] | None, measured: Collection[str]
     ) -> pa.Table:
-        """A trial's row, if that and its measurements can be used."""
+        """A trial's row. Raises `Damaged` unless it and the trial's measurements can be used."""
         place, found = self._trials / name, trial_of(name)
         if found is None:
             raise Damaged(f"{place} is not a file of this run")
@@ -232,13 +235,13 @@ class StudyFiles:
         return row
 
     def _measurements_in(self, name: str, columns: Collection[str] | None) -> pa.Table:
-        """The measurements in a trial's own file."""
+        """The measurements in a trial's separate file."""
         place = self._measurements / name
         try:
             table = read_small(place, MEASUREMENTS, columns)
             trial, _ = trial_of(name) or (None, 0)
             if (numbers(table["trial"]) != trial).any():
-                raise Damaged(f"{place} is not of trial {trial}")
+                raise Damaged(f"{place} holds measurements of other trials than {trial}")
         except Damaged:
             self._suspect.add(name)
             raise
@@ -246,9 +249,9 @@ class StudyFiles:
 
     def _measured(self, seen: _Listing, columns: Collection[str] | None) -> pa.Table:
         with self._reading:
-            own = [self._measurements_in(name, columns) for name in seen.counting]
+            separate = [self._measurements_in(name, columns) for name in seen.counting]
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
-        table = joined(whole, own, [*seen.counting.values()])
+        table = joined(whole, separate, [*seen.counting.values()])
         return empty(MEASUREMENTS) if table is None else table
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
@@ -259,7 +262,7 @@ class StudyFiles:
             return read_trial(place, trial)
 
     def _metrics(self, seen: _Listing) -> set[str]:
-        found = {name for own in seen.counting for name in metrics_in(self._measurements / own)}
+        found = {name for file in seen.counting for name in metrics_in(self._measurements / file)}
         if WHOLE_STUDY in seen.names:
             with _refusing(self._measurements / WHOLE_STUDY) as place:
                 found |= metrics_in(place)
@@ -280,7 +283,7 @@ class StudyFiles:
 
 @contextmanager
 def _refusing(place: Place) -> Iterator[Place]:
-    """Refuses a study.parquet that can't be used: without it there is no answer."""
+    """Raises `BadInput` for a study.parquet that can't be used: without it there is no answer."""
     try:
         yield place
     except FileNotFoundError:
@@ -291,18 +294,19 @@ def _refusing(place: Place) -> Iterator[Place]:
         return
     raise BadInput(
         f"{problem}. It holds many trials of a study, so there is no answer without it. Put back a "
-        f"copy; or remove {WHOLE_STUDY} of this study from both `trials` and `measurements`, and "
-        f"its trials count as not finished: `orchestrate resume` trains them again."
+        f"copy. Or remove {WHOLE_STUDY} of this study from both `trials` and `measurements`: its "
+        f"trials then count as not finished, and `orchestrate resume` trains them again."
     ) from None
 
 
 def _own(names: Iterable[str]) -> list[str]:
-    """Files of single trials, in order of trial."""
+    """The separate files of trials among `names`, in order of trial."""
     return sorted((name for name in names if trial_of(name)), key=lambda name: trial_of(name) or ())
 
 
 def _how_far(trials: pa.Table) -> dict[int, tuple[bool, int]]:
-    """Trial -> whether it did not fail, and its steps: of two records, the greater is the later."""
+    """Trial -> whether it did not fail, and its steps. The greater of two records of a trial is the
+    later one."""
     columns = (trials[name].to_pylist() for name in ("trial", "status", "steps"))
     return {
         trial: (status != "failed", steps or 0)
@@ -311,7 +315,7 @@ def _how_far(trials: pa.Table) -> dict[int, tuple[bool, int]]:
 
 
 def _settled(trials: pa.Table) -> pa.Table:
-    """Those of a study that is over."""
+    """The trials with the paused ones as dominated, for a study that is over."""
     if is_noted_over(trials):
         return trials
     place = trials.column_names.index("status")
@@ -322,5 +326,5 @@ def _settled(trials: pa.Table) -> pa.Table:
 
 
 def is_noted_over(trials: pa.Table) -> bool:
-    """Whether nothing more was to be trained when the rows of a study were put together."""
+    """Whether the study was over when its rows were merged into study.parquet."""
     return OVER in (trials.schema.metadata or {})

@@ -1,4 +1,4 @@
-"""The two tables of a run, trials and measurements: their columns, and how they lie in Parquet."""
+"""The two tables of a run, trials and measurements: their columns and their Parquet files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TRIALS = pa.schema(
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("evaluation_seconds", pa.float64(), nullable=False),
         pa.field("resumed_steps", pa.int64(), nullable=False),  # before `started`
-        pa.field("resumed_seconds", pa.float64(), nullable=False),  # of both, before that
+        pa.field("resumed_seconds", pa.float64(), nullable=False),  # training and evaluation before
         pa.field("ranks", pa.int32(), nullable=False),
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
-        pa.field("memory", pa.int64()),  # bytes, at its peak
+        pa.field("memory", pa.int64()),  # peak of a rank, in bytes
         pa.field("width", pa.int32()),  # slots of its stack; null in older runs: 1
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("where", pa.string()),  # machine:process
@@ -47,13 +47,14 @@ MEASUREMENTS = pa.schema(
         pa.field("seconds", pa.float64(), nullable=False),
     ]
 )
-"""Followed by a float64 column for each metric; a metric may be null where it was not measured."""
+"""Columns of measurements. A float64 column for each metric follows, which is null where the metric
+was not measured."""
 
 REPEAT = pa.field("repeat", pa.int32(), nullable=False)
-"""After `trial`, in both tables, where winners are run again."""
+"""A column that follows `trial` in both tables of repeats."""
 
 ROWS_AT_ONCE = 16_384
-"""Measurements in a row group: what is read to see one trial's."""
+"""Measurements in a row group, which is the least that is read to see one trial's."""
 
 
 def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
@@ -101,7 +102,7 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
 def finished_trial(
     study: Study, row: Mapping[str, Any], measurements: Iterable[Mapping[str, Any]]
 ) -> FinishedTrial:
-    """What `tables_of` made two tables of."""
+    """The finished trial from which `tables_of` made the two tables."""
     fields = (
         "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
         "error", "micro_batch",
@@ -134,19 +135,20 @@ def finished_trial(
 
 
 class Damaged(ValueError):
-    """A file is not what it should be. The message names it."""
+    """Raised if a file does not have the expected content. The message names the file."""
 
 
 def read_table(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
-    """A table that has the columns of `schema`: all of it, or those of `columns` that there are."""
+    """Reads a table that has the columns of `schema`: all its columns, or those of `columns` that
+    it has."""
     with _damage_told(place), place.open() as source:
-        # In a bucket, neighbouring columns come in one request.
+        # With pre_buffer, neighbouring columns are read from a bucket in one request.
         return _read(source, schema, columns, pre_buffer=place.local is None)
 
 
 def read_small(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
-    """The same from a file that is fetched whole. Only what is in it is damage: raises `BadInput`
-    where the storage fails, which may be over soon."""
+    """The same as `read_table`, from a file that is fetched whole. Only bad content counts as
+    damage: a failure of the storage, which may be temporary, raises `BadInput`."""
     try:
         content = place.read()
     except FileNotFoundError:
@@ -164,7 +166,7 @@ def read_small(place: Place, schema: pa.Schema, columns: Collection[str] | None 
 
 
 def read_trial(place: Place, trial: int) -> pa.Table:
-    """The measurements of one trial, from a file with those of many in order of trial."""
+    """The measurements of one trial, read from a file with many trials in order."""
     with _damage_told(place), place.open() as source:
         file, _ = _opened(source, MEASUREMENTS)
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
@@ -186,7 +188,7 @@ def _read(
     table = file.read([n for n in names if columns is None or n in columns], use_threads=False)
     for field in schema:
         if field.name not in names and (columns is None or field.name in columns):
-            # What runs of an older version don't tell.
+            # Runs of an older version lack this column.
             table = table.append_column(field, pa.nulls(len(table), field.type))
     return table
 
@@ -194,16 +196,17 @@ def _read(
 def _opened(
     source: Any, schema: pa.Schema, **options: Any
 ) -> tuple[pq.ParquetFile, Collection[str]]:
-    """The file, and the names of its columns: Arrow puts its schema together each time anew."""
+    """Opens the file and returns its column names, too, because Arrow builds the schema anew each
+    time it is asked for."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
-    there = {field.name: field.type for field in file.schema_arrow}
-    metrics = [pa.field(name, pa.float64()) for name in there if "/" in name]
+    types = {field.name: field.type for field in file.schema_arrow}
+    metrics = [pa.field(name, pa.float64()) for name in types if "/" in name]
     for field in [*schema, *metrics]:
-        if field.nullable and field.name not in there:
+        if field.nullable and field.name not in types:
             continue
-        if there.get(field.name) != field.type:
-            raise ValueError(f"column {field.name} is {there.get(field.name)}, not {field.type}")
-    return file, there
+        if types.get(field.name) != field.type:
+            raise ValueError(f"column {field.name} is {types.get(field.name)}, not {field.type}")
+    return file, types
 
 
 @contextmanager
@@ -224,13 +227,13 @@ def write_table(place: Place, table: pa.Table, **options: Any) -> None:
 
 
 def write_measurements(place: Place, table: pa.Table) -> None:
-    """Those of many trials: numbers as the densest of Parquet's encodings has them, half the size
-    of the default's."""
+    """Writes the measurements of many trials, with the densest of Parquet's encodings of numbers,
+    which takes half the size of the default one."""
     few, encodings = [], {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_integer(column.type):
             encodings[name] = "DELTA_BINARY_PACKED"
-        # A few say where next to none comes twice.
+        # A sample of 1,024 values shows cheaply whether hardly any value occurs twice.
         elif _distinct(column, 1024) < 0.98 and _distinct(column, ROWS_AT_ONCE) < 0.33:
             few.append(name)
         else:
@@ -241,29 +244,30 @@ def write_measurements(place: Place, table: pa.Table) -> None:
 
 
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
-    """The share of distinct values among the first."""
-    some = column.slice(0, rows)
-    return float(pc.count_distinct(some).as_py() / max(len(some), 1))
+    """The share of distinct values among the first `rows` of a column."""
+    first = column.slice(0, rows)
+    return float(pc.count_distinct(first).as_py() / max(len(first), 1))
 
 
 def joined(
-    whole: pa.Table | None, own: Sequence[pa.Table], trials: Sequence[int]
+    whole: pa.Table | None, separate: Sequence[pa.Table], trials: Sequence[int]
 ) -> pa.Table | None:
-    """A study's table in order of trial: what is in `whole`, but for `trials`, which have tables of
-    their `own`."""
-    if not own:
+    """A study's table in order of trial: the rows of `whole`, except that `trials` come from their
+    separate tables, `separate`."""
+    if not separate:
         return whole
     if whole is None:
-        return pa.concat_tables(own, promote_options="default")
+        return pa.concat_tables(separate, promote_options="default")
     others = np.isin(numbers(whole["trial"]), trials, invert=True)
-    table = pa.concat_tables([whole.filter(pa.array(others)), *own], promote_options="default")
-    table = table.replace_schema_metadata()  # notes were about `whole` alone
+    table = pa.concat_tables([whole.filter(pa.array(others)), *separate], promote_options="default")
+    table = table.replace_schema_metadata()  # its notes applied to `whole` alone
     return table.take(np.argsort(numbers(table["trial"]), kind="stable"))
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
-    """A column for numpy, null as NaN. Arrow's own `to_numpy` would import pandas first, as would
-    comparing a column with a number: a tenth of the time that a large archive takes."""
+    """A column as a numpy array, with NaN for null. Arrow's `to_numpy` would import pandas first,
+    as would comparing a column with a number. That takes a tenth of the time that a large archive
+    takes."""
     if column.null_count:
         column = pc.fill_null(column, math.nan)
     array: NDArray[Any] = np.from_dlpack(column.combine_chunks())
@@ -271,11 +275,11 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
 
 
 def empty(schema: pa.Schema) -> pa.Table:
-    """Arrow's own `empty_table` would import pandas."""
+    """A table of this schema without rows. Arrow's `empty_table` would import pandas."""
     return pa.Table.from_batches([], schema=schema)
 
 
 def of_trial(measurements: pa.Table, trial: int) -> pa.Table:
-    """Those of one trial, of measurements in order of trial."""
+    """The measurements of one trial, from measurements that are in order of trial."""
     first, end = np.searchsorted(numbers(measurements["trial"]), [trial, trial + 1])
     return measurements.slice(first, end - first)
