@@ -132,7 +132,7 @@ def test_while_it_goes_on_the_page_says_so(
     shutil.copytree(branches, run)
     monkeypatch.setattr(sys, "argv", ["live", str(run), "30"])
     live.main()
-    assert "this run was going on" in words_of(run / "report.html")
+    assert "This run was going on" in words_of(run / "report.html")
 
 
 def test_what_is_but_a_bound_is_drawn_as_one() -> None:

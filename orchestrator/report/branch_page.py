@@ -21,7 +21,7 @@ from orchestrator.report.branch_content import BranchContent, series_of, stairs_
 from orchestrator.report.branch_tables import cost_table, length_table, noise_table
 from orchestrator.report.page import Figures, check_images, page_of
 from orchestrator.report.runs import provenance_of
-from orchestrator.report.sections import Show, provenance_section, section
+from orchestrator.report.sections import Show, contents, provenance_section, section
 from orchestrator.report.trials import course_of
 
 READING = (
@@ -68,11 +68,11 @@ def write_branch_report(
         _schedules(content.schedules),
         provenance_section(provenance_of(run, course_of(run)), write_yaml(run.sweep())),
     ]
+    text = "".join(parts)
     page = page_of(
-        "".join(parts),
+        f'<p class="lead">{escape(_lead(content))}</p>{contents(text)}{text}',
         title=content.sweep.name,
         about="how large the batch may be along a training",
-        lead=_lead(content),
         reload_seconds=reload_seconds,
     )
     place.write_text(page)

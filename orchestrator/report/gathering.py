@@ -19,10 +19,11 @@ from orchestrator.analysis import (
     largeness,
     without_growing,
 )
-from orchestrator.records import BadInput, Goal, Study, StudyKey
+from orchestrator.records import BadInput, Choice, Goal, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
-from orchestrator.report.courses import curves_of_winners, schedules_of
+from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
 from orchestrator.report.figures import NoiseLine
+from orchestrator.report.trial_table import MOST_LISTED, listed_of
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
     grid_of,
@@ -103,8 +104,9 @@ class Source:
             )
         return found
 
-    def panel(self, answer: Panel, most: int) -> Panel:
-        """All of it, with at most so many trials of each study by their metaparameters."""
+    def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
+        """All of it, with at most so many trials of each study by their metaparameters, and in
+        tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._of(workload, str(goal)))
         drawn = set(answer.drawn.recipes)
@@ -116,8 +118,9 @@ class Source:
             self.name(recipe): self._named_bests(some)
             for recipe, some in _quality(run, goal, studies).items()
         }
-        tried, grids, options = {}, {}, {}
+        tried, grids, options, listed, chosen = {}, {}, {}, {}, {}
         curves = curves_of_winners(run, goal.metric, rows)
+        losers = curves_of_losers(run, goal.metric, rows, tables)
         noise, forecasts = self._forecasts(rows)
         far = [row for row in rows if DISTANCE in row.metrics]
         distances = curves_of_winners(run, DISTANCE, far)
@@ -134,14 +137,21 @@ class Source:
                 grids[name] = grid
             if found := options_of(mine, tables, goal):
                 options[name] = found
+            listed[name] = listed_of(name, mine, tables, most_listed)
+            chosen[name] = {
+                key for s in mine for key in s.space if isinstance(s.space[key], Choice)
+            }
         return replace(
             answer,
             curves={self.name(recipe): some for recipe, some in curves.items()},
+            losers={self.name(recipe): some for recipe, some in losers.items()},
             distances={self.name(recipe): some for recipe, some in distances.items()},
             schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
             tried=tried,
             grids=grids,
             options=options,
+            chosen=chosen,
+            listed=listed,
             quality=quality,
             noise=noise,
             forecasts=forecasts,
@@ -204,9 +214,10 @@ def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> li
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
     recipes = sum(len(answer.drawn.recipes) for _, answer in found)
     most = min(MOST_OF_STUDY, max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1))))
+    studies = sum(len(answer.drawn.rows) for _, answer in found)
     panels: dict[tuple[str, Goal], Panel] = {}
     for source, answer in found:
-        panel = source.panel(answer, most)
+        panel = source.panel(answer, most, max(MOST_LISTED // max(studies, 1), 2))
         key = (panel.workload, panel.goal)
         panels[key] = _joined(panels[key], panel) if key in panels else panel
     return [*panels.values()]
