@@ -78,8 +78,8 @@ class Panel:
     """Recipe -> every trial, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)
     options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
-    chosen: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Recipe -> its metaparameters that take one of a few values."""
+    fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Recipe -> its metaparameters that were not searched in a range: options, rules, values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
     """Recipe -> its trials, or some of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from orchestrator.analysis import (
     largeness,
     without_growing,
 )
-from orchestrator.records import BadInput, Choice, Goal, Study, StudyKey
+from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
 from orchestrator.report.figures import NoiseLine
@@ -118,7 +118,8 @@ class Source:
             self.name(recipe): self._named_bests(some)
             for recipe, some in _quality(run, goal, studies).items()
         }
-        tried, grids, options, listed, chosen = {}, {}, {}, {}, {}
+        tried, grids, options, listed = {}, {}, {}, {}
+        fixed: dict[str, set[str]] = {}
         curves = curves_of_winners(run, goal.metric, rows)
         losers = curves_of_losers(run, goal.metric, rows, tables)
         noise, forecasts = self._forecasts(rows)
@@ -138,8 +139,8 @@ class Source:
             if found := options_of(mine, tables, goal):
                 options[name] = found
             listed[name] = listed_of(name, mine, tables, most_listed)
-            chosen[name] = {
-                key for s in mine for key in s.space if isinstance(s.space[key], Choice)
+            fixed[name] = {
+                key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
             }
         return replace(
             answer,
@@ -150,7 +151,7 @@ class Source:
             tried=tried,
             grids=grids,
             options=options,
-            chosen=chosen,
+            fixed=fixed,
             listed=listed,
             quality=quality,
             noise=noise,

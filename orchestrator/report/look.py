@@ -47,10 +47,11 @@ table { border-collapse: collapse; min-width: min(100%, 40rem);
 caption { white-space: normal; text-align: left; padding-bottom: .4rem; font-size: .9rem; }
 th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; font-weight: normal; }
-thead th { border-bottom: 2px solid var(--quiet); font-weight: 600; }
+thead th { border-bottom: 2px solid var(--quiet); font-weight: 600; vertical-align: bottom; }
+thead th.told { white-space: normal; }
 .text { text-align: left; }
 td.wrap { white-space: normal; min-width: 14rem; color: var(--note); }
-td.told { white-space: normal; min-width: 12rem; max-width: 28rem; }
+td.told { white-space: normal; min-width: 11rem; text-align: left; }
 .sorted { max-height: 34rem; overflow: auto; }
 .sorted thead th { position: sticky; top: 0; background: var(--paper); padding: 0; }
 th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0;
@@ -60,8 +61,8 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 button.more { font: inherit; font-size: .92rem; margin: .6rem 0; padding: .25rem .8rem;
               color: var(--link); background: var(--card); border: 1px solid var(--line);
               border-radius: 6px; cursor: pointer; }
-.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
-         gap: 0 1rem; }
+.small { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr));
+         gap: 0 1.4rem; }
 .small figure { margin: .6rem 0; display: flex; flex-direction: column-reverse; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .7rem; }
 .cards div { background: var(--card); border: 1px solid var(--line); border-radius: 8px;

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.analysis import Tuned
+from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show
@@ -58,9 +59,9 @@ def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
 
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     """Of a metaparameter that was searched in a range; options follow no power."""
-    told = []
+    told: list[str] = []
     for curve in curves:
-        if name in panel.chosen.get(curve.recipe, ()):
+        if _searched_as(name) in panel.fixed.get(curve.recipe, ()):
             continue
         if curve.exponent is not None and curve.exponent_interval is not None:
             low, high = curve.exponent_interval
@@ -77,6 +78,10 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     return said.strip()
 
 
+def _searched_as(name: str) -> str:
+    return "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
+
+
 def _spoken(name: str) -> str:
     return name.replace("_", " ")
 
@@ -84,8 +89,9 @@ def _spoken(name: str) -> str:
 def metaparameters_found(panel: Panel) -> str:
     """Of the first that has any power."""
     for name, curves in _by_name(panel).items():
-        if said := _powers(panel, name, curves[:1]):
-            return said.rstrip(".")
+        for curve in curves:
+            if said := _powers(panel, name, [curve]):
+                return said.rstrip(".")
     return "The best values at each batch size"
 
 

@@ -27,7 +27,8 @@ HOW_TO_READ = (
     "distance between measurements and, where they are known, the effects of seeds and of few "
     "trials. Perfect until: steps times batch size is within "
     f"{100 * PERFECT_TOLERANCE:.0f} % of its minimum. Useful until: steps are within "
-    f"{100 * USEFUL_TOLERANCE:.0f} % of the fewest. B_crit belongs to the law steps = S_min (1 + B_crit / B); it is left out where the points refuse that law. "
+    f"{100 * USEFUL_TOLERANCE:.0f} % of the fewest. B_crit belongs to the law "
+    "steps = S_min (1 + B_crit / B); it is left out where the points refuse that law. "
     "+20 % examples at: this batch size takes a fifth more examples than the fewest. Off the "
     "curve: the root mean square distance of the points from the fitted curve, in doublings."
 )
@@ -50,8 +51,8 @@ BY_STEPS = (
 
 LAW_HEADS = [
     ("Recipe", True), ("Law", True),
-    (f"Exponent of the bend ({LAW_CONFIDENCE:.0%} interval)", False),
-    ("Measure next at batch size", False), ("Points are", True), ("Remarks", True),
+    (f"Exponent ({100 * LAW_CONFIDENCE:.0f} % interval)", False),
+    ("Measure next at", False), ("Points are", True), ("Remarks", True),
 ]  # fmt: skip
 
 LAW_READING = (
@@ -105,7 +106,10 @@ def _basis(panel: Panel) -> str:
 
 def laws(panel: Panel, show: Show) -> str:
     rows = [_law_cells(scaling) for scaling in panel.scalings]
-    found = table("The law that each curve follows.", LAW_HEADS, rows)
+    # Most curves need no remark.
+    width = len(LAW_HEADS) if any(row[-1] for row in rows) else len(LAW_HEADS) - 1
+    heads, rows = LAW_HEADS[:width], [row[:width] for row in rows]
+    found = table("The law that each curve follows.", heads, rows)
     return f'{found}<p class="lead">{escape(LAW_READING)}</p>'
 
 
@@ -126,8 +130,12 @@ def _law_cells(scaling: Scaling) -> list[str]:
 
 def _name(law: LawChoice) -> str:
     if law.law == "undecided":
-        return f"undecided: {' or '.join(LAW_NAMES[name] for name in law.between)}"
-    return LAW_NAMES.get(law.law, "no law that was tried fits")
+        return f"undecided: {' or '.join(map(_short, law.between))}"
+    return _short(law.law) if law.law in LAW_NAMES else "no law that was tried fits"
+
+
+def _short(law: str) -> str:
+    return LAW_NAMES[law].removesuffix(" S_min (1 + B_crit / B)")
 
 
 def laws_found(panel: Panel) -> str:

@@ -26,7 +26,8 @@ def best_values_within(panel: Panel, show: Show) -> str:
                     f"{recipe}: best {metric} within budgets",
                     _ends(rows),
                     "They show whether a large batch size gets worse values with as many steps, "
-                    "and with as many epochs. Dark lines are small budgets, bright lines large ones.",
+                    "and with as many epochs. Dark lines are small budgets, bright lines are large "
+                    "ones.",
                 )
             shown += show(
                 figures.training_longer(rows, panel.goal),

@@ -151,16 +151,7 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
     if len(rows) > MOST_ROWS:
         caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
         rows = rows[:MOST_ROWS]
-    looks = [
-        ' class="text wrap"'
-        if name == "Notes"
-        else ' class="text told"'
-        if name == "Remarks"
-        else ' class="text"'
-        if text
-        else ""
-        for name, text in heads
-    ]
+    looks = [_look(name, text) for name, text in heads]
     head = "".join(
         f'<th scope="col"{look}>{escape(name)}</th>'
         for (name, _), look in zip(heads, looks, strict=True)
@@ -173,6 +164,14 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
         body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+
+
+def _look(name: str, text: bool) -> str:
+    if name == "Notes":
+        return ' class="text wrap"'
+    if name in ("Law", "Remarks"):
+        return ' class="text told"'
+    return ' class="text"' if text else ""
 
 
 def short(value: Value | None) -> str:

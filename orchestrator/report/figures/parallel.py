@@ -115,10 +115,10 @@ def _numbers(name: str, scale: str, values: Sequence[float | None]) -> dict[str,
         ticks = log10_axis([1 - value for value in known], most=6)
         return _scaled(f"1 - {name}", below, ticks, math.log10)
     low, high = min(known), max(known)
-    ticks = [low + (high - low) * n / 4 for n in range(5)]
+    steps = [low + (high - low) * n / 4 for n in range(5)]
     return {
         "label": name, "values": [None if value is None else _short(value) for value in values],
-        "tickvals": ticks, "ticktext": [f"{tick:.3g}" for tick in ticks],
+        "tickvals": steps, "ticktext": [f"{step:.3g}" for step in steps],
     }  # fmt: skip
 
 

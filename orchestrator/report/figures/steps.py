@@ -139,7 +139,7 @@ def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
         "type": "scatter", "mode": "lines", "x": [smallest, largest],
         "y": [examples / smallest, examples / largest], "name": "perfect scaling",
         "line": {"color": mark(number)["line"]["color"], "width": 1.2, "dash": "dash"},
-        "opacity": 0.45, "showlegend": False, "hoverinfo": "skip",
+        "opacity": 0.6, "showlegend": False, "hoverinfo": "skip",
     }  # fmt: skip
 
 
