@@ -99,8 +99,10 @@ def _reading(panel: Panel) -> str:
     said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
     if any(scaling.law and scaling.law.curve for scaling in panel.drawn.scalings):
         said.append("Dotted: the law that fits.")
-    if any(row.steps is None for row in panel.drawn.rows):
-        said.append("Crosses at the top: the goal was not reached.")
+    missing = [row for row in panel.drawn.rows if row.steps is None]
+    if missing:
+        yet = "" if all(row.finished for row in missing) else ", or not yet"
+        said.append(f"Crosses at the top: the goal was not reached{yet}.")
     return " ".join(said)
 
 

@@ -61,9 +61,10 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 button.more { font: inherit; font-size: .92rem; margin: .6rem 0; padding: .25rem .8rem;
               color: var(--link); background: var(--card); border: 1px solid var(--line);
               border-radius: 6px; cursor: pointer; }
-.small { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr));
+.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr));
          gap: 0 1.4rem; }
-.small figure { margin: .6rem 0; display: flex; flex-direction: column-reverse; }
+@media (min-width: 700px) { .small.two { grid-template-columns: 1fr 1fr; } }
+.small figure { min-width: 0; margin: .6rem 0; display: flex; flex-direction: column-reverse; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)); gap: .7rem; }
 .cards div { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
              padding: .55rem 1rem .65rem; break-inside: avoid; }

@@ -57,7 +57,8 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
         "Steps to goal against batch size. Both axes are logarithmic. Along a dashed line, "
         "doubling the batch size halves the steps."
     )
-    return f'<p class="lead">{lead}</p><div class="small">{shown}</div>'
+    two = " two" if len(panels) == 2 else ""
+    return f'<p class="lead">{lead}</p><div class="small{two}">{shown}</div>'
 
 
 def course(spans: Sequence[Span], show: Show) -> str:
