@@ -53,11 +53,14 @@ class Figures:
     def save(self, folder: Path, kind: str) -> None:
         """Each figure as a file, in the order of the page, named by its title."""
         for _, figure in self.named:
-            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff", width=1000)
+            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
+        heights = [figure.layout.height for _, figure in self.named]
         titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self.named]
         files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
         try:
-            write_images([figure for _, figure in self.named], files, scale=2)
+            write_images(
+                [figure for _, figure in self.named], files, scale=2, width=1000, height=heights
+            )
         except RuntimeError as error:
             raise BadInput(
                 f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "

@@ -86,7 +86,7 @@ def _steps(steps: Sequence[int], reached: Sequence[int], never: int) -> dict[str
     ticks = log2_axis(reached)
     axis = _scaled("steps to goal", [*steps], ticks, math.log2)
     if never in steps:
-        below = [n for n, tick in enumerate(ticks["tickvals"]) if tick <= max(reached)]
+        below = [n for n, tick in enumerate(axis["tickvals"]) if 2**tick <= max(reached)]
         axis["tickvals"] = [*(axis["tickvals"][n] for n in below), math.log2(never)]
         axis["ticktext"] = [*(axis["ticktext"][n] for n in below), "not reached"]
     return axis
@@ -140,9 +140,15 @@ def _scaled(
 ) -> dict[str, Any]:
     """On a logarithmic axis, which this kind of figure does not have."""
     logs = [None if value is None else _short(log(value)) for value in values]
+    known = [value for value in logs if value is not None]
+    within = [
+        (place, text)
+        for tick, text in zip(ticks["tickvals"], ticks["ticktext"], strict=True)
+        if min(known) - 0.01 <= (place := log(tick)) <= max(known) + 0.01
+    ]
     return {
         "label": label, "values": logs,
-        "tickvals": [log(tick) for tick in ticks["tickvals"]], "ticktext": ticks["ticktext"],
+        "tickvals": [place for place, _ in within], "ticktext": [text for _, text in within],
     }  # fmt: skip
 
 
