@@ -22,10 +22,11 @@ from orchestrator.analysis import (
 from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
-from orchestrator.report.figures import NoiseLine
+from orchestrator.report.figures import Curve, NoiseLine
 from orchestrator.report.trial_table import MOST_LISTED, listed_of
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
+    Tables,
     grid_of,
     options_of,
     outcomes,
@@ -114,50 +115,51 @@ class Source:
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
-        quality = {
-            self.name(recipe): self._named_bests(some)
-            for recipe, some in _quality(run, goal, studies).items()
-        }
-        tried, grids, options, listed = {}, {}, {}, {}
-        fixed: dict[str, set[str]] = {}
-        curves = curves_of_winners(run, goal.metric, rows)
-        losers = curves_of_losers(run, goal.metric, rows, tables)
         noise, forecasts = self._forecasts(rows)
         far = [row for row in rows if DISTANCE in row.metrics]
-        distances = curves_of_winners(run, DISTANCE, far)
         schedules = (
             []
             if run.imported
             else schedules_of(rows, {s.key: s for s in studies}, answer.settings.compare_at)
         )
-        for recipe in dict.fromkeys(study.recipe for study in studies):
-            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
-            if (some := tried_of(mine, tables, most)) is not None:
-                tried[name] = some
-            if (grid := grid_of(mine, tables, goal)) is not None:
-                grids[name] = grid
-            if found := options_of(mine, tables, goal):
-                options[name] = found
-            listed[name] = listed_of(name, mine, tables, most_listed)
-            fixed[name] = {
-                key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
-            }
         return replace(
             answer,
-            curves={self.name(recipe): some for recipe, some in curves.items()},
-            losers={self.name(recipe): some for recipe, some in losers.items()},
-            distances={self.name(recipe): some for recipe, some in distances.items()},
+            **self._trials(goal, studies, tables, most, most_listed),
+            curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
+            losers=self._by_name(curves_of_losers(run, goal.metric, rows, tables)),
+            distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
             schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
-            tried=tried,
-            grids=grids,
-            options=options,
-            fixed=fixed,
-            listed=listed,
-            quality=quality,
+            quality={
+                self.name(recipe): self._named_bests(some)
+                for recipe, some in _quality(run, goal, studies).items()
+            },
             noise=noise,
             forecasts=forecasts,
             largeness=self._largeness(answer, {row.key for row in asked}),
         )
+
+    def _trials(
+        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
+    ) -> dict[str, Any]:
+        """What a panel shows of single trials, by its fields and recipes."""
+        names = ("tried", "grids", "options", "listed", "fixed")
+        found: dict[str, Any] = {name: {} for name in names}
+        for recipe in dict.fromkeys(study.recipe for study in studies):
+            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
+            if (tried := tried_of(mine, tables, most)) is not None:
+                found["tried"][name] = tried
+            if (grid := grid_of(mine, tables, goal)) is not None:
+                found["grids"][name] = grid
+            if options := options_of(mine, tables, goal):
+                found["options"][name] = options
+            found["listed"][name] = listed_of(name, mine, tables, most_listed)
+            found["fixed"][name] = {
+                key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
+            }
+        return found
+
+    def _by_name(self, found: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:
+        return {self.name(recipe): curves for recipe, curves in found.items()}
 
     def _forecasts(
         self, rows: Sequence[FrontierRow]

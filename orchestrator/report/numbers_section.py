@@ -140,16 +140,16 @@ def _short(law: str) -> str:
 
 def laws_found(panel: Panel) -> str:
     known = [scaling.law for scaling in panel.scalings if scaling.law and not scaling.is_flat]
-    undecided = sum(law.law == "undecided" for law in known)
     if not known:
         return "Not known: too few batch sizes, or nothing bends"
-    sizes = sorted({law.deciding_size for law in known if law.deciding_size is not None})
-    said = f"Undecided for {undecided:,} of {len(known):,} curves" if undecided else "Decided"
-    if sizes:
-        ends = " and ".join(f"{size:,}" for size in sizes[:MOST_TOLD])
-        said += (
-            f"; measurements at batch sizes {ends} would tell most"
-            if len(sizes) > 1
-            else (f"; a measurement at batch size {ends} would tell most")
-        )
-    return said
+    undecided = [law for law in known if law.law == "undecided"]
+    lawless = sum(law.curve is None for law in known)
+    if not undecided:
+        return f"No law fits {lawless:,} of {len(known):,} curves" if lawless else "Decided"
+    said = f"Undecided for {len(undecided):,} of {len(known):,} curves"
+    sizes = sorted({law.deciding_size for law in undecided if law.deciding_size is not None})
+    if not sizes:
+        return said
+    some = " and ".join(f"{size:,}" for size in sizes[:MOST_TOLD])
+    where = f"measurements at batch sizes {some}" if len(sizes) > 1 else f"batch size {some}"
+    return f"{said}; {where} would tell most"

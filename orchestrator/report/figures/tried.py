@@ -116,24 +116,28 @@ def _scattered(
         for name in (x, y)
     )
     styled(figure, "", "", height=200 + 260 * len(cells))
-    ticks = [*range(FARTHEST + 1)]
-    names = [f"{2**tick}" for tick in ticks[:-1]]
     figure.update_layout(
         margin={"t": 60}, legend={"y": 1.1 if len(cells) == 1 else 1.05},
-        coloraxis={
-            "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
-            "colorbar": {
-                "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12,
-                "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
-                "x": 1.06 if lines else 1.01,
-            },
-        },
+        coloraxis=_colours(1.06 if lines else 1.01),
     )  # fmt: skip
     figure.update_xaxes(**log10_axis(rates, most=max(2, 9 // wide)))
     figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
     figure.update_xaxes(title=safe(x), row=len(cells), col=(wide + 1) // 2)
     figure.update_yaxes(title=f"1 - {safe(y)}" if y_from_one else safe(y), col=1)
     return figure
+
+
+def _colours(x: float) -> dict[str, Any]:
+    """Of trials by their steps over the fewest, with a bar at `x`."""
+    ticks = [*range(FARTHEST + 1)]
+    names = [f"{2**tick}" for tick in ticks[:-1]]
+    return {
+        "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
+        "colorbar": {
+            "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12, "x": x,
+            "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
+        },
+    }  # fmt: skip
 
 
 def _traces(cell: _Cell, names: tuple[str, str, bool]) -> Iterator[dict[str, Any]]:
