@@ -45,17 +45,17 @@ figcaption b { color: var(--ink); display: block; }
 table { border-collapse: collapse; min-width: min(100%, 40rem);
         font-variant-numeric: tabular-nums; font-size: .92rem; }
 caption { white-space: normal; text-align: left; padding-bottom: .4rem; font-size: .9rem; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
+th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--line);
          white-space: nowrap; font-weight: normal; }
 thead th { border-bottom: 2px solid var(--quiet); font-weight: 600; vertical-align: bottom; }
 thead th.told { white-space: normal; }
 .text { text-align: left; }
-td.wrap { white-space: normal; min-width: 14rem; color: var(--note); }
-td.told { white-space: normal; min-width: 11rem; text-align: left; }
+td.wrap { white-space: normal; min-width: 11rem; color: var(--note); }
+td.told { white-space: normal; min-width: 8rem; text-align: left; }
 .sorted { max-height: 34rem; overflow: auto; }
 .sorted thead th { position: sticky; top: 0; background: var(--paper); padding: 0; }
 th button { font: inherit; font-weight: 600; color: inherit; background: none; border: 0;
-            padding: .35rem .6rem; cursor: pointer; white-space: nowrap; }
+            padding: .35rem .5rem; cursor: pointer; white-space: nowrap; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 th[aria-sort=descending] button::after { content: " \\2193"; }
 button.more { font: inherit; font-size: .92rem; margin: .6rem 0; padding: .25rem .8rem;

@@ -41,7 +41,7 @@ class Figures:
             f'<div class="plot" id="figure-{number}" role="group" style="height: {height}px" '
             f'aria-label="{name}"></div>'
         )
-        if len(_columns(figure)) > 2:  # too many for a phone
+        if _columns(figure) > 2:  # too many for a phone
             plot = f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{plot}</div>'
         return f"""
 <figure>{plot}
@@ -68,9 +68,10 @@ class Figures:
             ) from None
 
 
-def _columns(figure: go.Figure) -> set[float]:
-    """Where the columns of its panels begin, from 0 to 1."""
-    return {(axis.domain or (0,))[0] for axis in figure.select_xaxes()}
+def _columns(figure: go.Figure) -> int:
+    """How many panels or axes stand side by side."""
+    axes = [len(trace.dimensions) for trace in figure.data if trace.type == "parcoords"]
+    return max([len({(axis.domain or (0,))[0] for axis in figure.select_xaxes()}), *axes])
 
 
 def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:

@@ -169,7 +169,7 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
 def _look(name: str, text: bool) -> str:
     if name == "Notes":
         return ' class="text wrap"'
-    if name in ("Law", "Remarks"):
+    if name in ("Law", "Remarks", "Trials"):
         return ' class="text told"'
     return ' class="text"' if text else ""
 
