@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -23,9 +23,36 @@ DRAWN = """[...document.querySelectorAll(".plot")].map(
 
 WIDER_THAN_SHOWN = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
+FIRST_SCREEN = """[...document.querySelectorAll(".first .plot, .first .cards")].map(
+    part => Math.round(part.getBoundingClientRect().bottom))"""
+
+UNFOLD = """(async () => {
+    for (const fold of document.querySelectorAll("details")) fold.open = true;
+    // Figures are drawn when their folds tell that they were opened.
+    await new Promise(done => setTimeout(() => requestAnimationFrame(done), 100));
+})()"""
+
 SERIOUS = """axe.run().then(found => JSON.stringify(found.violations
     .filter(each => ["serious", "critical"].includes(each.impact))
     .map(each => [each.id, each.nodes.slice(0, 3).map(node => node.html.slice(0, 200))])))"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """At which page, and how."""
+
+    page: Path
+    width: int
+    height: int = 900
+    dark: bool = False
+    anchor: str = ""
+    scripts: tuple[str, ...] = ()
+    """To be run before anything is unfolded."""
+    unfolded: bool = True
+    """Whether all folds are opened before the picture is taken."""
+    picture: Path | None = None
+    checked: bool = True
+    """For accessibility."""
 
 
 @dataclass(kw_only=True)
@@ -35,6 +62,10 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """But for the page itself and what it holds."""
+    told: list[Any] = field(default_factory=list)
+    """What the scripts came to."""
+    first: list[int] = field(default_factory=list)
+    """Where the main figure and the cards end, in pixels from the top."""
     drawn: list[bool] = field(default_factory=list)
     """Whether each figure was."""
     wider: int = 0
@@ -43,10 +74,20 @@ class Visit:
     """Serious findings of the accessibility check."""
 
 
-def visit(page: Path, picture: Path, *, width: int, dark: bool = False) -> Visit:
-    """Opens the page in a window of that width, and takes a picture of all of it."""
-    with chromium(picture.parent) as address:
-        return asyncio.run(_visit(address, page, picture, width, dark))
+def visit(look: Look, folder: Path) -> Visit:
+    """Opens a page."""
+    (seen,) = visits([look], folder)
+    return seen
+
+
+def visits(looks: Sequence[Look], folder: Path) -> list[Visit]:
+    """Opens pages, one after the other in one browser, which keeps its files in `folder`."""
+
+    async def all_of_them(address: str) -> list[Visit]:
+        return [await _visit(address, look) for look in looks]
+
+    with chromium(folder) as address:
+        return asyncio.run(all_of_them(address))
 
 
 @contextmanager
@@ -54,8 +95,8 @@ def chromium(folder: Path) -> Iterator[str]:
     """The address of a browser of one's own."""
     assert CHROMIUM
     command = [
-        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
-        f"--user-data-dir={folder / 'profile'}", "about:blank",
+        CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-unsafe-swiftshader",
+        "--remote-debugging-port=0", f"--user-data-dir={folder / 'profile'}", "about:blank",
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -68,7 +109,7 @@ def chromium(folder: Path) -> Iterator[str]:
     shutil.rmtree(folder / "profile", ignore_errors=True)
 
 
-async def _visit(address: str, page: Path, picture: Path, width: int, dark: bool) -> Visit:
+async def _visit(address: str, look: Look) -> Visit:
     seen = Visit()
     numbers = count(1)
     async with (
@@ -80,7 +121,7 @@ async def _visit(address: str, page: Path, picture: Path, width: int, dark: bool
         async def listen(until: str | int) -> Mapping[str, Any]:
             while True:
                 message = json.loads((await socket.receive(timeout=120)).data)
-                _note(seen, message, page)
+                _note(seen, message, look.page)
                 if until in (message.get("id"), message.get("method")):
                     assert "error" not in message, message
                     return message.get("result", {})
@@ -104,18 +145,26 @@ async def _visit(address: str, page: Path, picture: Path, width: int, dark: bool
             await call(f"{domain}.enable")
         await call(
             "Emulation.setDeviceMetricsOverride",
-            width=width, height=900, deviceScaleFactor=1, mobile=width < 600,
+            width=look.width, height=look.height, deviceScaleFactor=1, mobile=look.width < 600,
         )  # fmt: skip
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if look.dark else "light"}
         await call("Emulation.setEmulatedMedia", features=[scheme])
-        await call("Page.navigate", url=page.as_uri())
+        await call("Page.navigate", url=f"{look.page.as_uri()}{look.anchor}")
         await listen("Page.loadEventFired")
+        seen.first = await value(FIRST_SCREEN)
+        seen.told = [await value(script) for script in look.scripts]
+        if look.unfolded:
+            await value(UNFOLD)
         seen.drawn = await value(DRAWN)
         seen.wider = await value(WIDER_THAN_SHOWN)
-        shot = await call("Page.captureScreenshot", captureBeyondViewport=True)
-        picture.write_bytes(base64.b64decode(shot["data"]))
-        await value((files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8") + ";1")
-        seen.violations = json.loads(await value(SERIOUS))
+        if look.picture is not None:
+            shot = await call("Page.captureScreenshot", captureBeyondViewport=look.unfolded)
+            look.picture.write_bytes(base64.b64decode(shot["data"]))
+        if look.checked:
+            axe = (files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+            await value(f"{axe};1")
+            seen.violations = json.loads(await value(SERIOUS))
+        await call("Target.closeTarget", targetId=target["targetId"])
     return seen
 
 
@@ -126,9 +175,11 @@ def _note(seen: Visit, message: Mapping[str, Any], page: Path) -> None:
             seen.errors.append(str(params["exceptionDetails"]))
         case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning"):
             seen.errors.append(str(params["args"]))
+        case "Log.entryAdded" if params["entry"]["source"] == "rendering":
+            pass  # WebGL without a graphics card is slow
         case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
             seen.errors.append(str(params["entry"]))
         case "Network.requestWillBeSent":
             url = params["request"]["url"]
-            if url != page.as_uri() and not url.startswith(("data:", "blob:")):
+            if not url.startswith(page.as_uri()) and not url.startswith(("data:", "blob:")):
                 seen.requests.append(url)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from browser import CHROMIUM, visit
+from browser import CHROMIUM, Look, visit
 from conftest import orchestrate
 
 from orchestrator.analysis import Estimate
@@ -132,7 +132,7 @@ def test_while_it_goes_on_the_page_says_so(
     shutil.copytree(branches, run)
     monkeypatch.setattr(sys, "argv", ["live", str(run), "30"])
     live.main()
-    assert "this run was going on" in words_of(run / "report.html")
+    assert "This run was going on" in words_of(run / "report.html")
 
 
 def test_what_is_but_a_bound_is_drawn_as_one() -> None:
@@ -161,7 +161,7 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
 def test_in_a_browser(branches: Path, tmp_path: Path, width: int, dark: bool) -> None:
-    seen = visit(branches / "report.html", tmp_path / "page.png", width=width, dark=dark)
+    seen = visit(Look(page=branches / "report.html", width=width, dark=dark), tmp_path)
     assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
     assert seen.drawn == [True, True]
     assert seen.wider == 0

@@ -137,7 +137,7 @@ def test_every_setting_that_spaces_lists_can_be_given() -> None:
         ("soap", "bata1=0.9", "Did you mean 'beta1'"),
         ("kron", "learning_rate=1", "random numbers"),
         ("a2grad", "decay=cosine", "no learning rate to schedule"),
-        ("sgd", "dropout=0.1", "Sequential has none"),
+        ("sgd", "dropout=0.1", "Sequential has no dropout layer"),
         ("muon", "ns_steps=many", "'ns_steps' must be a finite number"),
         ("sgd", "momentum=0.9", "Unknown metaparameter of 'sgd'"),
     ],

@@ -121,7 +121,7 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Loaded(Stream()), "must have __len__ and __getitem__.*Stream has not"),
+        (lambda: Loaded(Stream()), "must have __len__ and __getitem__.*Stream does not"),
         (lambda: Loaded([1, 2], 2), "a data set.*or a function and the number.*a list and 2"),
         (lambda: Loaded(len, 2, collate=padded), "or a function and the number"),
         (lambda: batch_of([[1], [2]], collate=len), "`collate` must return .* batch is a int"),
@@ -131,7 +131,7 @@ class Stream(IterableDataset):
         ),
         (lambda: Loaded(lambda index: (), 2).batch(SEVERAL), "at least one tensor"),
         (lambda: Tensors({"x": SEVERAL, "y": [1]}), r"equal length.*\['y'\]\[0\]: a int"),
-        (lambda: Tensors(Stream()), "goes into Loaded"),
+        (lambda: Tensors(Stream()), "Use Loaded for a data set"),
     ],
 )
 def test_what_is_no_data_set_or_batch_is_refused(make: Callable[[], Any], said: str) -> None:
@@ -213,7 +213,7 @@ def test_models_in_the_manner_of_hugging_face_give_the_same_curve() -> None:
 
 
 def test_a_dict_without_classes_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"as 'labels', but has \['x', 'y'\]"):
+    with pytest.raises(BadInput, match=r"under 'labels', but has the keys \['x', 'y'\]"):
         Classification.loss(models.MLP(), nn.Identity(), {"x": SEVERAL, "y": SEVERAL})
 
 
@@ -249,7 +249,7 @@ def test_next_token_models_are_called_as_they_say() -> None:
     assert torch.equal(LikeNanoGPT().loss(gpt, windows), plain)
     with pytest.raises(BadInput, match=r"\(2, 2, 'tokens'\), but returned \(2, 1, 5\).*logits"):
         Tokens().loss(gpt, windows)
-    with pytest.raises(BadInput, match=r"is a dict of \['input_ids'\]"):
+    with pytest.raises(BadInput, match=r"is a dict with the keys \['input_ids'\]"):
         Tokens().loss(table, {"input_ids": windows})
 
 

@@ -58,9 +58,9 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     assert of_medians.steps_min is not None
     assert of_minima.steps_min is not None
     assert [point.steps for point in points_of([*curve[:-1], ROWS[-1]])] == [r.steps for r in ROWS]
-    said = "(medians of repeats); still scaling at the largest batch size tested."
+    said = "Steps are medians of repeats. Still scaling at the largest batch size tested."
     assert said in sentence(of_medians)
-    assert "(minima over trials)" in sentence(of_minima)
+    assert "Steps are minima over trials." in sentence(of_minima)
     assert scalings([*curve, UNREACHED])[0].of_medians, "what no trial reached has none to repeat"
     beside = table_of_ratios([*curve, *(replace(row, recipe="b") for row in ROWS)])
     assert "those of b are minima over trials, which are too low by luck." in beside

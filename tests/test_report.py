@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from browser import CHROMIUM, visit
+from browser import CHROMIUM, Look, visits
 from conftest import make_trial, orchestrate, train_all, wait_for
 from test_frontier import write_run
 
@@ -47,7 +47,9 @@ from orchestrator.results import (
     StepTime,
     best_of,
     column_of,
+    export_archive,
     frontier_of,
+    import_archive,
     provenance,
 )
 from orchestrator.results.tables import tables_of
@@ -154,17 +156,27 @@ def without_plotly(text: str) -> str:
 
 
 def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
-    perfect, line = steps_to_goal([UNREACHED, *reversed(ROWS)]).data
+    figure = steps_to_goal([UNREACHED, *reversed(ROWS)])
+    _, perfect, line, missing = figure.data
     assert list(line.x) == [*(row.batch_size for row in ROWS), UNREACHED.batch_size]
     assert list(line.y) == [*(row.steps for row in ROWS), None]  # through which no line leads
     assert all(x * y == 1024 for x, y in zip(perfect.x, perfect.y, strict=True))
+    assert list(missing.x) == [UNREACHED.batch_size]
+    assert 1024 < missing.y[0] <= 10 ** figure.layout.yaxis.range[1]
+    assert "the goal was not reached<br>trials: 20 reached" in missing.hovertext[0]
+
+
+def test_each_curve_has_its_perfect_line() -> None:
+    other = [replace(row, recipe="other", steps=3 * (row.steps or 0)) for row in ROWS]
+    lines = [one for one in steps_to_goal([*ROWS, *other]).data if one.name == "perfect scaling"]
+    assert [one.x[0] and one.x[0] * one.y[0] for one in lines] == [None, 1024, 3072]
 
 
 def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Path) -> None:
     text = without_plotly(page(tmp_path, [*ROWS, UNREACHED]))
-    assert "perfect scaling up to batch size 32" in text
+    assert "sgd: doubling the batch halves the steps up to batch size 32, the largest to" in text
     assert "is not shown for cut" in text
-    assert "still scaling at the largest batch size tested" in text
+    assert "Still scaling at the largest batch size tested" in text
     assert "not reached" in text
     assert not re.findall(r'(?:src|href)="(?!data:|#)', text)
 
@@ -207,22 +219,100 @@ def test_recipes_are_told_as_multiples_of_the_best() -> None:
     assert table_of_ratios(ROWS) == ""
 
 
+DRAWN_OF_ALL = 62
+"""Figures of four workloads and goals."""
+
+SORTED = """(async () => {
+    const table = document.querySelector("table.trials");
+    const head = [...table.tHead.rows[0].cells].find(cell => cell.innerText === "Steps trained");
+    const seen = [];
+    for (const _ of [1, 2]) {
+        head.firstChild.focus();
+        document.activeElement.click();
+        seen.push([head.getAttribute("aria-sort"),
+            ...[...table.tBodies[0].rows].map(row => row.cells[head.cellIndex].innerText)]);
+    }
+    return seen;
+})()"""
+
+OPEN = """new Promise(done => setTimeout(() => done(
+    [...document.querySelectorAll("details[open]")].map(fold => fold.id)), 100))"""
+
+PRINTED = """(() => { dispatchEvent(new Event("beforeprint")); const plots =
+    [...document.querySelectorAll(".plot")].map(plot => plot.querySelector(".main-svg") !== null);
+    dispatchEvent(new Event("afterprint"));
+    return [plots.every(Boolean), document.querySelectorAll("details[open]").length]; })()"""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, False), (1400, True)])
-def test_in_a_browser(width: int, dark: bool, tmp_path: Path) -> None:
+def test_in_a_browser(tmp_path: Path) -> None:
+    """Everything at once: several goals, hostile names, all kinds of figures."""
     evil = [replace(row, **HOSTILE) for row in ROWS]
     stricter = [replace(row, goal="val/error < 0.01") for row in [*ROWS, UNREACHED]]
     page(tmp_path, [*ROWS, UNREACHED, *stricter, *evil])
-    picture = tmp_path / f"report-{width}{'-dark' * dark}.png"
-    seen = visit(tmp_path / "report.html", picture, width=width, dark=dark)
-    assert seen.errors == []
-    assert seen.requests == []
-    assert len(seen.drawn) == 62
-    assert all(seen.drawn)
-    assert seen.wider == 0
-    assert seen.violations == []
-    assert picture.stat().st_size > 50_000
+    looks = [
+        Look(
+            page=tmp_path / "report.html",
+            width=width,
+            dark=dark,
+            checked=width == 1400,
+            picture=tmp_path / f"{n}.png",
+        )
+        for n, (width, dark) in enumerate([(1400, False), (390, False), (1400, True)])
+    ]
+    for look, seen in zip(looks, visits(looks, tmp_path), strict=True):
+        assert seen.errors == []
+        assert seen.requests == []
+        assert len(seen.drawn) == DRAWN_OF_ALL
+        assert all(seen.drawn)
+        assert seen.wider == 0
+        assert seen.violations == []
+        assert look.picture is not None
+        assert look.picture.stat().st_size > 50_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
+    repeated = {"repeats": {"count": 2}, "recipes": ["sgd", "momentum"], "batch_sizes": [8, 16, 32]}
+    whole = trained(tmp_path / "whole", sweep_file(**repeated))
+    shutil.copytree(tmp_path / "whole", tmp_path / "unfinished")
+    shutil.rmtree(next(tmp_path.glob("unfinished/trials/*/*/batch_size=32")))
+    export_archive(whole, tmp_path / "tree")
+    import_archive(tmp_path / "tree", Run(tmp_path / "archive"))
+    pages = {}
+    for name in ("whole", "unfinished", "archive"):
+        run, pages[name] = Run.open(tmp_path / name), tmp_path / f"{name}.html"
+        going_on = 900 if name == "unfinished" else None
+        write_report_of(
+            {"": (run, frontier_of(run))}, Place.at(pages[name]), reload_seconds=going_on
+        )
+    page(tmp_path, ROWS)
+    pages["cards"] = tmp_path / "report.html"
+    # A page that reloads itself is not accessible, which cannot be helped.
+    looks = [
+        Look(page=path, width=width, height=800, checked=width == 390 and name != "unfinished")
+        for name, path in pages.items() for width in (1280, 390)
+    ]  # fmt: skip
+    looks.append(Look(
+        page=pages["whole"], width=1280, anchor="#trials", scripts=(OPEN, SORTED, PRINTED),
+    ))  # fmt: skip
+    found = visits(looks, tmp_path)
+    for look, seen in zip(looks, found, strict=True):
+        where = f"{look.page.name} at {look.width}"
+        assert (seen.errors, seen.requests, seen.violations) == ([], [], []), where
+        assert seen.wider == 0, where
+        assert all(seen.drawn), where
+        if look.width == 1280 and not look.anchor:
+            assert max(seen.first) < 800, where
+    opened, (up, down), printed = found[-1].told
+    assert opened == ["trials"]
+    assert (up[0], down[0]) == ("ascending", "descending")
+    steps = [int(text) for text in up[1:]]
+    assert steps == sorted(steps)
+    assert [int(text) for text in down[1:]] == steps[::-1]
+    assert printed == [True, 1]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +534,9 @@ def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(tmp_path: Path
     assert trials[-500:] == [*range(2500, 3000)]
     assert [trials[0], trials[499]] == [0, 2499]
     assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
-    assert "1,000 of 3,000 trials are drawn" in panel_section(0, panel, lambda *said: said[2])
+    assert "1,000 of 3,000 trials are drawn" in panel_section(
+        0, panel, lambda *said: said[2], False
+    )
 
 
 def test_a_timeline_has_no_more_bars_than_can_be_seen() -> None:

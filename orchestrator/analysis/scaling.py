@@ -57,8 +57,8 @@ BENDS = "none of the laws tried fits the curve, so read the answer from the poin
 OTHERWISE = "the curve does not follow S_min (1 + B_crit / B), so there is no B_crit"
 RISES = "steps rise again at the largest batch sizes, which none of the laws tried allows"
 STARVES = (
-    "below batch size {:,} training takes more examples instead of equally many; perhaps the "
-    "budget or the search is too small there"
+    "below batch size {:,}, training takes more examples; perhaps the budget or the search is too "
+    "small there"
 )
 FLAT = "flat: a larger batch size saves no steps in the range tested"
 FITS = "perfect scaling, then diminishing returns, as in S_min (1 + B_crit / B)"

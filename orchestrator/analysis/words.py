@@ -10,30 +10,61 @@ from orchestrator.analysis.confirming import Confirmed
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.law_useful import SmallestUseful
 from orchestrator.analysis.laws import LAW_CONFIDENCE, LawChoice
-from orchestrator.analysis.scaling import FITS, Scaling
+from orchestrator.analysis.scaling import FITS, USEFUL_TOLERANCE, Scaling
 from orchestrator.results import FrontierRow
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
+def headline(scaling: Scaling) -> str:
+    """Returns the sentence that decides: up to which batch size doubling the batch halves the
+    steps, and from which batch size on a larger one saves less than a tenth of them."""
+    perfect, useful = scaling.perfect_scaling_until, scaling.max_useful_batch_size
+    if perfect is None or useful is None or scaling.is_flat:
+        return f"{scaling.recipe}: {scaling.verdict}."
+    if scaling.perfect_scaling_from == perfect.value:
+        said = f"batch size {in_words(perfect)} takes the fewest examples"
+    else:
+        first = scaling.perfect_scaling_from
+        begins = "up to batch size" if first is None else f"from batch size {first:,} to"
+        said = f"doubling the batch halves the steps {begins} {in_words(perfect)}"
+    largest = scaling.largest
+    if largest is None or useful.value < largest:
+        saves = f"a larger batch saves less than {USEFUL_TOLERANCE:.0%} of the steps"
+        return f"{scaling.recipe}: {said}; beyond {in_words(useful)} {saves}."
+    last = "the largest to tell" if scaling.left_out else "the largest to reach the goal"
+    if perfect.value >= largest:
+        return f"{scaling.recipe}: {said}, {last}."
+    return f"{scaling.recipe}: {said}; steps still fall at {largest:,}, {last}."
+
+
 def sentence(scaling: Scaling) -> str:
-    """What one curve says."""
-    left_out = f" Left out: {'; '.join(scaling.left_out)}." * bool(scaling.left_out)
-    if scaling.perfect_scaling_until is None or scaling.max_useful_batch_size is None:
-        return f"{scaling.recipe}: {scaling.verdict}.{left_out}"
-    said = (
-        f"{scaling.recipe}: perfect scaling {_perfect(scaling, scaling.perfect_scaling_until)}, "
-        f"useful up to {_so_far(scaling.max_useful_batch_size, scaling)}"
-    )
+    """Returns all that one curve says: the headline, what its steps are, and the law it follows."""
+    parts = [headline(scaling)]
+    if scaling.perfect_scaling_until is not None and scaling.max_useful_batch_size is not None:
+        parts += [
+            "Steps are " + ("medians of repeats." if scaling.of_medians else "minima over trials."),
+            *remarks_of(scaling),
+        ]
+        if scaling.law is not None and not scaling.is_flat:
+            parts.append(law_in_words(scaling.law))
+    if scaling.left_out:
+        parts.append(f"Left out: {'; '.join(scaling.left_out)}.")
+    return " ".join(parts)
+
+
+def remarks_of(scaling: Scaling) -> list[str]:
+    """Returns what the headline of a curve leaves out, except its law."""
+    said = []
     if scaling.critical_batch_size is None and scaling.critical_by_examples is not None:
-        said += f", a fifth more examples at {in_words(scaling.critical_by_examples)}"
-    said += " (medians of repeats)" if scaling.of_medians else " (minima over trials)"
-    said = f"{said}." if scaling.verdict == FITS else f"{said}; {scaling.verdict}."
-    law = "" if scaling.law is None or scaling.is_flat else f" {law_in_words(scaling.law)}"
-    return said + law + left_out
+        fifth = in_words(scaling.critical_by_examples)
+        said.append(f"Batch size {fifth} takes a fifth more examples than the fewest.")
+    if scaling.verdict != FITS and not scaling.is_flat:
+        said.append(f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}.")
+    return said
 
 
-NAMES = {
+LAW_NAMES = {
     "hyperbola": "the hyperbola S_min (1 + B_crit / B)",
     "between": "a bend between the hyperbola and straight-then-flat",
     "straight then flat": "straight-then-flat",
@@ -52,51 +83,37 @@ def law_in_words(law: LawChoice) -> str:
         )
     if law.exponent is None:
         return "No law that was tried fits."
-    exponent = f"the exponent of the bend is {_exponent_in_words(law.exponent)}"
+    exponent = f"the exponent of the bend is {exponent_in_words(law.exponent)}"
     if law.law == "undecided":
-        closer, other = (NAMES[name] for name in law.between)
-        where = f"; a measurement at batch size {law.deciding_size:,} would tell most"
+        closer, other = (LAW_NAMES[name] for name in law.between)
+        where = f" A measurement at batch size {law.deciding_size:,} would tell most."
         return (
-            f"The law is undecided between {closer} (closer to the points) and {other}: {exponent}"
-            f"{where if law.deciding_size else ''}."
+            f"The law is undecided between {closer} (closer to the points) and {other}: {exponent}."
+            f"{where if law.deciding_size else ''}"
         )
     out = {
         "hyperbola": "so straight-then-flat is ruled out",
         "straight then flat": "so the hyperbola is ruled out",
     }.get(law.law, "so both the hyperbola and straight-then-flat are ruled out")
-    name = NAMES[law.law]
+    name = LAW_NAMES[law.law]
     return f"{name[0].upper()}{name[1:]} fits: {exponent}, {out}."
 
 
-def _exponent_in_words(exponent: Estimate) -> str:
-    """Exponents above 20 make no difference that could be measured."""
+def exponent_in_words(exponent: Estimate, *, bare: bool = False) -> str:
+    """Exponents above 20 make no difference that could be measured. `bare`: without a word on what
+    the brackets are."""
     assert exponent.low is not None
     assert exponent.high is not None
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}"
         for end in (exponent.value, exponent.low, exponent.high)
     )
+    interval = f"{low} or more" if exponent.high > 20 else f"{low} to {high}"
     if exponent.low == 0:
-        upper = "any exponent" if exponent.high > 20 else f"{high} or less"
-        return f"{value} ({LAW_CONFIDENCE:.0%} interval: {upper})"
-    if exponent.high > 20:
-        return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} or more)"
-    return f"{value} ({LAW_CONFIDENCE:.0%} interval: {low} to {high})"
-
-
-def _perfect(scaling: Scaling, until: Estimate) -> str:
-    first = scaling.perfect_scaling_from
-    if first == until.value:
-        return f"at batch size {first:,} alone"
-    begins = "up to batch size" if first is None else f"from batch size {first:,} to"
-    return f"{begins} {_so_far(until, scaling)}"
-
-
-def _so_far(estimate: Estimate, scaling: Scaling) -> str:
-    """With a word on where the batch sizes end, if it ends there."""
-    ends = scaling.largest is not None and estimate.value >= scaling.largest
-    last = ", the largest to tell" if scaling.left_out else ", the largest to reach the goal"
-    return in_words(estimate) + last * ends
+        interval = "any exponent" if exponent.high > 20 else f"{high} or less"
+    return (
+        f"{value} ({interval})" if bare else f"{value} ({LAW_CONFIDENCE:.0%} interval: {interval})"
+    )
 
 
 def verdict_in_words(verdict: Verdict) -> str:

@@ -21,30 +21,30 @@ from orchestrator.report.branch_content import BranchContent, series_of, stairs_
 from orchestrator.report.branch_tables import cost_table, length_table, noise_table
 from orchestrator.report.page import Figures, check_images, page_of
 from orchestrator.report.runs import provenance_of
-from orchestrator.report.sections import Show, provenance_section, section
+from orchestrator.report.sections import Show, contents, provenance_section, section
 from orchestrator.report.trials import course_of
 
 READING = (
-    "A larger batch costs a fifth more where it needs 1.2 times the examples for the loss that the "
-    "trunk's own batch reaches. The local critical batch size B_crit is that of the law "
-    "c = (1 + kb / B_crit) / (1 + b / B_crit), where c is the cost in examples of k times the "
-    "trunk's batch b, fitted to all batch sizes of a point. In brackets, 90 % intervals. The "
-    "conservative schedule follows the lower ends of the intervals of what costs a fifth more, the "
-    "central one the values themselves, both in powers of two. Learning rates are multiples of the "
-    "trunk's."
+    "A batch size costs a fifth more examples if it needs 1.2 times the examples that the trunk's "
+    "batch size needs to reach the same loss. The local critical batch size B_crit belongs to the "
+    "law c = (1 + kb / B_crit) / (1 + b / B_crit): a batch size k times the trunk's batch size b "
+    "needs c times the examples. It is fitted to all batch sizes of a point. Numbers in brackets "
+    "are 90 % intervals. The conservative schedule follows the lower ends of the intervals of the "
+    "batch size that costs a fifth more examples, the central schedule follows the measured "
+    "values; both use powers of two. Learning rates are multiples of the trunk's learning rate."
 )
 
 LINES = (
-    " Each thin line is the mean over the seeds that judge, of the longest branches at the rate "
-    "that was chosen for their batch size: blue is the trunk's own, and the larger ones go "
-    "from dark to bright. A larger batch costs more examples where its line lies to the right of "
-    "the blue one. A click on a batch size hides its lines."
+    " Each thin line is the mean over the judging seeds of the longest branches, at the learning "
+    "rate that was chosen for their batch size. Blue is the trunk's batch size; larger batch sizes "
+    "go from dark to bright. If a line lies to the right of the blue line, that batch size costs "
+    "more examples. A click on a batch size in the legend hides its lines."
 )
 
 WHAT_A_SCHEDULE_IS = {
-    "conservative": "By the lower ends of the 90 % intervals, to be on the safe side.",
-    "central": "By the measured values. Where these are too high, it costs more than a fifth more "
-    "examples.",
+    "conservative": "It follows the lower ends of the 90 % intervals, to be on the safe side.",
+    "central": "It follows the measured values. If these are too high, it costs more than a fifth "
+    "more examples.",
 }
 
 
@@ -68,11 +68,11 @@ def write_branch_report(
         _schedules(content.schedules),
         provenance_section(provenance_of(run, course_of(run)), write_yaml(run.sweep())),
     ]
+    text = "".join(parts)
     page = page_of(
-        "".join(parts),
+        f'<p class="lead">{escape(_lead(content))}</p>{contents(text)}{text}',
         title=content.sweep.name,
         about="how large the batch may be along a training",
-        lead=_lead(content),
         reload_seconds=reload_seconds,
     )
     place.write_text(page)
@@ -84,11 +84,12 @@ def _lead(content: BranchContent) -> str:
     trunk = content.trunk
     factors = ", ".join(f"{factor:,}" for factor in content.factors)
     return (
-        f"How large may the batch be, and from when on? A training of {trunk.workload} with "
-        f"{trunk.optimizer} at batch size {trunk.batch_size:,}, the trunk, was continued from "
-        f"{len(content.points)} of its points at {factors} times that batch size, with "
-        f"several orders of the examples, each at the best of the learning rates tried. What "
-        f"counts is how many more examples such a branch needs for the same {content.loss}."
+        f"How large may the batch be, and from which example on? The trunk is a training of "
+        f"{trunk.workload} with {trunk.optimizer} at batch size {trunk.batch_size:,}. Branches "
+        f"continue it from {len(content.points)} of its points at {factors} times that batch size, "
+        f"with several orders of the examples, each at the best of the learning rates tried. The "
+        f"cost of a batch size is the ratio of the examples that its branches and the trunk need "
+        f"for the same {content.loss}."
     )
 
 
@@ -167,16 +168,16 @@ def _along(content: BranchContent, show: Show) -> str:
         largest=size * content.factors[-1],
         until=content.total_examples,
     )
-    steps = " Steps are the two schedules." if content.schedules else ""
+    steps = " The stairs are the two schedules." if content.schedules else ""
     text = show(
         figure,
         "Batch sizes along the training",
         _found([verdict for verdict in content.verdicts if verdict.is_known]),
-        f"Marks of one point stand side by side, with 90 % intervals.{steps} Dashed is the trunk's "
-        f"batch size, and dotted the largest that was measured. A hollow mark is a bound, not a "
-        f"value, and an arrow says that the interval goes on beyond it. "
-        f"The noise scale is what the gradients of the trunk alone foretell of the local critical "
-        f"batch size.{_not_known(content)}",
+        f"Marks of one point stand side by side, with 90 % intervals.{steps} The dashed line is "
+        f"the trunk's batch size, the dotted line the largest that was measured. A hollow mark is "
+        f"a lower bound, and an arrow shows that the interval continues beyond the figure. The "
+        f"noise scale of the trunk's gradients is a forecast of the local critical batch size."
+        f"{_not_known(content)}",
     )
     text += noise_table(content)
     return section("along", "How large the batch may be", text)
@@ -187,17 +188,19 @@ def _found(known: Sequence[Verdict]) -> str:
         return "No batch size is known yet."
     first, last = known[0], known[-1]
     said = (
-        f"A fifth more examples takes batch size {fifth_more_in_words(first)} after "
-        f"{first.at_examples:,} examples"
+        f"After {first.at_examples:,} examples, batch size {fifth_more_in_words(first)} costs a "
+        f"fifth more examples"
     )
     if last is first:
         return f"{said}."
-    return f"{said}, and {fifth_more_in_words(last)} after {last.at_examples:,}."
+    return f"{said}; after {last.at_examples:,} examples, {fifth_more_in_words(last)} does."
 
 
 def _not_known(content: BranchContent) -> str:
     missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
-    return f" Not known, and not drawn: after {', '.join(missing)} examples." if missing else ""
+    return (
+        f" After {', '.join(missing)} examples it is not known, and not drawn." if missing else ""
+    )
 
 
 def _costs(content: BranchContent, show: Show) -> str:
@@ -218,7 +221,7 @@ def _costs(content: BranchContent, show: Show) -> str:
 
 def _falls(content: BranchContent) -> str:
     (_, first), (examples, last) = content.trunk_losses[0], content.trunk_losses[-1]
-    return f"Along the trunk from {first:.3g} to {last:.3g}, after {examples:,} examples."
+    return f"The trunk falls from {first:.3g} to {last:.3g}, after {examples:,} examples."
 
 
 def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
@@ -226,8 +229,8 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
     if not schedules:
         return ""
     text = (
-        '<p class="lead">Learning rates are multiples of the rate that the trunk has there. The '
-        "same are in schedules.yaml, in the folder of the run.</p>"
+        '<p class="lead">Learning rates are multiples of the trunk\'s learning rate at the same '
+        "example. The file schedules.yaml in the run's folder has the same schedules.</p>"
     )
     for name, schedule in schedules.items():
         text += f"<h3>{escape(name.capitalize())}</h3><p>{WHAT_A_SCHEDULE_IS.get(name, '')}</p>"

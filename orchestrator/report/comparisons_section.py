@@ -15,7 +15,7 @@ from orchestrator.analysis import (
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.noise_section import forecasts_compared
-from orchestrator.report.sections import Show, section
+from orchestrator.report.sections import Show, fold
 from orchestrator.report.trials import SIDE_BY_SIDE
 from orchestrator.results import FrontierRow
 
@@ -32,7 +32,9 @@ def comparisons(panels: Sequence[Panel], show: Show) -> str:
             curves.setdefault(f"{row.workload}, {row.recipe}, {row.goal}", []).append(row)
         shown += _relative(curves, "Workloads and recipes compared", panels, show)
     shown += forecasts_compared(panels, show)
-    return section("compared", "Compared", shown) if shown else ""
+    if not shown:
+        return ""
+    return fold("compared", "Compared", "Goals, models, data sets and recipes side by side", shown)
 
 
 def _goals(panels: Sequence[Panel], show: Show) -> str:
@@ -45,8 +47,8 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
             shown += show(
                 figures.goals_compared(mine),
                 f"{workload}, {recipe}: goals compared",
-                f"Steps to each of {len(goals)} goals.{beside_minima(goals)}",
-                "Whether a stricter goal moves the batch size at which scaling ends.",
+                f"The steps to each of {len(goals)} goals.{beside_minima(goals)}",
+                "They show whether a stricter goal moves the batch size at which scaling ends.",
             )
     return shown
 
@@ -80,16 +82,16 @@ def _relative(
     if not there:
         return ""
     missing = ", ".join(name for name in curves if name not in there)
-    said = "Each relative to its own smallest batch size: they have none in common."
+    said = "Each curve is relative to its smallest batch size: the curves share none."
     if at is not None:
         said = f"Relative to the steps at batch size {at:,}."
-        said += f" Not reached there: {missing}." if missing else ""
+        said += f" The goal was not reached there by {missing}." if missing else ""
     said += beside_minima(there)
     return show(
         figures.relative_steps(there, at),
         title,
         said,
-        "Curves that go on falling longer gain more from a larger batch.",
+        "The longer a curve falls, the larger the batch size that still pays off.",
     )
 
 
@@ -114,5 +116,5 @@ def _tried_in(
             f"{reached} of {count} with {labels[name]}" for name, some in tried.items()
             for at, reached, count in some.counts if at == size
         ) + ".",
-        f"By {one.x} and {one.y}: whether the good region moves from one to the next.",
+        f"By {one.x} and {one.y}. The panels show whether the good region moves.",
     )  # fmt: skip

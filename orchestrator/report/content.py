@@ -29,15 +29,9 @@ from orchestrator.analysis import (
 )
 from orchestrator.records import Baseline, Goal
 from orchestrator.report.figures import Curve, NoiseLine
-from orchestrator.report.trials import (
-    Grid,
-    Options,
-    Tried,
-)
-from orchestrator.results import (
-    BestRow,
-    FrontierRow,
-)
+from orchestrator.report.trial_table import Listed
+from orchestrator.report.trials import Grid, Options, Tried
+from orchestrator.results import BestRow, FrontierRow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +69,8 @@ class Panel:
     """Recipe -> what a device does, where step times were measured."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
+    losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
+    """Recipe -> the same of some of the trials that did not win."""
     distances: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> how far its weights went."""
     schedules: Sequence[Curve] = ()
@@ -82,6 +78,10 @@ class Panel:
     """Recipe -> every trial, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)
     options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
+    fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Recipe -> its metaparameters that were not searched in a range: options, rules, values."""
+    listed: Mapping[str, Listed] = field(default_factory=dict)
+    """Recipe -> its trials, or some of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best of the goal's metric within some budgets."""
     noise: Mapping[str, Sequence[NoiseLine]] = field(default_factory=dict)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from orchestrator.records import Study, StudyKey
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, schedule_of
 from orchestrator.report.figures import Curve
+from orchestrator.report.figures.style import evenly
 from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
 
@@ -16,36 +18,67 @@ MOST_POINTS = 160
 """Of a training curve; the frontier is never thinned out."""
 
 
+MOST_LOSERS = 30
+"""Trials of a recipe behind its winners."""
+
+POINTS_OF_LOSER = 40
+
+
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
     """Recipe -> a metric of the best trial of each batch size, as far as it was measured."""
     found: dict[str, list[Curve]] = {}
-    curves = run.in_parallel(lambda row: _curve(run, metric, row), rows)
+    curves = run.in_parallel(
+        lambda row: None if row.trial is None else _curve(run, metric, row.key, row.trial), rows
+    )
     for row, curve in zip(rows, curves, strict=True):
         if curve is not None:
             found.setdefault(row.recipe, []).append(curve)
     return found
 
 
-def _curve(run: Run, metric: str, row: FrontierRow) -> Curve | None:
-    if row.trial is None:
-        return None
-    _, step, value = columns(run.curve(row.key, row.trial), metric)
+def curves_of_losers(
+    run: Run, metric: str, rows: Sequence[FrontierRow], tables: Mapping[StudyKey, pa.Table]
+) -> dict[str, list[Curve]]:
+    """Recipe -> the same of trials that did not win: at most so many, evenly over batch sizes and
+    trials."""
+    found: dict[str, list[Curve]] = {}
+    by_recipe: dict[str, list[FrontierRow]] = {}
+    for row in rows:
+        by_recipe.setdefault(row.recipe, []).append(row)
+    asked = [
+        (row.key, trial)
+        for mine in by_recipe.values()
+        for row in evenly(mine, MOST_LOSERS)
+        for trial in evenly(
+            [n for n in tables[row.key]["trial"].to_pylist() if n != row.trial],
+            max(MOST_LOSERS // len(mine), 1),
+        )
+    ]
+    curves = run.in_parallel(lambda one: _curve(run, metric, *one, most=POINTS_OF_LOSER), asked)
+    for (key, _), curve in zip(asked, curves, strict=True):
+        if curve is not None:
+            found.setdefault(key.recipe, []).append(curve)
+    return found
+
+
+def _curve(
+    run: Run, metric: str, key: StudyKey, trial: int, most: int = MOST_POINTS
+) -> Curve | None:
+    _, step, value = columns(run.curve(key, trial), metric)
     # The axis is logarithmic.
     drawn = np.isfinite(value) & (step > 0)
     step, value = step[drawn], value[drawn]
     if not len(step):
         return None
     # Evenly in the logarithm, as it is drawn.
-    wanted = np.geomspace(1, len(step), MOST_POINTS).astype(int) - 1
-    kept = (
-        np.unique(wanted[wanted < len(step)]) if len(step) > MOST_POINTS else np.arange(len(step))
-    )
+    wanted = np.geomspace(1, len(step), most).astype(int) - 1
+    shown = np.unique(wanted[wanted < len(step)]) if len(step) > most else np.arange(len(step))
     return Curve(
-        recipe=row.recipe,
-        batch_size=row.batch_size,
-        trial=row.trial,
-        steps=step[kept].tolist(),
-        values=[float(f"{each:.6g}") for each in value[kept].tolist()],
+        recipe=key.recipe,
+        batch_size=key.batch_size,
+        trial=trial,
+        steps=step[shown].tolist(),
+        values=[float(f"{each:.6g}") for each in value[shown].tolist()],
     )
 
 

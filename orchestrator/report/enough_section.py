@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from orchestrator.analysis import Contributions, Scaling, enough_in_words, in_words
+from orchestrator.analysis.enough import MANY_TRIALS
 from orchestrator.report import figures
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show
@@ -24,10 +25,10 @@ def best_of_trials(panel: Panel, show: Show) -> str:
             figures.best_of_trials(scaling.best_of),
             f"{scaling.recipe}: fewest steps by number of trials",
             enough_in_words(scaling),
-            "The median fewest steps of n trials. Solid lines follow from the trials that were "
-            "made. Dotted lines say what more of them would find, by how the best trials lie, with "
-            "90 % intervals. Where a line still falls at its end, more trials would lower that "
-            "point of the curve. Dark is a small batch, bright a large one.",
+            "A line is the median fewest steps of n trials. Solid lines follow from the trials "
+            "that were made. Dotted lines extrapolate from the best of them to more trials; bars "
+            "are 90 % intervals. If a line still falls at its end, more trials would lower that "
+            "point of the curve. Dark lines are small batch sizes, bright lines large ones.",
         )
         for scaling in panel.scalings
         if any(len(one.medians) > 1 for one in scaling.best_of)
@@ -42,11 +43,12 @@ def made_of(panel: Panel, show: Show) -> str:
         if scaling.contributions is not None
     ]
     caption = (
-        "What the intervals are made of: errors of the points, one standard deviation in percent "
-        "of their steps. Few trials: the best point of the search space was not among them. Seeds: "
-        "repeats of one point differ. Resolution: measurements lie apart. Other scatter: what else "
-        "the points lie off the curve. Large batches are often tuned worse by equally many trials; "
-        "the last column is for all batch sizes tuned equally well."
+        "The errors of the points from which the intervals follow: one standard deviation, in "
+        "percent of the steps. Few trials: the best point of the search space was not among the "
+        "trials. Seeds: repeats of one point differ. Resolution: the goal was passed somewhere "
+        "between two measurements. Other scatter: the remaining distance of the points from the "
+        "curve. With equally many trials, large batch sizes are often tuned worse than small ones; "
+        "the last column corrects for that."
     )
     return table(escape(caption), HEADS, rows) if rows else ""
 
@@ -60,3 +62,19 @@ def _critical(scaling: Scaling) -> list[str]:
     equal = scaling.equal_quality
     known = (scaling.critical_batch_size, None if equal is None else equal.critical_batch_size)
     return ["not known" if one is None else in_words(one) for one in known]
+
+
+def enough_found(panel: Panel) -> str:
+    """What 100 trials would change, over all batch sizes."""
+    ratios = [
+        one.hundred.value
+        for scaling in panel.drawn.scalings
+        for one in scaling.best_of
+        if one.hundred is not None
+    ]
+    if not ratios:
+        return "Not known"
+    least, most = (max(1 - ratio, 0) for ratio in (max(ratios), min(ratios)))
+    ends = [f"{100 * share:.0f}" for share in (least, most)]
+    share = " to ".join(dict.fromkeys(ends))
+    return f"{MANY_TRIALS} trials would need {share} % fewer steps"

@@ -19,12 +19,14 @@ from orchestrator.analysis import (
     largeness,
     without_growing,
 )
-from orchestrator.records import BadInput, Goal, Study, StudyKey
+from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
-from orchestrator.report.courses import curves_of_winners, schedules_of
-from orchestrator.report.figures import NoiseLine
+from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
+from orchestrator.report.figures import Curve, NoiseLine
+from orchestrator.report.trial_table import MOST_LISTED, listed_of
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
+    Tables,
     grid_of,
     options_of,
     outcomes,
@@ -103,8 +105,9 @@ class Source:
             )
         return found
 
-    def panel(self, answer: Panel, most: int) -> Panel:
-        """All of it, with at most so many trials of each study by their metaparameters."""
+    def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
+        """All of it, with at most so many trials of each study by their metaparameters, and in
+        tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._of(workload, str(goal)))
         drawn = set(answer.drawn.recipes)
@@ -112,41 +115,51 @@ class Source:
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
-        quality = {
-            self.name(recipe): self._named_bests(some)
-            for recipe, some in _quality(run, goal, studies).items()
-        }
-        tried, grids, options = {}, {}, {}
-        curves = curves_of_winners(run, goal.metric, rows)
         noise, forecasts = self._forecasts(rows)
         far = [row for row in rows if DISTANCE in row.metrics]
-        distances = curves_of_winners(run, DISTANCE, far)
         schedules = (
             []
             if run.imported
             else schedules_of(rows, {s.key: s for s in studies}, answer.settings.compare_at)
         )
-        for recipe in dict.fromkeys(study.recipe for study in studies):
-            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
-            if (some := tried_of(mine, tables, most)) is not None:
-                tried[name] = some
-            if (grid := grid_of(mine, tables, goal)) is not None:
-                grids[name] = grid
-            if found := options_of(mine, tables, goal):
-                options[name] = found
         return replace(
             answer,
-            curves={self.name(recipe): some for recipe, some in curves.items()},
-            distances={self.name(recipe): some for recipe, some in distances.items()},
+            **self._trials(goal, studies, tables, most, most_listed),
+            curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
+            losers=self._by_name(curves_of_losers(run, goal.metric, rows, tables)),
+            distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
             schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
-            tried=tried,
-            grids=grids,
-            options=options,
-            quality=quality,
+            quality={
+                self.name(recipe): self._named_bests(some)
+                for recipe, some in _quality(run, goal, studies).items()
+            },
             noise=noise,
             forecasts=forecasts,
             largeness=self._largeness(answer, {row.key for row in asked}),
         )
+
+    def _trials(
+        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
+    ) -> dict[str, Any]:
+        """What a panel shows of single trials, by its fields and recipes."""
+        names = ("tried", "grids", "options", "listed", "fixed")
+        found: dict[str, Any] = {name: {} for name in names}
+        for recipe in dict.fromkeys(study.recipe for study in studies):
+            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
+            if (tried := tried_of(mine, tables, most)) is not None:
+                found["tried"][name] = tried
+            if (grid := grid_of(mine, tables, goal)) is not None:
+                found["grids"][name] = grid
+            if options := options_of(mine, tables, goal):
+                found["options"][name] = options
+            found["listed"][name] = listed_of(name, mine, tables, most_listed)
+            found["fixed"][name] = {
+                key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
+            }
+        return found
+
+    def _by_name(self, found: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:
+        return {self.name(recipe): curves for recipe, curves in found.items()}
 
     def _forecasts(
         self, rows: Sequence[FrontierRow]
@@ -204,9 +217,10 @@ def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> li
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
     recipes = sum(len(answer.drawn.recipes) for _, answer in found)
     most = min(MOST_OF_STUDY, max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1))))
+    studies = sum(len(answer.drawn.rows) for _, answer in found)
     panels: dict[tuple[str, Goal], Panel] = {}
     for source, answer in found:
-        panel = source.panel(answer, most)
+        panel = source.panel(answer, most, max(MOST_LISTED // max(studies, 1), 2))
         key = (panel.workload, panel.goal)
         panels[key] = _joined(panels[key], panel) if key in panels else panel
     return [*panels.values()]

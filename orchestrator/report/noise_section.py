@@ -22,9 +22,10 @@ def noise_along(panel: Panel, show: Show) -> str:
             figures.noise_along(lines),
             f"{recipe}: noise scale while it trains",
             _grows(lines),
-            "The variance of one example's gradient, divided by the squared length of the mean "
-            "gradient. Far below the noise scale, twice the batch is worth two steps. Measured in "
-            "the winner's repeats, with 90 % intervals. Dark is a small batch, bright a large one.",
+            "The noise scale is the variance of one example's gradient, divided by the squared "
+            "length of the mean gradient. Far below it, doubling the batch halves the steps. It "
+            "was measured in the winner's repeats; bars are 90 % intervals. Dark lines are small "
+            "batch sizes, bright lines large ones.",
         )
         for recipe, lines in panel.noise.items()
     )
@@ -44,9 +45,9 @@ def forecasts(panel: Panel, show: Show) -> str:
     if not panel.comparisons:
         return ""
     return table(
-        "Batch size at which it takes a fifth more examples, as the noise scale foretold it and as "
-        "it was measured, with 90 % intervals: of a forecast by how far those from single batch "
-        "sizes scatter.",
+        "The batch size that takes a fifth more examples: the forecast from the noise scale beside "
+        "the measurement, with 90 % intervals. The interval of a forecast follows from the scatter "
+        "of the forecasts from single batch sizes.",
         HEADS,
         [_cells(one) for one in panel.comparisons],
     )
@@ -72,8 +73,16 @@ def forecasts_compared(panels: Sequence[Panel], show: Show) -> str:
     return show(
         figures.forecast_against_measured(known),
         "Forecasts against measurements",
-        f"Of {len(known)} curves, forecasts were {min(ratios):.2g} to {max(ratios):.2g} times "
-        f"B_crit as it was measured.",
-        "On the dashed line the noise scale along one training tells what a whole sweep finds. "
-        "Bars are 90 % intervals.",
+        f"The forecasts for {len(known)} curves are {min(ratios):.2g} to {max(ratios):.2g} times "
+        f"the measured B_crit.",
+        "On the dashed line, the noise scale along one training foretells exactly what a whole "
+        "sweep measures. Bars are 90 % intervals.",
     )
+
+
+def noise_found(panel: Panel) -> str:
+    ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
+    if not ratios:
+        return "The gradient noise scale along the winners' trainings"
+    ends = f"{min(ratios):.2g} to {max(ratios):.2g}" if len(ratios) > 1 else f"{ratios[0]:.2g}"
+    return f"Forecasts are {ends} times the measured values"

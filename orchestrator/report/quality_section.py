@@ -22,34 +22,36 @@ def best_values_within(panel: Panel, show: Show) -> str:
         elif any(row.value is not None for row in rows):
             if len({row.batch_size for row in rows}) > 1:
                 shown += show(
-                    figures.best_within(rows),
+                    figures.best_within(rows, panel.goal),
                     f"{recipe}: best {metric} within budgets",
                     _ends(rows),
-                    "Whether a large batch comes to less with as many steps, and with as many "
-                    "epochs. Small budgets are dark, large ones bright.",
+                    "They show whether a large batch size gets worse values with as many steps, "
+                    "and with as many epochs. Dark lines are small budgets, bright lines are large "
+                    "ones.",
                 )
             shown += show(
-                figures.training_longer(rows),
+                figures.training_longer(rows, panel.goal),
                 f"{recipe}: training longer",
                 _longer(rows),
-                f"The best {metric} against the budget: whether more training closes what a large "
-                f"batch loses. Small batches are dark, large ones bright.",
+                f"The best {metric} against the budget shows whether more training makes up for a "
+                f"large batch size. Dark lines are small batch sizes, bright lines large ones.",
             )
     whole = [row for row in panel.bests if row.value is not None]
     if len({row.recipe for row in whole}) > 2:
         shown += show(
-            figures.ladder(whole, panel.recipes),
-            "What each recipe comes to, one after the other",
+            figures.ladder(whole, panel.recipes, panel.goal),
+            "Recipes, one after the other",
             _rungs(whole, panel.recipes),
-            f"The best {metric} within the recipe's budget. Recipes are in the sweep's order: if "
-            f"each adds something to the one before, this is the ladder of what it brings.",
+            f"The best {metric} within the recipe's budget, with the recipes in the sweep's order. "
+            f"If each recipe adds something to the recipe before it, this shows what each addition "
+            f"brings.",
         )
     if refused:
         shown += (
             f'<p class="lead">The best {escape(metric)} within budgets is not shown for '
-            f"{escape(', '.join(refused))}: trials were ended as soon as they had reached their "
-            f"goals or could no longer win, and what they would have come to isn't known. A sweep "
-            f"with <code>stop: {{at_goal: false}}</code> tells.</p>"
+            f"{escape(', '.join(refused))}: their trials were stopped as soon as they had "
+            f"reached their goals or could no longer win, so their best values are not known. A "
+            f"sweep with <code>stop: {{at_goal: false}}</code> measures them.</p>"
         )
     return shown
 
@@ -97,11 +99,11 @@ def generalisation(panel: Panel, show: Show) -> str:
         "Generalisation gap",
         f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
         f"against {widest.trained:.4g} on the training set.",
-        "By how much the winners do better on what they were trained on: "
+        "The gap is how much better the winners are on the training set, "
         + (
-            "at the best they came to within their recipe's budget."
+            "at their best value within the recipe's budget."
             if panel.bests
-            else "as they reached the goal."
+            else "at the step at which they reached the goal."
         ),
     )
 
@@ -111,14 +113,14 @@ def large_batches(panel: Panel, show: Show) -> str:
     if found is None:
         return ""
     if isinstance(found, str):
-        return f'<p class="lead">What is a large or huge batch can\'t be said: {escape(found)}.</p>'
+        return f'<p class="lead">Large and huge batch sizes are not known: {escape(found)}.</p>'
     return show(
         figures.accuracy_held(found.held, panel.recipes),
         "Large, huge and full batches",
         _sizes(found),
-        "Large: with its learning rate by rule, the baseline's recipe no longer comes to 99.5 % of "
-        "its accuracy with at most 1.2 times its loss. Huge: no recipe comes to that accuracy. All "
-        "with the baseline's examples.",
+        "Large: the baseline's recipe, its learning rate scaled by rule, no longer reaches 99.5 % "
+        "of the baseline's accuracy with at most 1.2 times its loss. Huge: no recipe reaches that "
+        "accuracy. All are trained on as many examples as the baseline.",
     )
 
 
@@ -132,3 +134,14 @@ def _sizes(found: Largeness) -> str:
         f"{found.examples:,} examples), batches are large {from_(found.large_from)}, huge "
         f"{from_(found.huge_from)}.{full}"
     )
+
+
+def quality_found(panel: Panel) -> str:
+    if isinstance(panel.largeness, Largeness):
+        return _sizes(panel.largeness).rstrip(".")
+    if panel.gaps:
+        widest = max(panel.gaps, key=lambda gap: gap.value)
+        return f"The generalisation gap is at most {widest.value:.3g}"
+    if not panel.bests:
+        return "Not measured: trials were stopped early"
+    return "Whether large batch sizes get worse values"

@@ -30,21 +30,14 @@ Heads = Sequence[tuple[str, bool]]
 """(name, whether the column is text)."""
 
 
-def table_of_scalings(panels: Sequence[Panel]) -> str:
-    """Where each curve bends; by workload and goal only where there are several."""
-    many = len(panels) > 1
+def table_of_scalings(scalings: Sequence[Scaling]) -> str:
+    """Where each curve bends."""
     heads = [
-        *([("Workload", True), ("Goal", True)] if many else []),
         ("Recipe", True), ("Perfect until", False), ("Useful until", False), ("B_crit", False),
         ("+20 % examples at", False), ("S_min", False), ("Off the curve", False),
     ]  # fmt: skip
-    rows = [
-        [*([scaling.workload, scaling.goal] if many else []), *_scaling_cells(scaling)]
-        for panel in panels
-        for scaling in panel.scalings
-        if scaling.perfect_scaling_until is not None
-    ]
-    return table("Where each curve bends, in numbers.", heads, rows) if rows else ""
+    rows = [_scaling_cells(one) for one in scalings if one.perfect_scaling_until is not None]
+    return table("Where each curve bends, in batch sizes.", heads, rows) if rows else ""
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
@@ -63,22 +56,14 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
     ]
 
 
-def table_of_advice(panels: Sequence[Panel]) -> str:
+def table_of_advice(panel: Panel) -> str:
     """What to take of each recipe."""
-    many = len(panels) > 1
-    heads = [
-        *([("Workload", True), ("Goal", True)] if many else []),
-        ("Recipe", True), ("Fastest", True), ("Balanced", True), ("Cheapest", True),
-    ]  # fmt: skip
+    heads = [("Recipe", True), ("Fastest", True), ("Balanced", True), ("Cheapest", True)]
     rows = [
-        [
-            *([panel.workload, str(panel.goal)] if many else []), recipe,
-            *(in_short(cost) for cost in (one.fastest, one.balanced, one.cheapest)),
-        ]
-        for panel in panels
+        [recipe, *(in_short(cost) for cost in (one.fastest, one.balanced, one.cheapest))]
         for recipe, one in panel.advice_by_recipe.items()
-    ]  # fmt: skip
-    return table("Recommended batch size of each recipe.", heads, rows) if rows else ""
+    ]
+    return table("The recommended batch size of each recipe.", heads, rows) if rows else ""
 
 
 def in_short(cost: Cost) -> str:
@@ -92,7 +77,11 @@ def in_short(cost: Cost) -> str:
 def devices(one: Priced) -> str:
     """How many, and how many were timed where that says little of them."""
     timed = f", extrapolated from {one.timed_on:,}" if one.extrapolated else ""
-    return f"{one.devices:,} device{'s' * (one.devices != 1)}{timed}"
+    return f"{in_devices(one.devices)}{timed}"
+
+
+def in_devices(count: int) -> str:
+    return f"{count:,} device{'s' * (count != 1)}"
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
@@ -114,7 +103,10 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         for recipe in recipes
     ]
     curves = {recipe: [row for row in rows if row.recipe == recipe] for recipe in recipes}
-    caption = f"Steps of each recipe over the fewest of any, by batch size.{beside_minima(curves)}"
+    caption = (
+        f"Steps of each recipe over the fewest steps of any recipe, by batch size."
+        f"{beside_minima(curves)}"
+    )
     return table(
         escape(caption), [("Recipe", True), *((f"{size:,}", False) for size in sizes)], cells
     )
@@ -129,11 +121,13 @@ def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
         *((name, False) for name in names), ("Trials", True), ("Notes", True),
     ]  # fmt: skip
     rendered = table(
-        "The frontier.", heads, [_frontier_cells(row, names, repeated) for row in rows]
+        "The frontier: the trial of each study that reached the goal in the fewest steps.",
+        heads,
+        [_frontier_cells(row, names, repeated) for row in rows],
     )
     return (
-        f'{rendered}<p class="lead">Per study, the trial that reached the goal in the fewest '
-        f"steps. ± is the distance to its previous measurement. {on_medians(rows)}</p>"
+        f'{rendered}<p class="lead">± is the number of steps between the measurement that passed '
+        f"the goal and the measurement before it. {on_medians(rows)}</p>"
     )
 
 
@@ -157,10 +151,7 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
     if len(rows) > MOST_ROWS:
         caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
         rows = rows[:MOST_ROWS]
-    looks = [
-        ' class="text wrap"' if name == "Notes" else ' class="text"' if text else ""
-        for name, text in heads
-    ]
+    looks = [_look(name, text) for name, text in heads]
     head = "".join(
         f'<th scope="col"{look}>{escape(name)}</th>'
         for (name, _), look in zip(heads, looks, strict=True)
@@ -173,6 +164,14 @@ def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
         body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+
+
+def _look(name: str, text: bool) -> str:
+    if name == "Notes":
+        return ' class="text wrap"'
+    if name in ("Law", "Remarks", "Trials"):
+        return ' class="text told"'
+    return ' class="text"' if text else ""
 
 
 def short(value: Value | None) -> str:

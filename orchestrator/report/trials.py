@@ -110,10 +110,14 @@ def _numbers(table: pa.Table) -> set[str]:
 
 
 def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
-    """The trials that are shown, in columns that are. Where there are too many, half are those
-    that reached the goal first, and half lie evenly among the others."""
+    """The trials that are shown, in columns that are."""
     columns = ["trial", "status", "counted", "steps", "steps_to_goal", *map(column_of, names)]
-    table = table.select(columns)
+    return best_and_others(table.select(columns), most)
+
+
+def best_and_others(table: pa.Table, most: int) -> pa.Table:
+    """All trials, or where there are too many, half of `most` those that reached the goal first,
+    and half evenly among the others."""
     if len(table) <= most:
         return table
     by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(

@@ -25,7 +25,9 @@ from orchestrator.report.figures.gaps import (
     ladder,
     training_longer,
 )
+from orchestrator.report.figures.metaparameters import best_values, options
 from orchestrator.report.figures.noise import NoiseLine, forecast_against_measured, noise_along
+from orchestrator.report.figures.parallel import Axis, Lines, parallel_coordinates
 from orchestrator.report.figures.steps import (
     goals_compared,
     relative_steps,
@@ -33,17 +35,17 @@ from orchestrator.report.figures.steps import (
     steps_to_goal,
 )
 from orchestrator.report.figures.tried import (
-    best_values,
     heat_maps,
-    options,
     tried,
     tried_by_workload,
     tried_within,
 )
 
 __all__ = [
+    "Axis",
     "BranchCurve",
     "Curve",
+    "Lines",
     "Mark",
     "NoiseLine",
     "Series",
@@ -64,6 +66,7 @@ __all__ = [
     "ladder",
     "noise_along",
     "options",
+    "parallel_coordinates",
     "relative_steps",
     "schedules",
     "small_steps",

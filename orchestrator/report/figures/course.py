@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -22,6 +23,7 @@ from orchestrator.report.figures.style import (
     safe,
     shades,
     styled,
+    value_axis,
 )
 
 MOST_BARS = 4000
@@ -70,14 +72,14 @@ STATUS_COLOURS = {
 }
 
 
-def training_curves(curves: Sequence[Curve], goal: Goal) -> go.Figure:
-    """Of the best trial of each batch size, from small (dark) to large (bright)."""
-    figure = _by_batch_size(curves, safe(goal.metric))
+def training_curves(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve] = ()) -> go.Figure:
+    """Of the best trial of each batch size, from small (dark) to large (bright); behind them,
+    faint, of trials that did not win."""
+    figure = _by_batch_size(curves, safe(goal.metric), losers)
     steps = [step for curve in curves for step in curve.steps]
     figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    values = [value for curve in curves for value in curve.values]
-    if min(values) > 0 and max(values) > 10 * min(values):
-        figure.update_yaxes(**log10_axis([*values, goal.bound]))
+    values = [value for curve in (*curves, *losers) for value in curve.values]
+    figure.update_yaxes(**value_axis([*values, goal.bound], goal))
     return figure
 
 
@@ -86,20 +88,37 @@ def distances(curves: Sequence[Curve]) -> go.Figure:
     return _by_batch_size(curves, "Distance from the initial weights")
 
 
-def _by_batch_size(curves: Sequence[Curve], y_title: str) -> go.Figure:
+def _by_batch_size(
+    curves: Sequence[Curve], y_title: str, losers: Sequence[Curve] = ()
+) -> go.Figure:
     figure = go.Figure()
     ordered = evenly(sorted(curves, key=lambda curve: curve.batch_size), MOST_CURVES)
-    for curve, colour in zip(ordered, shades(len(ordered)), strict=True):
+    looks = [*zip(ordered, shades(len(ordered)), strict=True)]
+    for curve, colour in looks:
+        figure.add_scatter(**_faint(losers, curve.batch_size), line={"color": colour, "width": 1})
+    for curve, colour in looks:
         figure.add_scatter(
             x=curve.steps, y=curve.values, name=f"{curve.batch_size:,}", mode="lines",
-            line={"color": colour, "width": 2},
+            legendgroup=f"{curve.batch_size}", line={"color": colour, "width": 2},
             hovertemplate=f"<b>batch size {curve.batch_size:,}, trial {curve.trial}</b><br>"
             "step %{x:,}: %{y:.4g}<extra></extra>",
         )  # fmt: skip
     styled(figure, "Step", y_title)
     figure.update_layout(legend={"title": {"text": "batch size "}})
-    figure.update_xaxes(**log10_axis(step for curve in curves for step in curve.steps))
+    seen = [step for curve in (*curves, *losers) for step in curve.steps]
+    figure.update_xaxes(**log10_axis(seen))
     return figure
+
+
+def _faint(losers: Sequence[Curve], batch_size: int) -> dict[str, Any]:
+    """All that did not win at one batch size, one after the other with gaps between them."""
+    mine = [curve for curve in losers if curve.batch_size == batch_size]
+    return {
+        "x": [step for curve in mine for step in (*curve.steps, None)],
+        "y": [value for curve in mine for value in (*curve.values, None)],
+        "mode": "lines", "opacity": 0.3, "showlegend": False, "hoverinfo": "skip",
+        "legendgroup": f"{batch_size}", "name": f"{batch_size:,}, other trials",
+    }  # fmt: skip
 
 
 def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:

@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 from orchestrator.analysis import Gap, Held
 from orchestrator.analysis.quality import ACCURACY_SHARE
+from orchestrator.records import Goal
 from orchestrator.report.figures.style import (
     MOST_CURVES,
     add_line,
@@ -19,11 +20,12 @@ from orchestrator.report.figures.style import (
     mark,
     safe,
     styled,
+    value_axis,
 )
 from orchestrator.results import BestRow
 
 
-def best_within(rows: Sequence[BestRow]) -> go.Figure:
+def best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
     """Of one recipe: a line per budget, small (dark) to large (bright), budgets in steps on the
     left and in epochs on the right."""
     units = [unit for unit in ("steps", "epochs") if any(_unit(row) == unit for row in rows)]
@@ -46,11 +48,12 @@ def best_within(rows: Sequence[BestRow]) -> go.Figure:
     styled(figure, "Batch size", "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
     figure.update_xaxes(**log2_axis(row.batch_size for row in rows))
+    figure.update_yaxes(**value_axis(_values(rows), goal))
     figure.update_yaxes(title=f"Best {safe(rows[0].metric)}", col=1)
     return figure
 
 
-def training_longer(rows: Sequence[BestRow]) -> go.Figure:
+def training_longer(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
     """Of one recipe: the best value against the budget, a line per batch size."""
     unit = "epochs" if any(_unit(row) == "epochs" for row in rows) else "steps"
     mine = [row for row in rows if _unit(row) == unit and row.value is not None]
@@ -68,10 +71,11 @@ def training_longer(rows: Sequence[BestRow]) -> go.Figure:
     styled(figure, f"Budget in {unit}", f"Best {safe(rows[0].metric)}")
     figure.update_layout(legend={"title": {"text": "batch size "}})
     figure.update_xaxes(**log2_axis(map(_amount, mine)))
+    figure.update_yaxes(**value_axis(_values(mine), goal))
     return figure
 
 
-def ladder(rows: Sequence[BestRow], recipes: Sequence[str]) -> go.Figure:
+def ladder(rows: Sequence[BestRow], recipes: Sequence[str], goal: Goal) -> go.Figure:
     """What each recipe came to, in their order, a line per batch size."""
     figure = go.Figure()
     sizes = evenly(sorted({row.batch_size for row in rows}), MOST_CURVES)
@@ -90,6 +94,7 @@ def ladder(rows: Sequence[BestRow], recipes: Sequence[str]) -> go.Figure:
     figure.update_xaxes(
         type="category", categoryorder="array", categoryarray=[safe(name) for name in recipes]
     )
+    figure.update_yaxes(**value_axis(_values(rows), goal))
     return figure
 
 
@@ -131,6 +136,10 @@ def generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str])
     styled(figure, "Batch size", f"Gap in {safe(metric)}")
     figure.update_xaxes(**log2_axis(gap.batch_size for gap in gaps))
     return figure
+
+
+def _values(rows: Sequence[BestRow]) -> list[float]:
+    return [row.value for row in rows if row.value is not None]
 
 
 def _which(row: BestRow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -27,8 +28,9 @@ POINTS_OF_LAW = 41
 def steps_to_goal(
     rows: Sequence[FrontierRow], laws: Mapping[str, LawChoice] | None = None
 ) -> go.Figure:
-    """Of one workload and goal: a line per recipe, the law of each recipe that fits, and the line
-    of perfect scaling through the point that needed the fewest examples."""
+    """Of one workload and goal: for each recipe a line, the law that fits, and perfect scaling from
+    the point that needed the fewest examples. Batch sizes that never reached the goal are marked
+    at the top."""
     curves = {recipe: _of(rows, "recipe", recipe) for recipe in _names(rows, "recipe")}
     figure = _lines(curves)
     for number, (name, of_recipe) in enumerate(curves.items()):
@@ -102,25 +104,70 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
 def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> go.Figure:
     figure = go.Figure()
     reached = [point for rows in curves.values() for point in trained_points(rows)]
+    # Of a median, all of where it may lie is to be seen.
+    seen = [end for point in reached for end in (point.steps, point.low, point.high) if end]
+    drawn = {name: trained_points(rows) for name, rows in curves.items()}
     if reached and perfect:
-        examples = min(point.examples for point in reached)
-        fewest = min(point.steps for point in reached)
-        smallest = min(point.batch_size for point in reached)
-        largest = min(max(point.batch_size for point in reached), 2 * examples / fewest)
-        ends = [examples / smallest, examples / largest]
-        figure.add_traces(guide([smallest, largest], ends, "perfect scaling"))
+        figure.add_traces(guide([None], [None], "perfect scaling"))
+        figure.add_traces(
+            [_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]]
+        )
     for number, (name, rows) in enumerate(curves.items()):
         points = _with_gaps(rows)
-        if all(point is None for _, point in points):
+        if not drawn[name]:
             continue
         at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
         add_line(figure, name, at, mark(number), error_y=_spread([point for _, point in points]))
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
-    # Of a median, all of where it may lie is to be seen.
-    seen = [end for point in reached for end in (point.steps, point.low, point.high) if end]
-    figure.update_yaxes(**log2_axis(seen))
+    axis = log2_axis(seen)
+    figure.update_yaxes(**axis)
+    missing = [_missing(n, name, rows, 10 ** axis["range"][1]) for n, (name, rows) in
+               enumerate(curves.items())]  # fmt: skip
+    figure.add_traces([trace for trace in missing if trace["x"]])
     return figure
+
+
+def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
+    """From the smallest batch size of a curve on, through the point that needed the fewest
+    examples, as far as the curve reaches."""
+    examples = min(point.examples for point in points)
+    fewest = min(point.steps for point in points)
+    smallest = min(point.batch_size for point in points)
+    largest = min(max(point.batch_size for point in points), 2 * examples / fewest)
+    return {
+        "type": "scatter", "mode": "lines", "x": [smallest, largest],
+        "y": [examples / smallest, examples / largest], "name": "perfect scaling",
+        "line": {"color": mark(number)["line"]["color"], "width": 1.2, "dash": "dash"},
+        "opacity": 0.6, "showlegend": False, "hoverinfo": "skip",
+    }  # fmt: skip
+
+
+def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) -> dict[str, Any]:
+    """Batch sizes without a point, as crosses at the top, a little lower for each recipe."""
+    known = {point.batch_size for point in trained_points(rows)}
+    missing = [row for row in rows if row.batch_size not in known]
+    return {
+        "type": "scatter", "mode": "markers", "x": [row.batch_size for row in missing],
+        "y": [top / 1.06 ** (number + 1)] * len(missing), "name": f"{safe(name)}, not reached",
+        "showlegend": False, "hoverinfo": "text", "cliponaxis": False,
+        "marker": {"color": mark(number)["line"]["color"], "symbol": "x-thin-open", "size": 10,
+                   "line": {"width": 2}},
+        "hovertext": [_why(name, row) for row in missing],
+    }  # fmt: skip
+
+
+def _why(name: str, row: FrontierRow) -> str:
+    """Why a batch size has no point."""
+    ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
+    if row.censored:
+        why = "not known: trials were ended at other goals"
+    elif row.repeats is not None and row.steps is not None:
+        why = "too few of the winner's repeats reached the goal"
+    else:
+        why = "the goal was not reached" if row.finished else "not finished yet"
+    said = f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{why}"
+    return f"{said}<br>trials: {ended}" if ended else said
 
 
 def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from orchestrator.records import Goal
+
 Item = TypeVar("Item")
 
 # Okabe and Ito's palette tells colours apart for every kind of colour vision; shapes do without.
@@ -17,6 +19,10 @@ COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
 GUIDE = "#8A8A8A"
 """Of lines to compare with; seen on white and on black."""
+
+
+CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
+"""Of trials, from the best to those far from it; all are seen on white and on black."""
 
 
 MOST_CURVES = 40
@@ -69,7 +75,9 @@ def add_line(
     )
 
 
-def guide(x: list[float], y: list[float], name: str, dash: str = "dash") -> go.Scatter:
+def guide(
+    x: Sequence[float | None], y: Sequence[float | None], name: str, dash: str = "dash"
+) -> go.Scatter:
     """A line that nothing was measured on."""
     line = {"color": GUIDE, "dash": dash, "width": 1.5}
     return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
@@ -118,11 +126,11 @@ def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*traces]
 
 
-def log2_axis(values: Iterable[float]) -> dict[str, object]:
-    """A logarithmic axis with ticks at powers of two, at most about ten of them."""
+def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
+    """A logarithmic axis with ticks at powers of two, at most about so many of them."""
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
-    stride = max(1, math.ceil((last - first) / 9))
+    stride = max(1, math.ceil((last - first) / most))
     ticks = [2.0**power for power in range(first, last + 1, stride)]
     margin = 0.04 * max(last - first, 1)
     edges = [math.log10(2) * (first - margin), math.log10(2) * (last + margin)]
@@ -134,7 +142,7 @@ def log2_axis(values: Iterable[float]) -> dict[str, object]:
     }
 
 
-def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, object]:
+def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
     """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten alone where
     there would be too many."""
     values = [value for value in values if value > 0] or [1.0]
@@ -154,6 +162,15 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, object]:
         "tickangle": 0,
         "range": edges,
     }
+
+
+def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:
+    """Of a goal's metric: errors and losses fall towards 0 and get a logarithmic axis, accuracies
+    grow towards 1 and get a linear one."""
+    known = [value for value in values if math.isfinite(value)]
+    if goal.direction == ">" or not known or min(known) <= 0:
+        return {"type": "linear"}
+    return log10_axis(known)
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Metaparameters: the best ones against batch size, and all that were tried."""
+"""All trials by two of their metaparameters."""
 
 from __future__ import annotations
 
@@ -11,53 +11,26 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
-from orchestrator.analysis import OptionPoint, Tuned, in_count
+from orchestrator.analysis import in_count
 from orchestrator.records import Value
 from orchestrator.report.figures.style import (
+    CLOSE_TO_FAR,
     GUIDE,
-    add_line,
-    guide,
     legend_once,
-    log2_axis,
     log10_axis,
-    mark,
     safe,
     styled,
 )
 from orchestrator.results import column_of
 
 LOOKS = {
-    "reached": ("#0072B2", "circle", "reached the goal"),
-    "unreached": (GUIDE, "circle-open", "did not, or was ended early"),
+    "unreached": (GUIDE, "circle-open", "not reached, or stopped early"),
     "diverged": ("#D55E00", "x-thin-open", "diverged"),
+    "reached": (None, "circle", "reached the goal"),
 }
 
-
-RULES = ((1.0, "linear rule", "dash"), (0.5, "square root rule", "dot"))
-
-
-def best_values(curves: Sequence[Tuned], recipes: Sequence[str]) -> go.Figure:
-    """The best values of one metaparameter, a line per recipe; of a learning rate also what the
-    usual rules make of the first point of the first. `recipes` are all there are, in their order.
-    """
-    figure = go.Figure()
-    first = curves[0]
-    for exponent, name, dash in RULES if first.is_rate else ():
-        sizes, values = zip(*first.rule(exponent), strict=True)
-        figure.add_traces(guide(list(sizes), list(values), name, dash))
-    for curve in curves:
-        number = recipes.index(curve.recipe)
-        label = safe(curve.recipe), safe(curve.name)
-        at = [
-            (size, value, f"<b>{label[0]}, batch size {size:,}</b><br>{label[1]} {value:.4g}")
-            for size, value in curve.points
-        ]
-        add_line(figure, curve.recipe, at, mark(number))
-    styled(figure, "Batch size", f"Best {safe(first.name)}")
-    figure.update_xaxes(**log2_axis(size for curve in curves for size, _ in curve.points))
-    seen = [value for curve in curves for _, value in curve.points]
-    figure.update_yaxes(**log10_axis(seen))
-    return figure
+FARTHEST = 3
+"""Doublings of the fewest steps at which the colours of trials end."""
 
 
 def tried(
@@ -130,6 +103,8 @@ def _scattered(
     ]
     traces, rows, columns = zip(*placed, strict=True)
     figure.add_traces(legend_once(traces), rows=rows, cols=columns)
+    # Their colours have a bar.
+    figure.update_traces(showlegend=False, selector={"legendgroup": "reached"})
     rates, heights = (
         [
             value
@@ -142,8 +117,9 @@ def _scattered(
     )
     styled(figure, "", "", height=200 + 260 * len(cells))
     figure.update_layout(
-        margin={"t": 60, "r": 40 if lines else 20}, legend={"y": 1.1 if len(cells) == 1 else 1.05}
-    )
+        margin={"t": 60}, legend={"y": 1.1 if len(cells) == 1 else 1.05},
+        coloraxis=_colours(1.06 if lines else 1.01),
+    )  # fmt: skip
     figure.update_xaxes(**log10_axis(rates, most=max(2, 9 // wide)))
     figure.update_yaxes(**log10_axis(1 - value if y_from_one else value for value in heights))
     figure.update_xaxes(title=safe(x), row=len(cells), col=(wide + 1) // 2)
@@ -151,16 +127,36 @@ def _scattered(
     return figure
 
 
+def _colours(x: float) -> dict[str, Any]:
+    """Of trials by their steps over the fewest, with a bar at `x`."""
+    ticks = [*range(FARTHEST + 1)]
+    names = [f"{2**tick}" for tick in ticks[:-1]]
+    return {
+        "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
+        "colorbar": {
+            "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12, "x": x,
+            "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
+        },
+    }  # fmt: skip
+
+
 def _traces(cell: _Cell, names: tuple[str, str, bool]) -> Iterator[dict[str, Any]]:
     x, y, y_from_one = column_of(names[0]), column_of(names[1]), names[2]
     rows = [row for row in cell.table.to_pylist() if row[x] is not None and row[y] is not None]
     for kind, (colour, symbol, name) in LOOKS.items():
         points = [row for row in rows if cell.kind(row) == kind]
+        look: dict[str, Any] = {"color": colour, "symbol": symbol, "size": 7}
+        if kind == "reached":
+            fewest = min((row["steps_to_goal"] for row in points), default=1)
+            far = [_short(math.log2(row["steps_to_goal"] / fewest)) for row in points]
+            look |= {"color": far, "coloraxis": "coloraxis"}
+        elif kind == "unreached":
+            look |= {"size": 6, "opacity": 0.6}
         yield {
             "type": "scatter", "mode": "markers", "name": name, "legendgroup": kind,
             "x": [_short(row[x]) for row in points],
             "y": [_short(1 - row[y] if y_from_one else row[y]) for row in points],
-            "marker": {"color": colour, "symbol": symbol, "size": 7},
+            "marker": look,
             "hovertext": None if cell.limit < math.inf else [_describe(row) for row in points],
             "hoverinfo": "text+x+y",
         }  # fmt: skip
@@ -212,32 +208,6 @@ def heat_maps(
     figure.update_yaxes(type="category", showgrid=False)
     figure.update_xaxes(title=safe(x), col=(len(cells) + 1) // 2)
     figure.update_yaxes(title=safe(y), col=1)
-    return figure
-
-
-def options(points: Sequence[OptionPoint], name: str, metric: str) -> go.Figure:
-    """Of each option of a metaparameter, the fewest steps to goal and, on the right, the best
-    value that its trials came to."""
-    figure = make_subplots(
-        rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=["steps to goal", safe(metric)]
-    )
-    traces, columns = [], []
-    for number, option in enumerate(dict.fromkeys(point.option for point in points)):
-        mine = [point for point in points if point.option == option]
-        for column, what in ((1, "steps"), (2, "best")):
-            there = [point for point in mine if getattr(point, what) is not None]
-            columns.append(column)
-            traces.append({
-                "type": "scatter", "mode": "lines+markers", "legendgroup": str(number),
-                "x": [point.batch_size for point in there],
-                "y": [getattr(point, what) for point in there],
-                "name": f"{safe(name)} = {_label(option)}", **mark(number),
-            })  # fmt: skip
-    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
-    styled(figure, "Batch size", "")
-    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
-    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
-    figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
     return figure
 
 

@@ -1,0 +1,161 @@
+"""The first screen: what was found, in a sentence for each recipe, the figure, and what to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from orchestrator.analysis import Cost, beside_minima, growing_sentence, headline, in_count, in_time
+from orchestrator.analysis.points import ENOUGH_STEPS
+from orchestrator.records import ENOUGH_SIZES
+from orchestrator.report import figures
+from orchestrator.report.content import Panel
+from orchestrator.report.figures.style import COLOURS
+from orchestrator.report.sections import Show
+from orchestrator.report.tables import devices
+
+MOST_SENTENCES = 6
+"""On the first screen, which has room for no more beside the figure."""
+
+FIGURE_HEIGHT = 500
+"""Of the main figure, in pixels; each sentence beyond the first three takes some of it."""
+
+SENTENCE_HEIGHT = 28
+
+MOST_NOTES = 20
+"""Remarks that are listed."""
+
+NO_ADVICE = (
+    f"No batch size is recommended: that takes {ENOUGH_SIZES} batch sizes whose studies have "
+    f"finished and whose winners needed at least {ENOUGH_STEPS} steps."
+)
+
+
+def answer_of(panel: Panel, show: Show) -> str:
+    """Of one workload and goal: sentences, the main figure, the cards and what to mind."""
+    lines = sentences(panel)
+    figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
+    cards = _cards(panel)
+    advised = " advised" * bool(cards)
+    return (
+        f"{listed(lines)}{_left_out(panel)}"
+        f'<div class="first{advised}"><div>{figure}</div>{cards}</div>'
+        f"{_no_advice(panel)}{_notes(panel)}"
+    )
+
+
+def listed(lines: Sequence[tuple[str, str]]) -> str:
+    """Each with a dot in the colour of its curve."""
+    items = "".join(f'<li style="--curve: {c}">{escape(line)}</li>' for c, line in lines)
+    return f'<ul class="says">{items}</ul>'
+
+
+def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str, str]]:
+    """(colour, sentence) of each recipe, or of the first of them."""
+    names = panel.drawn.recipes
+    found = [
+        (COLOURS[names.index(scaling.recipe) % len(COLOURS)], headline(scaling))
+        for scaling in panel.drawn.scalings
+    ]
+    found += [("transparent", growing_sentence(row)) for row in panel.growing]
+    if most is not None and (more := len(found) - most) > 0:
+        rest = f"{more:,} more recipe{'s' * (more > 1)}: under Numbers."
+        found = [*found[:most], ("transparent", rest)]
+    return found
+
+
+def _left_out(panel: Panel) -> str:
+    """What figures don't show."""
+    if panel.detailed is None:
+        return ""
+    few, many = len(panel.drawn.recipes), len(panel.recipes)
+    return (
+        f'<p class="lead">{few:,} of {many:,} recipes are drawn, those that need the fewest steps. '
+        f"The frontier below has all of them.</p>"
+    )
+
+
+def _steps(panel: Panel, lines: int, show: Show) -> str:
+    drawn = panel.drawn
+    figure = figures.steps_to_goal(drawn.rows, {s.recipe: s.law for s in drawn.scalings if s.law})
+    figure.update_layout(height=FIGURE_HEIGHT - SENTENCE_HEIGHT * max(lines - 3, 0))
+    return show(
+        figure,
+        "Steps to goal against batch size",
+        panel.least + beside_minima(drawn.by_recipe),
+        _reading(panel),
+    )
+
+
+def _reading(panel: Panel) -> str:
+    said = []
+    if any(scaling.of_medians for scaling in panel.drawn.scalings):
+        said.append(
+            "A point is the median of the winner's repeats; its whiskers show where the true "
+            "median lies."
+        )
+    if not all(scaling.of_medians for scaling in panel.drawn.scalings):
+        said.append("Without repeats, a point is the fewest steps of any trial.")
+    said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
+    if any(scaling.law and scaling.law.curve for scaling in panel.drawn.scalings):
+        said.append("Dotted: the law that fits.")
+    missing = [row for row in panel.drawn.rows if row.steps is None]
+    if missing:
+        yet = "" if all(row.finished for row in missing) else ", or not yet"
+        said.append(f"Crosses at the top: the goal was not reached{yet}.")
+    return " ".join(said)
+
+
+def _no_advice(panel: Panel) -> str:
+    none = panel.costs and panel.advice is None
+    return f'<p class="lead">{NO_ADVICE}</p>' if none else ""
+
+
+def _cards(panel: Panel) -> str:
+    """What to take, of all recipes."""
+    advice = panel.advice
+    if advice is None:
+        return ""
+    named = {"Fastest": advice.fastest, "Balanced": advice.balanced, "Cheapest": advice.cheapest}
+    cards = "".join(
+        f"<div><dt>{name}</dt><dd><b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
+        f"<span>{escape(_needs(cost))}</span></dd></div>"
+        for name, cost in named.items()
+    )
+    return f'<div><h3>Recommended batch size</h3><dl class="cards">{cards}</dl></div>'
+
+
+def _needs(cost: Cost) -> str:
+    needs = f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
+    for one in cost.priced:
+        needs += f"; {in_time(one.seconds)} on {devices(one)}"
+        if one.money is not None:
+            needs += f", {one.money:,.3g} in money"
+    return needs
+
+
+def _notes(panel: Panel) -> str:
+    """What to mind: the first remark in sight, the others behind it."""
+    notes = [
+        f"{row.recipe} at batch size {row.batch_size:,}: {'; '.join(row.warnings)}."
+        for row in panel.rows
+        if row.warnings and not row.censored
+    ]
+    if any(row.censored for row in panel.rows):
+        notes.insert(
+            0,
+            "Some answers are censored: trials were ended at other goals, and could have reached "
+            "this goal earlier than any trial that did.",
+        )
+    if not notes:
+        return ""
+    first, *others = notes
+    if not others:
+        return f'<p class="notice">Mind: {escape(first)}</p>'
+    items = "".join(f"<li>{escape(note)}</li>" for note in others[:MOST_NOTES])
+    rest = len(others) - MOST_NOTES
+    items += f"<li>{rest:,} more, in the table of the frontier.</li>" if rest > 0 else ""
+    return (
+        f'<details class="notice"><summary>Mind: {escape(first)} ({len(others):,} more)</summary>'
+        f"<ul>{items}</ul></details>"
+    )

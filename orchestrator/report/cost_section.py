@@ -1,0 +1,58 @@
+"""What each batch size costs, as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.report import figures
+from orchestrator.report.content import Panel
+from orchestrator.report.sections import Show
+from orchestrator.report.tables import in_devices
+
+MOST_TOLD = 8
+"""Pareto-optimal choices that are told; the figure has all."""
+
+
+def costs(panel: Panel, show: Show) -> str:
+    if not panel.costs:
+        return ""
+    shown = show(
+        figures.examples_against_steps(panel.costs, panel.recipes),
+        "Work against time",
+        _optimal(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto),
+        "Steps stand for time, if there are devices enough for the whole batch; examples stand for "
+        "work. A filled mark is Pareto-optimal: no other batch size takes fewer steps without "
+        "taking more examples.",
+    )
+    priced = [cost for cost in panel.costs if cost.priced]
+    if priced:
+        price = panel.settings.price_per_device_hour
+        front = (
+            f"{cost.recipe} {cost.batch_size:,} on {in_devices(one.devices)}"
+            for cost in priced
+            for one in cost.priced
+            if one.pareto
+        )
+        shown += show(
+            figures.device_seconds_against_time(priced, panel.recipes),
+            "Device-seconds against seconds",
+            _optimal(front),
+            "Each batch size is a line from one device to as many as it keeps half busy, by the "
+            "step times that were measured."
+            + ("" if price is None else f" A device-hour costs {price:g}."),
+        )
+    return shown
+
+
+def _optimal(front: Iterable[str]) -> str:
+    names = [*front]
+    more = len(names) - MOST_TOLD
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"Pareto-optimal: {', '.join(names[:MOST_TOLD])}{rest}."
+
+
+def costs_found(panel: Panel) -> str:
+    best = sum(cost.pareto for cost in panel.costs)
+    devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
+    said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"
+    return f"{said}; up to {in_devices(max(devices))} pay off" if devices else said
