@@ -30,7 +30,7 @@ def headline(scaling: Scaling) -> str:
         said = f"doubling the batch halves the steps {begins} {in_words(perfect)}"
     largest = scaling.largest
     if largest is None or useful.value < largest:
-        saves = f"a larger batch saves less than {USEFUL_TOLERANCE:.0%} of the steps"
+        saves = f"larger batches save less than {USEFUL_TOLERANCE:.0%}"
         return f"{scaling.recipe}: {said}; beyond {in_words(useful)} {saves}."
     last = "the largest to tell" if scaling.left_out else "the largest to reach the goal"
     if perfect.value >= largest:
