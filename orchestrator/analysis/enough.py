@@ -18,7 +18,7 @@ from orchestrator.analysis.tails import FEWEST_KNOWN, Tails, tails_of
 from orchestrator.records import ENOUGH_SIZES
 
 MANY_TRIALS = 100
-"""How many trials this number of them is held against."""
+"""Number of trials that the number of trials made is compared with."""
 
 MOST_TIMES = 5
 """Up to how many times the trials that were made the fewest steps of more trials are said."""
@@ -26,7 +26,7 @@ MOST_TIMES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class BestOf:
-    """What more or fewer trials would have found at one batch size."""
+    """The fewest steps that more or fewer trials would have found at one batch size."""
 
     batch_size: int
     trials: int
@@ -64,14 +64,14 @@ class Contributions:
     root mean squares over its batch sizes."""
 
     resolution: float
-    """From how far apart measurements lie."""
+    """Part that comes from the distance between measurements."""
     seeds: float | None
     """From the seeds of repeats; None where no repeats tell. For a minimum over trials, seeds are
     part of what few trials do."""
     few_trials: float | None
-    """From the few points that were tried; None where the best trials do not tell."""
+    """Part that comes from few points; None if the best trials do not tell."""
     scatter: float
-    """What else the points lie off the curve."""
+    """Scatter of the points about the curve beyond the other parts."""
 
     @property
     def total(self) -> float:
@@ -94,7 +94,7 @@ class EqualQuality:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What is known of the errors of log2 steps of a curve's points, in their order."""
+    """The known errors of log2 steps of a curve's points, in their order."""
 
     seeds: NDArray[np.float64] | None = None
     """Variance of each median of repeats."""
@@ -103,7 +103,7 @@ class Errors:
     told: tuple[int, ...] = ()
     """Places of the points of which more trials are known to find fewer steps, and how many."""
     shift: NDArray[np.float64] | None = None
-    """What ever more trials would add to log2 steps of these; never more than 0."""
+    """What ever more trials would add to log2 steps of these points; at most 0."""
     of_shift: NDArray[np.float64] | None = None
     """The covariance of that."""
     reason: str = "how the best trials did is not known"
@@ -122,7 +122,7 @@ class Errors:
     def contributions(
         self, steps: NDArray[np.float64], resolutions: NDArray[np.float64], scatter: float
     ) -> Contributions:
-        """Of the points as they are."""
+        """Returns what the errors of the points, as measured, are made of."""
         return contributions_of(steps, resolutions, self.seeds, self.luck, scatter)
 
 
@@ -133,7 +133,7 @@ def contributions_of(
     few_trials: NDArray[np.float64] | None,
     scatter: float,
 ) -> Contributions:
-    """From the variances of all points, and their covariance from `few_trials`."""
+    """Sums up the variances of all points and the covariance `few_trials`."""
     return Contributions(
         resolution=float(np.sqrt(rounding_variance(steps, resolutions).mean())),
         seeds=None if seeds is None else float(np.sqrt(seeds.mean())),
@@ -143,7 +143,7 @@ def contributions_of(
 
 
 def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
-    """What is known of the trials behind the points of one curve."""
+    """Returns what is known of the trials behind the points of one curve."""
     tried = [Tried.of_row(point.row) for point in points]
     told = tuple(
         place

@@ -43,7 +43,7 @@ class KnownPoint:
     trials: int
     repeats: int
     repeated: int = 1
-    """How many trials are repeated so often."""
+    """Number of trials that have so many repeats."""
     beyond: int = 0
     """Trials that a wider range takes, where the winner lies near the end of its range; else 0."""
 
@@ -68,14 +68,14 @@ class KnownCurve:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Of the points' log2(steps)."""
+        """Covariance matrix of log2(steps) of the points."""
         whole = _covariance(self.points, self.alike)
         whole += self.unexplained * np.eye(len(self.points))
         return whole
 
     @property
     def variance(self) -> float:
-        """Of a point, on average."""
+        """Mean variance of a point."""
         return float(np.diag(self.covariance).mean())
 
     @property
@@ -83,7 +83,7 @@ class KnownCurve:
         return np.array([math.log2(point.batch_size) for point in self.points])
 
     def log2_steps(self, batch_size: int) -> float:
-        """By the law."""
+        """Returns log2(steps) by the law."""
         return self.level + math.log2(1 + 2.0 ** (self.critical - math.log2(batch_size)))
 
     @property

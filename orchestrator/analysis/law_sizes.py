@@ -15,7 +15,7 @@ from orchestrator.analysis.law_useful import SmallestUseful
 from orchestrator.analysis.points import ENOUGH_STEPS
 
 BEYOND = 2
-"""How many steps of the ladder of batch sizes beyond either end are looked at."""
+"""Number of candidates beyond either end of the ladder of batch sizes."""
 
 SMALLER_COSTS = 2.0
 """A batch size below the smallest is recommended only if it tells so many times as much as any
@@ -28,7 +28,7 @@ fewest."""
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One of two laws."""
+    """One of the two laws that are to be told apart."""
 
     name: Any
     fit: Callable[[Measured], Bend | SmallestUseful]
@@ -62,7 +62,7 @@ def deciding_size(
 
 
 def _starves(measured: Measured) -> bool:
-    """Whether the smallest batch size needs clearly more examples than another one."""
+    """Tells whether the smallest batch size needs clearly more examples than another one."""
     examples = measured.logs + measured.log_sizes
     return bool(examples[0] - examples.min() > math.log2(1 + STARVES_TOLERANCE))
 

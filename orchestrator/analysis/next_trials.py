@@ -49,7 +49,7 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One addition, with what it is expected to bring and to take."""
+    """One addition, with its expected effect and price."""
 
     addition: Addition
     effects: tuple[Effect, ...]

@@ -75,7 +75,7 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:
-    """Whether points of a curve reached the goal and all of these have repeats."""
+    """Tells whether points of a curve reached the goal and all of these have repeats."""
     known = [row for row in curve if not row.censored]
     return any(row.repeats for row in known) and all(row.repeats for row in known if row.reached)
 

@@ -60,7 +60,7 @@ class _Size:
     """The tail at one batch size, in steps."""
 
     best: float
-    """The best trial's, from the middle of where it passed the goal."""
+    """Steps of the best trial, to the middle of the interval in which it passed the goal."""
     competed: int
     """N"""
     known: int
@@ -72,12 +72,12 @@ class _Size:
     shares: Numbers
     """w = F(y_k), equally likely values."""
     weights: Numbers
-    """Of each c and a, given all trials of the curve: they add up to one."""
+    """Probability of each c and a, given all trials of the curve. They add up to one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tails:
-    """What more trials would find at each batch size of a curve, with how likely each is."""
+    """What more trials would find at each batch size of a curve, as a distribution."""
 
     exponents: Numbers
     """c"""
@@ -178,7 +178,7 @@ def tails_of(curve: Sequence[Tried], searched: int | None) -> Tails | str:
 
 
 def tail_length(tried: Tried) -> int:
-    """How many of the best trials are used."""
+    """Returns how many of the best trials are used."""
     return min(len(tried.steps), max(FEWEST_KNOWN, int(TAIL_SHARE * tried.competed)))
 
 

@@ -135,7 +135,7 @@ def verdict_in_words(verdict: Verdict) -> str:
 
 
 def confirmed_in_words(one: Confirmed) -> str:
-    """What a schedule came to."""
+    """Returns in words what training with a schedule came to."""
     said = [
         f"{metric} at the end {_higher(difference)}"
         for metric, difference in one.differences.items()
@@ -234,7 +234,7 @@ def batch_sizes_of(row: FrontierRow) -> str:
 
 
 def growing_sentence(row: FrontierRow) -> str:
-    """What one training says whose batches grow."""
+    """Returns the sentence on a training whose batches grow."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
     if row.steps is None or row.examples is None:
         return f"{said}."

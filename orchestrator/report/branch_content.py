@@ -1,4 +1,4 @@
-"""What the page of a run of branches shows, gathered from the run."""
+"""Gathers from a run of branches everything that its page shows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BranchContent:
     sweep: Sweep
     trunk: Study
     total_examples: int
-    """Of the trunk, if it is trained to its end."""
+    """Examples that the trunk takes if it is trained to its end."""
     queue: Branching[Verdict]
     by_length: Sequence[Sequence[Verdict]]
     """The verdicts of each point, from the shortest branches on."""
@@ -47,7 +47,7 @@ class BranchContent:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """By the longest branches of each point."""
+        """Returns the verdict on each point, from its longest branches."""
         return [found[-1] for found in self.by_length if found]
 
     @property

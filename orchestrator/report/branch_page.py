@@ -127,7 +127,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """Where not all was trained that the run is for."""
+    """Says that the run is not complete, if it is not."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -156,7 +156,7 @@ def _stages_in_words(schedule: Mapping[str, Any]) -> str:
 
 
 def _along(content: BranchContent, show: Show) -> str:
-    """How large the batch may be, beside what the noise scale foretells."""
+    """Shows how large the batch may be, beside the forecast from the noise scale."""
     series = series_of(content)
     if not any(one.marks for one in series):
         return ""

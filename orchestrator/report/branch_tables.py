@@ -21,7 +21,7 @@ POINT = ("After examples", False)
 
 
 def cost_table(verdicts: Sequence[Verdict]) -> str:
-    """What each batch size costs at each point."""
+    """Returns a table of what each batch size costs at each point, in examples."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -58,7 +58,7 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def length_table(content: BranchContent) -> str:
-    """How the answer changed as branches became longer."""
+    """Returns a table of how the answer changed as branches became longer."""
     heads = [
         POINT, ("Length of branches, in examples", False), ("Costs a fifth more", False),
         ("B_crit", False), ("Seeds that judge", False),

@@ -1,4 +1,4 @@
-"""What a report shows, gathered from runs: answers, and the data of each figure."""
+"""The content of a report: the answers, and the data of each figure."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from orchestrator.results import BestRow, FrontierRow
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a person wants to know besides."""
+    """Settings of a report that a user may give."""
 
     baseline: Baseline | None = None
-    """What a batch size is large or huge beside."""
+    """Recipe and batch size that others are compared with to call them large or huge."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
     """The batch size that comparisons are relative to; None: the smallest they share."""
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Settings:
-        """From a sweep file's `report`."""
+        """Reads the settings from a sweep file's `report`."""
         given = {name: value for name, value in asked.items() if value is not None}
         if "baseline" in given:
             given["baseline"] = Baseline.parse(str(given["baseline"]))
@@ -55,13 +55,13 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One workload and goal."""
+    """The part of a report about one workload and goal."""
 
     workload: str
     goal: Goal
     rows: Sequence[FrontierRow]
     growing: Sequence[FrontierRow] = ()
-    """Of trainings whose batches grow: they are of no curve."""
+    """Frontier rows of trainings whose batches grow, which belong to no curve."""
     detailed: Collection[str] | None = None
     """Recipes that figures show, where they don't show all."""
     settings: Settings = Settings()
@@ -100,7 +100,7 @@ class Panel:
 
     @cached_property
     def drawn(self) -> Panel:
-        """What figures show of it."""
+        """This panel with the recipes that figures show."""
         if self.detailed is None:
             return self
         rows = [row for row in self.rows if row.recipe in self.detailed]
@@ -133,7 +133,7 @@ class Panel:
 
     @property
     def fewest_steps(self) -> dict[str, float]:
-        """Of each recipe that reached the goal."""
+        """Fewest steps of each recipe that reached the goal."""
         fewest: dict[str, float] = {}
         for point in points_of(self.rows):
             fewest[point.recipe] = min(point.steps, fewest.get(point.recipe, math.inf))
@@ -172,5 +172,6 @@ class Panel:
 
     @property
     def gaps(self) -> list[Gap]:
-        """Of these; where none is known, of the winners as they reached the goal."""
+        """Generalisation gaps of the best trials. If none is known, those of the winners at the
+        goal."""
         return gaps(self.bests or self.rows, self.goal)

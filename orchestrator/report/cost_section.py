@@ -1,4 +1,4 @@
-"""What each batch size costs, as HTML."""
+"""The report's part on what each batch size costs, as HTML."""
 
 from __future__ import annotations
 

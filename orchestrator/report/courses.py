@@ -1,4 +1,4 @@
-"""What a report shows of the winners while they train: a metric, learning rates, distances."""
+"""Curves of winners and losers along their trainings: a metric, learning rates, distances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
 
 MOST_POINTS = 160
-"""Of a training curve; the frontier is never thinned out."""
+"""Most points of a training curve. The frontier is never thinned out."""
 
 
 MOST_LOSERS = 30

@@ -1,4 +1,4 @@
-"""Whether there were enough trials, and what the intervals are made of, as HTML."""
+"""The report's part on whether there were enough trials, as HTML."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
 
 
 def made_of(panel: Panel, show: Show) -> str:
-    """What the intervals of each curve are made of."""
+    """Returns a table of what the intervals of each curve are made of."""
     rows = [
         [scaling.recipe, *_errors(scaling.contributions), *_critical(scaling)]
         for scaling in panel.scalings
@@ -65,7 +65,7 @@ def _critical(scaling: Scaling) -> list[str]:
 
 
 def enough_found(panel: Panel) -> str:
-    """What 100 trials would change, over all batch sizes."""
+    """Says by how much 100 trials would lower the steps, over all batch sizes."""
     ratios = [
         one.hundred.value
         for scaling in panel.drawn.scalings

@@ -1,4 +1,4 @@
-"""What a report shows, gathered from runs."""
+"""Gathers the content of a report from runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MOST_TRIED = 30_000
 
 
 MOST_OF_STUDY = 1000
-"""Of these in each study: more would cover each other."""
+"""Most trials that are drawn of each study; more would cover each other."""
 
 
 MOST_IN_DETAIL = 40
@@ -62,7 +62,7 @@ MOST_STUDIES = 2000
 
 
 SHARES = (16, 8, 4, 2, 1)
-"""Of a budget: what the best within is asked for."""
+"""Divisors of a budget; the best value is looked up within each part."""
 
 
 DISTANCE = "weights/distance"
@@ -75,7 +75,7 @@ class Source:
     run: Run
     rows: Sequence[FrontierRow]
     label: str = ""
-    """What sets its recipes apart from those of other runs on the page."""
+    """Label that sets the recipes of this run apart from those of other runs on the page."""
 
     @cached_property
     def studies(self) -> list[Study]:
@@ -89,7 +89,7 @@ class Source:
         return f"{self.label}: {recipe}" if self.label else recipe
 
     def answers(self, settings: Settings) -> list[Panel]:
-        """What is known of each workload and goal without looking at single trials."""
+        """Returns the panels of all workloads and goals, without the data of single trials."""
         found = []
         for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows):
             rows = [self._named(row) for row in self._of(workload, goal)]
@@ -141,7 +141,7 @@ class Source:
     def _trials(
         self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
     ) -> dict[str, Any]:
-        """What a panel shows of single trials, by its fields and recipes."""
+        """Returns the fields of a panel that show single trials, by recipe."""
         names = ("tried", "grids", "options", "listed", "fixed")
         found: dict[str, Any] = {name: {} for name in names}
         for recipe in dict.fromkeys(study.recipe for study in studies):
@@ -253,7 +253,7 @@ def _detailed(answers: Sequence[Panel]) -> list[Panel]:
 
 
 def _joined(one: Panel, other: Panel) -> Panel:
-    """Those of two runs, whose recipes have different names."""
+    """Joins the panels of two runs, whose recipes have different names."""
     parts: dict[str, Any] = {}
     for field in fields(Panel):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)

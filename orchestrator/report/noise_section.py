@@ -1,4 +1,4 @@
-"""What a report shows of the gradient noise scale, as HTML."""
+"""The report's part on the gradient noise scale, as HTML."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _grows(lines: Sequence[figures.NoiseLine]) -> str:
 
 
 def forecasts(panel: Panel, show: Show) -> str:
-    """What noise scales foretold, beside what was measured."""
+    """Shows the forecasts from noise scales beside what was measured."""
     if not panel.comparisons:
         return ""
     return table(

@@ -87,7 +87,7 @@ def numbers_found(panel: Panel) -> str:
 
 
 def _basis(panel: Panel) -> str:
-    """How recommendations come about."""
+    """Explains how recommendations are chosen."""
     found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
     said = []
     if any(advice.by_step_times for advice in found):

@@ -51,7 +51,7 @@ class Figures:
 """
 
     def save(self, folder: Path, kind: str) -> None:
-        """Each figure as a file, in the order of the page, named by its title."""
+        """Writes each figure to a file, in the order of the page. Files are named after titles."""
         for _, figure in self.named:
             figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
         heights = [figure.layout.height for _, figure in self.named]
@@ -69,7 +69,7 @@ class Figures:
 
 
 def _columns(figure: go.Figure) -> int:
-    """How many panels or axes stand side by side."""
+    """Returns how many panels or axes stand side by side."""
     axes = [len(trace.dimensions) for trace in figure.data if trace.type == "parcoords"]
     return max([len({(axis.domain or (0,))[0] for axis in figure.select_xaxes()}), *axes])
 

@@ -35,7 +35,7 @@ from orchestrator.report.trials_section import (
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """What is folded together, and what its line says of it."""
+    """Parts of the page that are folded together, and the finding on their line."""
 
     place: str
     title: str

@@ -1,4 +1,4 @@
-"""What a report shows of quality: whether large batches come to less, as HTML."""
+"""The report's part on quality, as HTML: whether large batches reach worse values."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def best_values_within(panel: Panel, show: Show) -> str:
 
 
 def _ends(rows: Sequence[BestRow]) -> str:
-    """Of the largest budget, at the smallest and at the largest batch size."""
+    """Compares the smallest and the largest batch size within the largest budget."""
     known = [row for row in rows if row.within == rows[-1].within and row.value is not None]
     said = [f"{row.value:.4g} at batch size {row.batch_size:,}" for row in known]
     return f"Within {_budget(rows[-1])}: {', '.join([*said[:1], *said[1:][-1:]])}." if said else ""
 
 
 def _longer(rows: Sequence[BestRow]) -> str:
-    """Of the largest batch size, within the smallest and the largest budget."""
+    """Compares the smallest and the largest budget at the largest batch size."""
     size, unit = max(row.batch_size for row in rows), (rows[-1].within or "").partition("=")[0]
     known = [
         row

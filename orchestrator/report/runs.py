@@ -106,7 +106,7 @@ def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
-    """What was asked for, and else what the first run's sweep file asks for."""
+    """Returns the settings that were given; the sweep file of the first run gives the others."""
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})

@@ -20,12 +20,12 @@ Show = Callable[[go.Figure, str, str, str], str]
 
 
 def section(place: str, title: str, text: str) -> str:
-    """One that can be linked to at `place`."""
+    """Returns a section that links to `place` lead to."""
     return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
 
 
 def fold(place: str, title: str, finding: str, text: str, *, level: int = 3) -> str:
-    """One that opens on a click or when it is linked to. Its line says what is inside."""
+    """Returns a section that opens on a click or through a link. Its line says what is inside."""
     return (
         f'<details class="fold" id="{place}"><summary><h{level}>{escape(title)}</h{level}>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"

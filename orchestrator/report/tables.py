@@ -24,14 +24,14 @@ from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow
 
 MOST_ROWS = 2000
-"""Of a table: some 500 bytes each."""
+"""Most rows of a table; each takes about 500 bytes."""
 
 Heads = Sequence[tuple[str, bool]]
 """(name, whether the column is text)."""
 
 
 def table_of_scalings(scalings: Sequence[Scaling]) -> str:
-    """Where each curve bends."""
+    """Returns a table of where each curve bends."""
     heads = [
         ("Recipe", True), ("Perfect until", False), ("Useful until", False), ("B_crit", False),
         ("+20 % examples at", False), ("S_min", False), ("Off the curve", False),
@@ -57,7 +57,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 
 
 def table_of_advice(panel: Panel) -> str:
-    """What to take of each recipe."""
+    """Returns a table of the recommended batch sizes of each recipe."""
     heads = [("Recipe", True), ("Fastest", True), ("Balanced", True), ("Cheapest", True)]
     rows = [
         [recipe, *(in_short(cost) for cost in (one.fastest, one.balanced, one.cheapest))]
@@ -75,7 +75,7 @@ def in_short(cost: Cost) -> str:
 
 
 def devices(one: Priced) -> str:
-    """How many, and how many were timed where that says little of them."""
+    """Returns the number of devices, with the number that was timed if that is far smaller."""
     timed = f", extrapolated from {one.timed_on:,}" if one.extrapolated else ""
     return f"{in_devices(one.devices)}{timed}"
 

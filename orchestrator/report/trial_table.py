@@ -17,7 +17,7 @@ MOST_LISTED = 8000
 """Trials of a page in its tables: some 80 bytes each."""
 
 MOST_LINES = 300
-"""Of parallel coordinates, for trials that reached the goal: more would cover each other."""
+"""Most trials in parallel coordinates that reached the goal; more would cover each other."""
 
 MOST_OTHER_LINES = 60
 """For the others."""
@@ -36,13 +36,13 @@ class Listed:
     smallest batch size up and by steps to goal."""
     total: int
     reached: int
-    """How many of all reached the goal."""
+    """Number of trials that reached the goal, listed or not."""
     space: Mapping[str, Range | Choice]
-    """What was searched: ranges and choices."""
+    """Ranges and choices that were searched."""
 
 
 def listed_of(recipe: str, studies: Sequence[Study], tables: Tables, most: int) -> Listed:
-    """Of one recipe, at most so many trials of each study."""
+    """Lists the trials of one recipe, at most `most` of each study."""
     rows: list[dict[str, Any]] = []
     total = reached = 0
     for study in studies:
@@ -124,7 +124,7 @@ def _values(rows: Sequence[Mapping[str, Any]], name: str) -> set[Any]:
 
 
 def _short(value: Any) -> Any:
-    """As a table has it."""
+    """Rounds a number to the digits that the table shows."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):

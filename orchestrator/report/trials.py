@@ -1,4 +1,4 @@
-"""What a report shows of all trials: by two metaparameters, on grids, by option, in time."""
+"""Data of all trials: by two metaparameters, on grids, by option, in time."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class Tried:
     x: str
     y: str
     y_from_one: bool
-    """Whether 1 - y is what was searched evenly."""
+    """Whether the search was even in 1 - y instead of y."""
     outcomes: Sequence[tuple[int, pa.Table]]
     """(batch size, trials): the best ones and some of the others, where there are too many."""
     counts: Sequence[tuple[int, int, int]]
     """(batch size, how many reached the goal, of how many) of all trials."""
     cut: bool
-    """Whether some were ended since they could no longer win."""
+    """Whether trials were ended because they could no longer win."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What the points of a grid of two metaparameters came to."""
+    """Results on a grid of two metaparameters."""
 
     x: str
     y: str
@@ -59,7 +59,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What each option of a metaparameter came to."""
+    """Results of each option of a metaparameter."""
 
     name: str
     points: Sequence[OptionPoint]
@@ -71,7 +71,7 @@ def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
 
 
 def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
-    """Of one recipe, from its smallest batch size up, `most` trials of each."""
+    """Returns the trials of one recipe, at most `most` of each batch size, smallest size first."""
     ranges = {
         name: entry
         for name, entry in studies[0].space.items()
@@ -129,7 +129,7 @@ def best_and_others(table: pa.Table, most: int) -> pa.Table:
 
 
 def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None:
-    """Of one recipe, where its first two metaparameters that vary do so on a grid."""
+    """Returns the grid of one recipe, if its first two varying metaparameters form one."""
     chosen = evenly(studies, SIDE_BY_SIDE)
     names = [name for name, entry in studies[0].space.items() if isinstance(entry, Range | Choice)]
     points = [
@@ -169,7 +169,7 @@ def _rank(value: Any) -> tuple[bool, Any]:
 
 
 def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
-    """Of one recipe, for each metaparameter that is a choice."""
+    """Returns the options of one recipe, for each metaparameter that is a choice."""
     return [
         Options(
             name=name,
@@ -186,12 +186,12 @@ def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Opt
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a run went."""
+    """The course of a run."""
 
     statuses: Mapping[str, int]
-    """How many trials ended so, the most frequent first."""
+    """Number of trials that ended with each status, the most frequent first."""
     seconds: float | None
-    """From the start of the first to the end of the last, if that is known."""
+    """Seconds from the start of the first trial to the end of the last, if known."""
     spans: Sequence[Span]
     """When each trial was trained, or the last part of it, in order of start; as far as that is
     known."""
@@ -238,5 +238,5 @@ def _is_timed(row: Mapping[str, Any]) -> bool:
 
 
 def _seconds(row: Mapping[str, Any]) -> float:
-    """From `started` on."""
+    """Seconds of a trial since it started."""
     return float(row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"])

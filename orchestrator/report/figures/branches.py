@@ -37,7 +37,7 @@ class Mark:
     bound: float
     """At least so large, where the value is infinite."""
     said: str
-    """What appears on hovering."""
+    """Text that appears on hovering."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Series:
     name: str
     marks: Sequence[Mark]
     line: Sequence[tuple[int, float]] = ()
-    """Of (examples, batch size), where it is known between the marks."""
+    """(examples, batch size) along the line, if it is known between the marks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class BranchCurve:
     at_examples: int
     batch_size: int
     factor: int
-    """Of the trunk's."""
+    """Batch size of the branches over that of the trunk."""
     seeds: int
     rate: float
     """Learning rate over the trunk's."""
@@ -187,7 +187,7 @@ def _within(value: float, edges: tuple[float, float]) -> float:
 
 
 def _ends(mark: Mark, edges: tuple[float, float]) -> tuple[float, float]:
-    """Of its interval, as far as it is drawn."""
+    """Returns the ends of the mark's interval, cut off at the edges of the figure."""
     at = _value(mark)
     ends = at, mark.batch_size.low, mark.batch_size.high
     drawn = [_within(end, edges) for end in ends if end is not None]

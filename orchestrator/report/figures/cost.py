@@ -1,4 +1,4 @@
-"""What a batch size costs."""
+"""Figures of what each batch size costs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.
 
 
 def device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
-    """Each batch size as a line from one device to as many as it keeps busy."""
+    """Draws each batch size as a line from one device to as many as it keeps busy."""
     figure = go.Figure()
     for recipe in dict.fromkeys(cost.recipe for cost in costs):
         mine = [cost for cost in costs if cost.recipe == recipe]

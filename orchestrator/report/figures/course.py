@@ -27,15 +27,15 @@ from orchestrator.report.figures.style import (
 )
 
 MOST_BARS = 4000
-"""In the timeline: some 150 bytes each, and several to a pixel of a line."""
+"""Most bars of the timeline. Each takes about 150 bytes; with more, several share a pixel."""
 
 MOST_LINES = 400
-"""In the timeline, of trials at the same time: a pixel each."""
+"""Most lines of the timeline, that is, trials at the same time. Each line needs a pixel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What one trial measured in one metric."""
+    """The values of one metric along one trial."""
 
     recipe: str
     batch_size: int
@@ -84,7 +84,8 @@ def training_curves(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve]
 
 
 def distances(curves: Sequence[Curve]) -> go.Figure:
-    """How far the weights are from where they began, against the logarithm of the step."""
+    """Draws the distance of the weights from their initial values against the logarithm of the
+    step."""
     return _by_batch_size(curves, "Distance from the initial weights")
 
 
@@ -122,7 +123,7 @@ def _faint(losers: Sequence[Curve], batch_size: int) -> dict[str, Any]:
 
 
 def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
-    """What each recipe's learning rate is multiplied with as training goes on."""
+    """Draws the factor of each recipe's learning rate along the training."""
     figure = go.Figure()
     for curve in curves:
         number = recipes.index(curve.recipe)

@@ -1,4 +1,4 @@
-"""How the fewest steps fall with the number of trials."""
+"""The figure of how the fewest steps fall with the number of trials."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from orchestrator.report.figures.style import (
 RULES = ((1.0, "linear rule", "dash"), (0.5, "square-root rule", "dot"))
 
 PANEL_HEIGHT = 250
-"""Of each metaparameter, in pixels."""
+"""Height of the panel of one metaparameter, in pixels."""
 
 
 def best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> go.Figure:

@@ -26,7 +26,7 @@ UNREACHED = "#B3B8BD"
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One metaparameter: a value for each trial."""
+    """The axis of one metaparameter, with its value in each trial."""
 
     name: str
     scale: Literal["linear", "log", "reverse_log", "options"]

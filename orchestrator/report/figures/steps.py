@@ -55,12 +55,12 @@ def steps_to_goal(
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
-    """Of one workload and recipe: a line per goal."""
+    """Draws the curves of one workload and recipe, a line per goal."""
     return _lines({goal: _of(rows, "goal", goal) for goal in _names(rows, "goal")}, perfect=False)
 
 
 def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
-    """The same, for a place beside others of its kind."""
+    """Draws the same small, to stand beside others."""
     figure = steps_to_goal(rows)
     figure.update_layout(
         height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
@@ -179,7 +179,7 @@ def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
 
 
 def _spread(points: Sequence[Point | None]) -> dict[str, object]:
-    """From the lowest to the highest of where a median may lie."""
+    """Returns whiskers over the interval of each median."""
     return {
         "visible": any(p is not None and p.is_median for p in points),
         "symmetric": False, "thickness": 1,

@@ -1,4 +1,4 @@
-"""What all figures look like: colours, shapes, axes."""
+"""The look of all figures: colours, shapes, axes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Item = TypeVar("Item")
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
 GUIDE = "#8A8A8A"
-"""Of lines to compare with; seen on white and on black."""
+"""Colour of guide lines; it is visible on white and on black."""
 
 
 CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
-"""Of trials, from the best to those far from it; all are seen on white and on black."""
+"""Colours of trials from the best to those far from it; all are visible on white and black."""
 
 
 MOST_CURVES = 40

@@ -46,7 +46,8 @@ def tried_within(
     outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool,
     examples: float, steps: float,
 ) -> go.Figure:  # fmt: skip
-    """The same, counting as reached who needed at most so many examples (first line), or steps."""
+    """Draws the same, with a limit: a trial counts if it reached the goal within it, in examples
+    (first line) or in steps."""
     cells = [
         [
             _Cell(table=table, title=f"B = {size:,}", limit=examples / size)
@@ -61,7 +62,7 @@ def tried_within(
 def tried_by_workload(
     outcomes: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
 ) -> go.Figure:
-    """The same, a panel for each of several workloads."""
+    """Draws the same with a panel for each workload."""
     cells = [[_Cell(table=table, title=safe(label)) for label, table in outcomes]]
     return _scattered(cells, x, y, y_from_one)
 
@@ -128,7 +129,7 @@ def _scattered(
 
 
 def _colours(x: float) -> dict[str, Any]:
-    """Of trials by their steps over the fewest, with a bar at `x`."""
+    """Returns the colour scale of steps over the fewest steps, with its bar at `x`."""
     ticks = [*range(FARTHEST + 1)]
     names = [f"{2**tick}" for tick in ticks[:-1]]
     return {
@@ -226,5 +227,5 @@ def _describe(row: dict[str, Any]) -> str:
 
 
 def _short(number: float) -> float:
-    """As exact as it can be drawn."""
+    """Rounds to the four digits that can be seen in a figure."""
     return float(f"{number:.4g}")
