@@ -1,4 +1,5 @@
-"""What the page looks like and does, as CSS and JavaScript: nothing is asked of the network."""
+"""The style and the script of the page, as CSS and JavaScript; they load nothing from the
+network."""
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --quiet: #555; --line: #dcdfe3;

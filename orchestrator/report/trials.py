@@ -1,4 +1,5 @@
-"""What a report shows of all trials: by two metaparameters, on grids, by option, in time."""
+"""The data of figures that show all trials: by two metaparameters, on grids, by option and in
+time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from orchestrator.results import Run, column_of, outcomes_of
 from orchestrator.results.counting import stopped_early
 
 SIDE_BY_SIDE = 6
-"""Batch sizes at which trials are shown."""
+"""The most batch sizes at which trials are shown."""
 
 MOST_CELLS = 40
 """On each side of a heat map."""
@@ -33,33 +34,34 @@ class Tried:
     x: str
     y: str
     y_from_one: bool
-    """Whether 1 - y is what was searched evenly."""
+    """Whether 1 - y, not y, was searched evenly."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials): the best ones and some of the others, where there are too many."""
+    """(batch size, trials); where there are too many, the best trials and a selection of the
+    others."""
     counts: Sequence[tuple[int, int, int]]
-    """(batch size, how many reached the goal, of how many) of all trials."""
+    """(batch size, number that reached the goal, number of trials), over all trials."""
     cut: bool
-    """Whether some were ended since they could no longer win."""
+    """Whether any trials were ended because they could no longer win."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """What the points of a grid of two metaparameters came to."""
+    """The results at the points of a grid of two metaparameters."""
 
     x: str
     y: str
     xs: Sequence[Value]
     ys: Sequence[Value]
     shown: str
-    """The best of the goal's metric, or `steps to goal` where trials were ended early."""
+    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
     is_steps: bool
     cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
-    """(batch size, (x, y) -> the best over what else was searched)."""
+    """(batch size, (x, y) -> the best value over all other metaparameters)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What each option of a metaparameter came to."""
+    """The results of each option of a metaparameter."""
 
     name: str
     points: Sequence[OptionPoint]
@@ -101,7 +103,8 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
 
 
 def _numbers(table: pa.Table) -> set[str]:
-    """The columns of numbers: in an archive, one study's range may be another's text."""
+    """Returns the columns that hold numbers; in an archive, one study's range may be another's
+    text."""
     return {
         field.name
         for field in table.schema
@@ -110,7 +113,7 @@ def _numbers(table: pa.Table) -> set[str]:
 
 
 def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
-    """The trials that are shown, in columns that are."""
+    """Returns the trials that are shown, in the columns that are shown."""
     columns = ["trial", "status", "counted", "steps", "steps_to_goal", *map(column_of, names)]
     return best_and_others(table.select(columns), most)
 
