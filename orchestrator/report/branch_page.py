@@ -56,8 +56,8 @@ def write_branch_report(
     images: tuple[Path, str] | None = None,
 ) -> None:
     """Writes the page to `place`, whole or not at all. While the run goes on, browsers reload the
-    page every `reload_s` seconds. `images` is a folder that receives the figures as files, and
-    their format."""
+    page every `reload_seconds` seconds. `images` is a folder that receives the figures as files,
+    and their format."""
     if images is not None:
         check_images(images[0])
     shown = Figures()
