@@ -167,12 +167,12 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """Numbers before words."""
+    """Sorts numbers before words."""
     return (True, str(value)) if isinstance(value, str) else (False, value)
 
 
 def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
-    """Of one recipe, for each metaparameter that is a choice."""
+    """Returns the options of one recipe, for each metaparameter that is a choice."""
     return [
         Options(
             name=name,
@@ -189,15 +189,15 @@ def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Opt
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """How a run went."""
+    """How the trials of a run ended, and when they were trained."""
 
     statuses: Mapping[str, int]
-    """How many trials ended so, the most frequent first."""
+    """(ending, number of trials), the most frequent first."""
     seconds: float | None
-    """From the start of the first to the end of the last, if that is known."""
+    """Seconds from the start of the first trial to the end of the last; None if unknown."""
     spans: Sequence[Span]
-    """When each trial was trained, or the last part of it, in order of start; as far as that is
-    known."""
+    """The time in which each trial, or its last part, was trained, in order of start, as far as it
+    is known."""
 
 
 def course_of(run: Run) -> Course:
@@ -215,8 +215,8 @@ def course_of(run: Run) -> Course:
 
 
 def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
-    """In order of start. Trials that were trained together are drawn one after another, each as
-    long as its share."""
+    """Returns the spans in order of start. Trials that were trained together are drawn one after
+    another, each as long as its share."""
     spans, ends = list[Span](), dict[str, float]()
     for key, row in sorted(timed, key=lambda one: one[1]["started"]):
         started, where = row["started"] - first, row.get("where") or ""
@@ -241,5 +241,5 @@ def _is_timed(row: Mapping[str, Any]) -> bool:
 
 
 def _seconds(row: Mapping[str, Any]) -> float:
-    """From `started` on."""
+    """Returns the seconds since `started`."""
     return float(row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"])
