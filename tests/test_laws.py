@@ -172,4 +172,4 @@ def test_transitions_of_a_smallest_useful_batch_size() -> None:
     assert found.max_useful_batch_size.value == pytest.approx(77, rel=0.02)
     assert found.perfect_scaling_from == 16
     assert found.critical_batch_size is None
-    assert "below batch size 16 training takes more examples" in found.verdict
+    assert "below batch size 16, training takes more examples" in found.verdict

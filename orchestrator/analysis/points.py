@@ -87,8 +87,8 @@ def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
     if not minima or not any(map(has_medians, curves.values())):
         return ""
     return (
-        f" Some curves are medians of repeats, but those of {', '.join(minima)} are minima over "
-        f"trials, which are too low by luck."
+        f" Some curves show medians of repeats, but the curves of {', '.join(minima)} show minima "
+        f"over trials, which are too low because the best trial was lucky."
     )
 
 

@@ -24,6 +24,8 @@ def headline(scaling: Scaling) -> str:
         return f"{scaling.recipe}: {scaling.verdict}."
     if scaling.perfect_scaling_from == perfect.value:
         said = f"batch size {in_words(perfect)} takes the fewest examples"
+    elif scaling.best_of and perfect.value <= scaling.best_of[0].batch_size:
+        said = f"perfect scaling ends at the smallest batch size, {in_words(perfect)}, or below"
     else:
         first = scaling.perfect_scaling_from
         begins = "up to batch size" if first is None else f"from batch size {first:,} to"
