@@ -63,7 +63,7 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     assert "Steps are minima over trials." in sentence(of_minima)
     assert scalings([*curve, UNREACHED])[0].of_medians, "what no trial reached has none to repeat"
     beside = table_of_ratios([*curve, *(replace(row, recipe="b") for row in ROWS)])
-    assert "those of b are minima over trials, which are too low by luck." in beside
+    assert "but the curves of b show minima over trials, which are too low" in beside
 
 
 def test_half_of_the_repeats_must_reach_it() -> None:

@@ -2,6 +2,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from orchestrator.analysis import scaling_of, sentence
+from orchestrator.analysis.enough import BestOf
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import fit_hyperbola
+from orchestrator.analysis.words import headline
 
 SIZES = [2**k for k in range(0, 13)]
 
@@ -205,3 +209,11 @@ def test_what_nothing_bounds_is_said_to_be_unbounded() -> None:
     assert found.steps_min.low == 0
     found = answer([(size, 500 + size % 3) for size in SIZES])
     assert found.critical_batch_size.low == 0
+
+
+def test_perfect_scaling_that_ends_at_the_smallest_batch_size_is_said_to() -> None:
+    found = answer([(size, round(1e5 * (1 + 2 / size))) for size in SIZES])
+    smallest = BestOf(batch_size=1, trials=1, steps=300_000, medians=())
+    until = Estimate(value=1)
+    said = headline(replace(found, best_of=(smallest,), perfect_scaling_until=until))
+    assert "perfect scaling ends at the smallest batch size, 1, or below; beyond" in said

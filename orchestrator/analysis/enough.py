@@ -1,5 +1,5 @@
-"""Were there enough trials? What the number of trials did to the points of a curve, and what the
-errors of these points are made of."""
+"""Estimates whether there were enough trials: how the number of trials affects the points of a
+curve, and which errors these points have."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from orchestrator.analysis.tails import FEWEST_KNOWN, Tails, tails_of
 from orchestrator.records import ENOUGH_SIZES
 
 MANY_TRIALS = 100
-"""Number of trials that the number of trials made is compared with."""
+"""The number of trials with which the number that was made is compared."""
 
 MOST_TIMES = 5
-"""Up to how many times the trials that were made the fewest steps of more trials are said."""
+"""The fewest steps of more trials are estimated for up to this many times the trials made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,21 +30,22 @@ class BestOf:
 
     batch_size: int
     trials: int
-    """N: how many competed."""
+    """N, the number of trials that competed."""
     steps: int | None
-    """The fewest of them; None where no trial is known to be the best."""
+    """The fewest steps of any of these trials; None where no trial is known to be the best."""
     medians: tuple[tuple[int, int], ...]
     """(n, median fewest steps of the best of n), as far as the best trials determine it."""
     beyond: tuple[tuple[int, Estimate], ...] = ()
-    """(n, median fewest steps of n trials over `steps`) for more than N, with 90 % intervals."""
+    """(n, ratio) for n above N: the median fewest steps of n trials over `steps`, with a 90 %
+    interval."""
     limit: Estimate | None = None
-    """The same of ever more trials. It has no interval: the lucky seeds among many trials go below
-    any limit of the points, so that intervals covered it too seldom."""
+    """The same ratio in the limit of infinitely many trials. It has no interval: lucky seeds among
+    many trials go below any limit of the points, so intervals covered the truth too seldom."""
     reason: str = ""
-    """Why nothing is said of more trials."""
+    """The reason why nothing is known about more trials; empty if it is known."""
 
     def best_of(self, count: int) -> Estimate | None:
-        """The median fewest steps of `count` trials, where it is known."""
+        """Returns the median fewest steps of `count` trials, where it is known."""
         ratio = dict(self.beyond).get(count)
         if ratio is None or self.steps is None:
             steps = dict(self.medians).get(count)
@@ -54,24 +55,25 @@ class BestOf:
 
     @property
     def hundred(self) -> Estimate | None:
-        """The fewest steps of `MANY_TRIALS` trials over those that were found."""
+        """The fewest steps of `MANY_TRIALS` trials over the fewest steps that were found."""
         return dict(self.beyond).get(MANY_TRIALS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contributions:
-    """What the intervals of a curve are made from: standard deviations of log2 steps (doublings),
-    root mean squares over its batch sizes."""
+    """The errors behind the intervals of a curve: standard deviations of log2 steps (in doublings),
+    as root mean squares over its batch sizes."""
 
     resolution: float
-    """Part that comes from the distance between measurements."""
+    """The error that comes from the distance between measurements, in doublings."""
     seeds: float | None
-    """From the seeds of repeats; None where no repeats tell. For a minimum over trials, seeds are
-    part of what few trials do."""
+    """The error that comes from the seeds of repeats, in doublings; None without repeats. For a
+    minimum over trials, the effect of seeds is part of `few_trials`."""
     few_trials: float | None
-    """Part that comes from few points; None if the best trials do not tell."""
+    """The error that comes from the small number of points tried, in doublings; None where the best
+    trials do not determine it."""
     scatter: float
-    """Scatter of the points about the curve beyond the other parts."""
+    """The remaining distance of the points from the curve, in doublings."""
 
     @property
     def total(self) -> float:
@@ -80,7 +82,8 @@ class Contributions:
 
 @dataclass(frozen=True, kw_only=True)
 class EqualQuality:
-    """The answer if every batch size were tuned equally well, that is, with ever more trials."""
+    """The answer if every batch size were tuned equally well, that is, with infinitely many
+    trials."""
 
     critical_batch_size: Estimate
     steps_min: Estimate
@@ -89,29 +92,29 @@ class EqualQuality:
     critical_by_examples: Estimate
     contributions: Contributions
     left_out: tuple[int, ...]
-    """Batch sizes of which too few of the best trials are known."""
+    """Batch sizes at which too few of the best trials are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """The known errors of log2 steps of a curve's points, in their order."""
+    """The known errors of log2 steps of a curve's points, in the order of the points."""
 
     seeds: NDArray[np.float64] | None = None
     """Variance of each median of repeats."""
     luck: NDArray[np.float64] | None = None
-    """Covariance that comes from how few trials there were."""
+    """Covariance of the points that comes from the small number of trials."""
     told: tuple[int, ...] = ()
-    """Places of the points of which more trials are known to find fewer steps, and how many."""
+    """Indices of the points for which it is known how many fewer steps more trials would find."""
     shift: NDArray[np.float64] | None = None
-    """What ever more trials would add to log2 steps of these points; at most 0."""
+    """The change of log2 steps of these points with infinitely many trials; never above 0."""
     of_shift: NDArray[np.float64] | None = None
-    """The covariance of that."""
+    """The covariance of `shift`."""
     reason: str = "how the best trials did is not known"
-    """Why there is no shift."""
+    """The reason why there is no shift; empty if there is one."""
 
     @property
     def known(self) -> NDArray[np.float64] | None:
-        """The covariance of the points as they are, resolution aside."""
+        """The covariance of the points as measured, without the part from resolution."""
         if self.seeds is None:
             return self.luck
         known: NDArray[np.float64] = np.diag(self.seeds)
@@ -122,7 +125,7 @@ class Errors:
     def contributions(
         self, steps: NDArray[np.float64], resolutions: NDArray[np.float64], scatter: float
     ) -> Contributions:
-        """Returns what the errors of the points, as measured, are made of."""
+        """Returns the sources of error of the points as measured."""
         return contributions_of(steps, resolutions, self.seeds, self.luck, scatter)
 
 
@@ -133,7 +136,8 @@ def contributions_of(
     few_trials: NDArray[np.float64] | None,
     scatter: float,
 ) -> Contributions:
-    """Sums up the variances of all points and the covariance `few_trials`."""
+    """Returns the sources of error, from the variances of all points and their covariance
+    `few_trials`."""
     return Contributions(
         resolution=float(np.sqrt(rounding_variance(steps, resolutions).mean())),
         seeds=None if seeds is None else float(np.sqrt(seeds.mean())),
@@ -143,7 +147,7 @@ def contributions_of(
 
 
 def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
-    """Returns what is known of the trials behind the points of one curve."""
+    """Returns what is known about the trials behind the points of one curve."""
     tried = [Tried.of_row(point.row) for point in points]
     told = tuple(
         place
@@ -211,17 +215,17 @@ def _best_of(tried: Tried, tails: Tails, place: int | None) -> BestOf:
 def _for_all(
     covariance: NDArray[np.float64], told: Sequence[int], count: int
 ) -> NDArray[np.float64]:
-    """The covariance of all points, where some have none: as much variance as the largest, and
-    independent."""
+    """Returns the covariance of all points. A point without a known variance gets the largest one,
+    and is independent of the others."""
     whole: NDArray[np.float64] = np.eye(count) * np.diag(covariance).max()
     whole[np.ix_(told, told)] = covariance
     return whole
 
 
 def seed_variances(points: Sequence[Point]) -> NDArray[np.float64] | None:
-    """The variance of log2 steps of each point that comes from the seeds of its repeats. How much
-    single repeats differ is taken from all batch sizes together, since few seeds tell little of
-    how much they differ. None unless all points are medians."""
+    """Returns the variance of log2 steps of each point that comes from the seeds of its repeats.
+    The spread of single repeats is estimated from all batch sizes together, because a few seeds
+    determine it poorly. Returns None unless all points are medians."""
     repeats = [point.row.repeats for point in points]
     squares, freedom = 0.0, 0
     for again in repeats:
@@ -237,5 +241,6 @@ def seed_variances(points: Sequence[Point]) -> NDArray[np.float64] | None:
 
 
 def variance_of_median(count: int) -> float:
-    """The variance of the median of so many normal draws over that of one; within 2 %."""
+    """Returns the variance of the median of `count` normal draws over the variance of one draw, to
+    within 2 %."""
     return math.pi / 2 / (count + math.pi / 2 - 1)

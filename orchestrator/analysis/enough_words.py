@@ -44,7 +44,7 @@ def _of_more(best: BestOf) -> Estimate | None:
 
 
 def _fewer(ratio: Estimate) -> str:
-    """The gain in words. More trials can't find more steps, so it is never below 0."""
+    """Says the gain. More trials can't need more steps, so the gain is never below 0."""
     assert ratio.low is not None
     assert ratio.high is not None
     value, least, most = (max(1 - end, 0) for end in (ratio.value, ratio.high, ratio.low))

@@ -1,4 +1,4 @@
-"""The curves of a frontier as `next_trials` looks at them: each point with its variances."""
+"""Prepares the curves of a frontier for `next_trials`: each point with its variances."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from orchestrator.results import FrontierRow
 from orchestrator.results.repeats import Repeats
 
 OWN_WEIGHT = 4
-"""The scatter of the repeats at one batch size counts as much as so many repeats more that scatter
-as they do at all batch sizes of the curve: the spread of five numbers says little by itself."""
+"""The pooled scatter over all batch sizes of the curve counts as much as this many repeats at the
+batch size itself, because the spread of five numbers is a poor estimate."""
 
 
 def known_curves(
     rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study], found: Sequence[Scaling]
 ) -> list[KnownCurve]:
-    """Those of enough batch sizes that are not flat, by what was `found` of them. Where another law
-    than the hyperbola holds, or none, the hyperbola still says about where the curve bends, and how
-    surely."""
+    """Returns the curves that have enough batch sizes and are not flat, according to `found`. Where
+    another law than the hyperbola holds, or none, the hyperbola still shows about where the curve
+    bends, and how certain that is."""
     flat = {(one.workload, one.recipe, one.goal) for one in found if one.is_flat}
     known = []
     for names, curve in curves_of(rows).items():
@@ -39,16 +39,16 @@ def known_curves(
 
 
 def deciding_sizes(found: Sequence[Scaling]) -> list[int]:
-    """The batch sizes that would tell apart the laws between which curves are undecided."""
+    """Returns the batch sizes that would decide between the laws of undecided curves."""
     laws = [scaling.law for scaling in found if not scaling.is_flat]
     sizes = [law.deciding_size for law in laws if law is not None]
     return list(dict.fromkeys(size for size in sizes if size is not None))
 
 
 def own_seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
-    """The variance of log2 of the median of each of these repeats; 0 where there are none. It is a
-    mean of how the repeats of this batch size scatter and how those of all do: an interval is about
-    all of them together, but advice has to tell where more repeats help most."""
+    """Returns the variance of log2 of the median of each of these repeats; 0 without repeats. It
+    averages the scatter of the repeats at this batch size and the scatter at all batch sizes: an
+    interval concerns all of them together, but advice must show where more repeats help most."""
     logs = [np.log2(np.maximum(again.steps, 1)) if again else np.zeros(0) for again in repeats]
     squares = [float(((some - some.mean()) ** 2).sum()) if len(some) else 0.0 for some in logs]
     freedom = [max(len(some) - 1, 0) for some in logs]
@@ -62,8 +62,8 @@ def own_seed_variances(repeats: Sequence[Repeats | None]) -> list[float]:
 
 
 def beyond_end(study: Study, winner: Mapping[str, object]) -> int:
-    """How many trials `extend` adds where the winner lies near an end of its range; 0 if it lies
-    elsewhere, or if the study was widened already."""
+    """Returns how many trials `extend` adds where the winner lies near an end of its range; 0 if it
+    lies elsewhere, or if the study was widened already."""
     if not study.search.is_even_sample:
         return 0
     space: Space = study.space
@@ -105,8 +105,8 @@ def _known(
 
 
 def _alike(points: Sequence[Point], luck: NDArray[np.float64] | None) -> float:
-    """The correlation of what few trials do at two batch sizes one doubling apart, from that of
-    neighbours."""
+    """Returns the correlation of the errors from few trials at two batch sizes one doubling apart,
+    estimated from neighbours."""
     if luck is None:
         return 0.0
     off = np.sqrt(np.maximum(np.diag(luck), 1e-300))

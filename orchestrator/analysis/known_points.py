@@ -1,7 +1,5 @@
-"""How well each point of a curve is known, and how wide the interval of B_crit is that follows.
-
-All amounts are in doublings: variances of log2(steps), widths of log2(B_crit).
-"""
+"""The uncertainty of each point of a curve, and the width of the interval of B_crit that follows.
+All amounts are in doublings: variances of log2(steps), widths of log2(B_crit)."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from orchestrator.analysis.hyperbola import (
 )
 
 POINTS = 501
-"""Values of B_crit that are tried for the width of its interval."""
+"""Number of values of B_crit that are tried for the width of its interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,35 +30,37 @@ class KnownPoint:
     batch_size: int
     log2_steps: float
     rounding: float
-    """Variance: the goal was passed anywhere between two measurements."""
+    """Variance from the resolution: the goal was passed anywhere between two measurements."""
     seeds: float = 0.0
-    """Variance of the median of the repeats. 0 where there are none: it isn't known."""
+    """Variance of the median of the repeats. It is 0 without repeats, where it is unknown."""
     finite: float = 0.0
-    """Variance of how far the best of so many trials lies above the best of many."""
+    """Variance of the distance between the best of `trials` trials and the best of many."""
     halvings: float = 4 / 3
-    """How often twice the trials halve that variance: 4 over the number of metaparameters that
+    """How many times doubling the trials halves `finite`: 4 over the number of metaparameters that
     matter, here three."""
     trials: int
     repeats: int
     repeated: int = 1
-    """Number of trials that have so many repeats."""
+    """The number of trials that are repeated `repeats` times."""
     beyond: int = 0
-    """Trials that a wider range takes, where the winner lies near the end of its range; else 0."""
+    """The number of trials that a wider range would add, where the winner lies near the end of its
+    range; else 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCurve:
-    """The points of one curve that tell, from the smallest batch size up."""
+    """The points of one curve from which conclusions are drawn, from the smallest batch size up."""
 
     workload: str
     recipe: str
     goal: str
     points: tuple[KnownPoint, ...]
     unexplained: float
-    """Variance of the scatter about the law beyond what is known of the points."""
+    """Variance of the scatter about the law that the known variances of the points do not
+    explain."""
     alike: float
-    """Correlation of `finite` between two batch sizes one doubling apart: all are searched with the
-    same points, so those nearby have the same best trials, and are off by the same."""
+    """Correlation of the errors behind `finite` at two batch sizes one doubling apart. All batch
+    sizes try the same points, so neighbours share their best trials and their errors."""
     critical: float
     """log2(B_crit) of the law."""
     level: float
@@ -68,14 +68,14 @@ class KnownCurve:
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance matrix of log2(steps) of the points."""
+        """The covariance of the points' log2(steps)."""
         whole = _covariance(self.points, self.alike)
         whole += self.unexplained * np.eye(len(self.points))
         return whole
 
     @property
     def variance(self) -> float:
-        """Mean variance of a point."""
+        """The mean variance of a point."""
         return float(np.diag(self.covariance).mean())
 
     @property
@@ -106,8 +106,8 @@ class KnownCurve:
 
     @property
     def width(self) -> float:
-        """Of that interval; where nothing bounds it, up to where the law is a straight line, or
-        flat."""
+        """The width of `interval`. An end that nothing bounds is replaced by the batch size at
+        which the law is practically a straight line, or flat."""
         sizes = self.sizes
         low, high = self.interval
         return float(min(high, sizes[-1] + BEYOND_LOG2) - max(low, sizes[0] - BEYOND_LOG2))
@@ -120,8 +120,8 @@ def curve_of(
     points: Sequence[KnownPoint],
     alike: float = 0.0,
 ) -> KnownCurve:
-    """The curve through at least three points: its law is the hyperbola with the least squares, and
-    what its residuals have beyond the known variances is unexplained."""
+    """Returns the curve through at least three points. Its law is the hyperbola with the least
+    squares; the scatter of its residuals beyond the known variances is `unexplained`."""
     ordered = tuple(sorted(points, key=lambda point: point.batch_size))
     sizes = np.array([math.log2(point.batch_size) for point in ordered])
     logs = np.array([point.log2_steps for point in ordered])
@@ -140,8 +140,8 @@ def curve_of(
 
 
 def lowered(curve: KnownCurve) -> KnownCurve:
-    """The curve if each winner near the end of its range came down to the law of the other points,
-    as far as it lies above it."""
+    """Returns the curve that is expected if each winner near the end of its range improved to the
+    law of the other points, where it lies above that law."""
     points = [
         replace(point, beyond=0, log2_steps=min(point.log2_steps, _of_others(curve, place)))
         if point.beyond
@@ -152,14 +152,15 @@ def lowered(curve: KnownCurve) -> KnownCurve:
 
 
 def fitted(sizes: NDArray[np.float64], logs: NDArray[np.float64]) -> tuple[float, float, float]:
-    """log2(B_crit), log2(S_min) and the sum of squares of the hyperbola with the least of them."""
+    """Fits the hyperbola with the least sum of squares; returns log2(B_crit), log2(S_min) and that
+    sum."""
     count = len(sizes)
     fit = fit_hyperbola(2.0**sizes, 2.0**logs, resolutions=np.zeros(count))
     return math.log2(fit.critical), math.log2(fit.steps_min), count * fit.residual_log2**2
 
 
 def between(amounts: Mapping[int, float], batch_size: int) -> float:
-    """An amount at a batch size between those where it is known, or as at the nearest."""
+    """Interpolates an amount between the batch sizes where it is known, or takes the nearest."""
     sizes = sorted(amounts)
     logs = [math.log2(size) for size in sizes]
     return float(np.interp(math.log2(batch_size), logs, [amounts[size] for size in sizes]))
@@ -174,20 +175,20 @@ def _covariance(points: Sequence[KnownPoint], alike: float) -> NDArray[np.float6
 
 
 def _slopes(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """By how much log2(steps) changes with log2(B_crit), for each B_crit and batch size."""
+    """Returns the derivative of log2(steps) by log2(B_crit), for each B_crit and batch size."""
     slopes: NDArray[np.float64] = 1 / (1 + 2.0 ** (sizes - critical[:, None]))
     return slopes
 
 
 def _shape(critical: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log2(steps / S_min), for each B_crit and batch size, all in doublings."""
+    """Returns log2(steps / S_min), for each B_crit and batch size, all in doublings."""
     shape: NDArray[np.float64] = np.log2(1 + 2.0 ** (critical[:, None] - sizes))
     return shape
 
 
 def _reach(distances: NDArray[np.float64], squares: NDArray[np.float64], allowed: float) -> float:
-    """How far away the squares, which grow with the distance, come to what is allowed; infinite if
-    they don't."""
+    """Returns the distance at which the squares, which grow with it, reach `allowed`; infinity if
+    they never do."""
     beyond = np.flatnonzero(squares > allowed)
     if not len(beyond):
         return math.inf
@@ -196,7 +197,8 @@ def _reach(distances: NDArray[np.float64], squares: NDArray[np.float64], allowed
 
 
 def _of_others(curve: KnownCurve, place: int) -> float:
-    """log2(steps) at one point by the law of the others; by that of all if they are too few."""
+    """Returns log2(steps) at one point by the law of the other points, or by the law of all points
+    if the others are fewer than three."""
     others = np.arange(len(curve.points)) != place
     if others.sum() < 3:
         return curve.log2_steps(curve.points[place].batch_size)

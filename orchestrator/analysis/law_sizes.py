@@ -1,4 +1,4 @@
-"""Which further batch size would tell two laws apart."""
+"""Finds the batch size whose measurement would best tell two laws apart."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from orchestrator.analysis.law_useful import SmallestUseful
 from orchestrator.analysis.points import ENOUGH_STEPS
 
 BEYOND = 2
-"""Number of candidates beyond either end of the ladder of batch sizes."""
+"""How many further batch sizes beyond either end of the measured ones are considered."""
 
 SMALLER_COSTS = 2.0
-"""A batch size below the smallest is recommended only if it tells so many times as much as any
-other: it takes the most steps, and may be too small to be useful."""
+"""A batch size below the smallest is recommended only if it tells the laws apart this many times as
+well as any other: it takes the most steps, and may be too small to be useful."""
 
 STARVES_TOLERANCE = 0.2
-"""No batch size below the smallest is recommended if that one needs so many more examples than the
-fewest."""
+"""No batch size below the smallest is recommended if the smallest needs this many times the fewest
+examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +37,10 @@ class Contender:
 def deciding_size(
     measured: Measured, first: Contender, second: Contender, *, largest: int | None = None
 ) -> int | None:
-    """The batch size at which one more measurement would tell the two laws apart best. A point of
-    either law is put there, the other law is fitted to all points, and by how much its squared
-    distances grow says how well it can be told apart there. None where there is no place for one
-    more."""
+    """Returns the batch size at which one more measurement would tell the two laws apart best. At
+    each candidate, we add a point on either law and fit the other law to all points. The more its
+    squared distances grow, the better the laws can be told apart there. Returns None if there is no
+    candidate."""
     curves = first.fit(measured), second.fit(measured)
     sizes = candidate_sizes(measured, largest=largest)
     if any(isinstance(curve, SmallestUseful) for curve in curves) or _starves(measured):
@@ -62,13 +62,13 @@ def deciding_size(
 
 
 def _starves(measured: Measured) -> bool:
-    """Tells whether the smallest batch size needs clearly more examples than another one."""
+    """Says whether the smallest batch size needs clearly more examples than another one."""
     examples = measured.logs + measured.log_sizes
     return bool(examples[0] - examples.min() > math.log2(1 + STARVES_TOLERANCE))
 
 
 def candidate_sizes(measured: Measured, *, largest: int | None = None) -> list[int]:
-    """Whole batch sizes halfway between those measured, and up to two beyond either end."""
+    """Returns whole batch sizes halfway between those measured, and up to two beyond either end."""
     logs = measured.log_sizes
     first, last = logs[1] - logs[0], logs[-1] - logs[-2]
     places = [

@@ -30,10 +30,10 @@ FEW_DOUBLINGS = 0.2
 """An interval of B_crit of this width is narrow enough: B_crit is known to within 7 % or so."""
 
 DECIDES = 2.0
-"""A batch size that decides between laws is worth so many times what it narrows."""
+"""The narrowing by a batch size that decides between laws counts this many times."""
 
 MOST_STEPS = 8
-"""That a budget is divided into."""
+"""The most additions into which a budget is divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,17 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One addition, with its expected effect and price."""
+    """One addition, with its expected effects and its price."""
 
     addition: Addition
     effects: tuple[Effect, ...]
-    """On each curve that it changes."""
+    """The effect on each curve that the addition changes."""
     amount: Amount
 
     @property
     def narrowing(self) -> float:
-        """In doublings, of all curves together that are not narrow enough yet."""
+        """How much the addition narrows the intervals of all curves that are too wide, in
+        doublings."""
         return sum(
             effect.before - max(effect.after, FEW_DOUBLINGS)
             for effect in self.effects
@@ -77,8 +78,9 @@ class Step:
 
 
 def next_steps(curves: Sequence[KnownCurve], prices: Prices, ground: Ground) -> list[Step]:
-    """All additions that are worth their price, in order of how much they narrow for it, in seconds
-    if these are known for all, else in examples. What decides between laws counts twice."""
+    """Returns all additions that are worth their price, ordered by how much they narrow per price.
+    The price is in seconds if these are known for all additions, else in examples. An addition that
+    decides between laws counts `DECIDES` times."""
     steps = [step_of(curves, prices, addition) for addition in candidates(curves, prices, ground)]
     by_seconds = all(step.amount.seconds is not None for step in steps)
 
@@ -93,7 +95,8 @@ def next_steps(curves: Sequence[KnownCurve], prices: Prices, ground: Ground) -> 
 def within_budget(
     curves: Sequence[KnownCurve], prices: Prices, ground: Ground, examples: float
 ) -> list[Step]:
-    """One best step after the other, each expected after those before it, for as many examples."""
+    """Returns the best steps for a budget of `examples`, in order. Each step is chosen as if the
+    steps before it had brought what is expected of them."""
     found: list[Step] = []
     while len(found) < MOST_STEPS:
         steps = next_steps(curves, prices, ground)
@@ -109,7 +112,7 @@ def within_budget(
 
 
 def step_of(curves: Sequence[KnownCurve], prices: Prices, addition: Addition) -> Step:
-    """An addition with its effects and its price."""
+    """Returns an addition with its effects and its price."""
     pairs = [(curve, after(curve, addition)) for curve in curves]
     return Step(
         addition=addition,
@@ -129,7 +132,8 @@ def step_of(curves: Sequence[KnownCurve], prices: Prices, addition: Addition) ->
 
 
 def after(curve: KnownCurve, addition: Addition) -> KnownCurve:
-    """The curve as it is expected after an addition; itself if that changes nothing."""
+    """Returns the curve as it is expected after an addition, or the curve itself if the addition
+    does not change it."""
     if not addition.concerns(curve):
         return curve
     if addition.kind == "range":
@@ -156,8 +160,8 @@ def _with_more(point: KnownPoint, addition: Addition, number: int) -> KnownPoint
 
 
 def _with_sizes(curve: KnownCurve, addition: Addition) -> tuple[KnownPoint, ...]:
-    """The points and new ones on the law, as well known as those beside them. None is added where
-    the law has too few steps to tell."""
+    """Returns the points and new points on the law, which are as well known as their neighbours. No
+    point is added where the law has too few steps to draw conclusions."""
     there = {point.batch_size: point for point in curve.points}
 
     def beside(name: str, size: int) -> float:

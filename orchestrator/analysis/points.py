@@ -44,13 +44,13 @@ class Point:
 
     @property
     def tells(self) -> bool:
-        """Whether conclusions may be drawn from it."""
+        """Whether conclusions may be drawn from this point."""
         return self.row.finished and self.steps >= ENOUGH_STEPS
 
 
 def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
-    """(workload, recipe, goal) -> the rows of a frontier, from the smallest batch size up. Rows of
-    trainings with a schedule of batch sizes are left out."""
+    """Maps (workload, recipe, goal) to the rows of a frontier, from the smallest batch size up.
+    Rows of trainings with a schedule of batch sizes are left out."""
     curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
     for row in without_growing(rows):
         curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
@@ -58,13 +58,13 @@ def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[Fr
 
 
 def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
-    """The rows of studies with a constant batch size."""
+    """Returns the rows of studies with a constant batch size."""
     return [row for row in rows if row.batch_schedule is None]
 
 
 def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
-    """A point for each row that has an answer, in the order of the rows. `rows` must hold whole
-    curves, because a curve has medians only if all its points that reached the goal have
+    """Returns a point for each row that has an answer, in the order of the rows. `rows` must hold
+    whole curves, because a curve has medians only if all its points that reached the goal have
     repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
@@ -81,14 +81,14 @@ def has_medians(curve: Sequence[FrontierRow]) -> bool:
 
 
 def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
-    """A sentence for comparisons in which some curves, given by name, are of medians and others are
-    not; empty if they are all alike."""
+    """Returns a sentence for comparisons that mix curves of medians and curves of minima, given by
+    name; empty if all curves are of the same kind."""
     minima = [name for name, rows in curves.items() if not has_medians(rows) and points_of(rows)]
     if not minima or not any(map(has_medians, curves.values())):
         return ""
     return (
-        f" Some curves are medians of repeats, but those of {', '.join(minima)} are minima over "
-        f"trials, which are too low by luck."
+        f" Some curves show medians of repeats, but the curves of {', '.join(minima)} show minima "
+        f"over trials, which are too low because the best trial was lucky."
     )
 
 
@@ -114,7 +114,7 @@ def _median(row: FrontierRow) -> Point | None:
 
 
 def trained_points(rows: Sequence[FrontierRow]) -> list[Point]:
-    """The points that took at least one step, from the smallest batch size up. A goal that was
-    passed before the first step costs nothing, and 0 steps have no logarithm."""
+    """Returns the points that took at least one step, from the smallest batch size up. A goal that
+    was passed before the first step costs nothing, and 0 steps have no logarithm."""
     found = [point for point in points_of(rows) if point.steps]
     return sorted(found, key=lambda point: point.batch_size)

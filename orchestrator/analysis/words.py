@@ -1,4 +1,4 @@
-"""Answers as people read them, on the page and in the terminal alike."""
+"""The answers in words, shared by the page and the terminal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def headline(scaling: Scaling) -> str:
         return f"{scaling.recipe}: {scaling.verdict}."
     if scaling.perfect_scaling_from == perfect.value:
         said = f"batch size {in_words(perfect)} takes the fewest examples"
+    elif scaling.best_of and perfect.value <= scaling.best_of[0].batch_size:
+        said = f"perfect scaling ends at the smallest batch size, {in_words(perfect)}, or below"
     else:
         first = scaling.perfect_scaling_from
         begins = "up to batch size" if first is None else f"from batch size {first:,} to"
@@ -39,7 +41,8 @@ def headline(scaling: Scaling) -> str:
 
 
 def sentence(scaling: Scaling) -> str:
-    """Returns all that one curve says: the headline, what its steps are, and the law it follows."""
+    """Returns all sentences on one curve: the headline, whether its steps are medians, and its
+    law."""
     parts = [headline(scaling)]
     if scaling.perfect_scaling_until is not None and scaling.max_useful_batch_size is not None:
         parts += [
@@ -54,7 +57,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    """Returns what the headline of a curve leaves out, except its law."""
+    """Returns the remarks on a curve that its headline leaves out, except its law."""
     said = []
     if scaling.critical_batch_size is None and scaling.critical_by_examples is not None:
         fifth = in_words(scaling.critical_by_examples)
@@ -74,7 +77,7 @@ LAW_NAMES = {
 
 
 def law_in_words(law: LawChoice) -> str:
-    """Which law a curve follows, and how decided that is."""
+    """Says which law a curve follows, and how certain that is."""
     if isinstance(law.curve, SmallestUseful) and law.law == "smallest useful batch":
         smallest, fewest = (2**log for log in (law.curve.log_smallest, law.curve.log_fewest))
         return (
@@ -100,8 +103,8 @@ def law_in_words(law: LawChoice) -> str:
 
 
 def exponent_in_words(exponent: Estimate, *, bare: bool = False) -> str:
-    """Exponents above 20 make no difference that could be measured. `bare`: without a word on what
-    the brackets are."""
+    """Says an exponent and its interval. Values above 20 are shown as "over 20", because they can't
+    be told apart by measurement. `bare` leaves out the explanation of the interval."""
     assert exponent.low is not None
     assert exponent.high is not None
     value, low, high = (
@@ -117,8 +120,8 @@ def exponent_in_words(exponent: Estimate, *, bare: bool = False) -> str:
 
 
 def verdict_in_words(verdict: Verdict) -> str:
-    """How large the batch may be at one point, and the learning rate of the largest factor measured
-    that costs no more than a fifth."""
+    """Says how large the batch may be at one point, and the learning rate of the largest measured
+    factor that costs at most a fifth more examples."""
     if not verdict.is_known:
         return (
             f"After {verdict.at_examples:,} examples: not known. At batch size "
@@ -135,7 +138,7 @@ def verdict_in_words(verdict: Verdict) -> str:
 
 
 def confirmed_in_words(one: Confirmed) -> str:
-    """Returns in words what training with a schedule came to."""
+    """Says how a schedule compares with the constant batch size when both were trained."""
     said = [
         f"{metric} at the end {_higher(difference)}"
         for metric, difference in one.differences.items()
@@ -162,7 +165,7 @@ def _fifth_more(verdict: Verdict) -> str:
 
 
 def fifth_more_in_words(verdict: Verdict) -> str:
-    """The batch size that costs a fifth more examples."""
+    """Says which batch size costs a fifth more examples."""
     if not verdict.is_known:
         return "not known"
     if math.isfinite(verdict.fifth_more.value):
@@ -171,7 +174,7 @@ def fifth_more_in_words(verdict: Verdict) -> str:
 
 
 def critical_in_words(verdict: Verdict) -> str:
-    """The local critical batch size."""
+    """Says the local critical batch size."""
     critical = verdict.critical
     if critical is None:
         return "not known"
@@ -185,7 +188,7 @@ def critical_in_words(verdict: Verdict) -> str:
 
 
 def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:
-    """What a schedule saves, and its batch sizes by the examples from which on they hold."""
+    """Says what a schedule saves, and from how many examples on each of its batch sizes holds."""
     return (
         f"{name.capitalize()} schedule, {steps_saved:.0%} fewer steps for {total_examples:,} "
         f"examples: {samples}"
@@ -193,7 +196,7 @@ def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, sam
 
 
 def in_words(estimate: Estimate) -> str:
-    """The value, and its interval if it has one."""
+    """Says the value, and its interval if it has one."""
     value = _rounded(estimate.value)
     if estimate.low is None or estimate.high is None:
         return value
@@ -204,7 +207,8 @@ def in_words(estimate: Estimate) -> str:
 
 
 def factor_in_words(ratio: Estimate) -> str:
-    """How many times larger something is: to two digits, since 1.4 and 0.6 are no whole numbers."""
+    """Says a ratio and its interval with two digits, because ratios such as 1.4 and 0.6 are not
+    whole numbers."""
     said = [ratio.value, *(end for end in (ratio.low, ratio.high) if end is not None)]
     value, *ends = (f"{number:.2g}" if number < 100 else f"{number:,.0f}" for number in said)
     if len(ends) == 2 and not math.isfinite(said[-1]):
@@ -213,7 +217,7 @@ def factor_in_words(ratio: Estimate) -> str:
 
 
 def _rounded(value: float) -> str:
-    """To three digits, without losing those of whole numbers that mean something."""
+    """Rounds to three digits, except powers of two, which are exact batch sizes."""
     if value < 1:
         return f"{value:.2g}"
     digits = max(2 - math.floor(math.log10(value)), -9)
@@ -222,19 +226,19 @@ def _rounded(value: float) -> str:
 
 
 def in_count(steps: float) -> str:
-    """Steps or examples; a median may lie between two."""
+    """Formats steps or examples; a median may lie halfway between two whole numbers."""
     return f"{steps:,.0f}" if steps == round(steps) else f"{steps:,.1f}"
 
 
 def batch_sizes_of(row: FrontierRow) -> str:
-    """The batch size of a row of the frontier, or from which to which it grows."""
+    """Says the batch size of a frontier row, or its first and last batch size if it grows."""
     if row.batch_schedule is None:
         return f"{row.batch_size:,}"
     return f"{row.batch_schedule.first:,} to {row.batch_size:,}"
 
 
 def growing_sentence(row: FrontierRow) -> str:
-    """Returns the sentence on a training whose batches grow."""
+    """Returns the sentence on a training whose batch size grows."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
     if row.steps is None or row.examples is None:
         return f"{said}."
@@ -243,7 +247,7 @@ def growing_sentence(row: FrontierRow) -> str:
 
 
 def steps_of(row: FrontierRow) -> str:
-    """The steps of a row of the frontier, or why it has none."""
+    """Says the steps of a frontier row, or why it has none."""
     if row.censored:
         return "censored"
     if row.steps is not None:
@@ -252,7 +256,7 @@ def steps_of(row: FrontierRow) -> str:
 
 
 def median_of(row: FrontierRow) -> str:
-    """The median of a winner's repeats, and its interval."""
+    """Says the median of a winner's repeats, and its interval."""
     again = row.repeats
     if again is None:
         return ""
@@ -264,7 +268,8 @@ def median_of(row: FrontierRow) -> str:
 
 
 def on_medians(rows: Iterable[FrontierRow]) -> str:
-    """What the medians of a frontier are of, and how sure their intervals."""
+    """Says how many repeats the medians of a frontier have, and the confidence of their
+    intervals."""
     found = [row.repeats for row in rows if row.repeats is not None]
     if not found:
         return ""
@@ -276,7 +281,7 @@ def on_medians(rows: Iterable[FrontierRow]) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A duration as people say it."""
+    """Formats a duration in the unit that suits its length."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
@@ -284,7 +289,7 @@ def in_time(seconds: float) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """A bar for each, by its logarithm; a gap where there is none."""
+    """Draws a bar for each value, by its logarithm, and a gap for each missing value."""
     logs = [None if value is None or value <= 0 else math.log(value) for value in values]
     known = [log for log in logs if log is not None]
     if not known:

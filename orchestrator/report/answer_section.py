@@ -15,15 +15,15 @@ from orchestrator.report.sections import Show
 from orchestrator.report.tables import devices
 
 MOST_SENTENCES = 6
-"""Most sentences on the first screen, which has no room for more above the figure."""
+"""The most sentences on the first screen, which has no room for more beside the figure."""
 
 FIGURE_HEIGHT = 500
-"""Height of the main figure, in pixels, with up to three sentences above it."""
+"""Height of the main figure in pixels; each sentence beyond the first three reduces it."""
 
 SENTENCE_HEIGHT = 28
 
 MOST_NOTES = 20
-"""Most remarks that are listed."""
+"""The most remarks that are listed."""
 
 NO_ADVICE = (
     f"No batch size is recommended: that takes {ENOUGH_SIZES} batch sizes whose studies have "
@@ -32,7 +32,8 @@ NO_ADVICE = (
 
 
 def answer_of(panel: Panel, show: Show) -> str:
-    """Returns sentences, the main figure, cards and remarks of one workload and goal."""
+    """Returns the first screen of one workload and goal: sentences, the main figure, the
+    recommendations and remarks."""
     lines = sentences(panel)
     figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
     cards = _cards(panel)
@@ -45,13 +46,14 @@ def answer_of(panel: Panel, show: Show) -> str:
 
 
 def listed(lines: Sequence[tuple[str, str]]) -> str:
-    """Returns the sentences as a list, each with a dot in the colour of its curve."""
+    """Returns the sentences as a list; each has a dot in the colour of its curve."""
     items = "".join(f'<li style="--curve: {c}">{escape(line)}</li>' for c, line in lines)
     return f'<ul class="says">{items}</ul>'
 
 
 def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str, str]]:
-    """Returns (colour, sentence) of each recipe, or of the first `most` recipes."""
+    """Returns (colour, sentence) for each recipe, or for the first recipes where there are too
+    many."""
     names = panel.drawn.recipes
     found = [
         (COLOURS[names.index(scaling.recipe) % len(COLOURS)], headline(scaling))
@@ -65,7 +67,7 @@ def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str
 
 
 def _left_out(panel: Panel) -> str:
-    """Says which recipes the figures leave out."""
+    """Says how many recipes the figures do not show."""
     if panel.detailed is None:
         return ""
     few, many = len(panel.drawn.recipes), len(panel.recipes)
@@ -112,7 +114,7 @@ def _no_advice(panel: Panel) -> str:
 
 
 def _cards(panel: Panel) -> str:
-    """Returns cards with the recommended batch sizes."""
+    """Returns a card for each recommendation, over all recipes."""
     advice = panel.advice
     if advice is None:
         return ""
@@ -135,7 +137,7 @@ def _needs(cost: Cost) -> str:
 
 
 def _notes(panel: Panel) -> str:
-    """Returns the remarks: the first is visible, the others are folded."""
+    """Returns the remarks: the first is visible, the others are folded behind it."""
     notes = [
         f"{row.recipe} at batch size {row.batch_size:,}: {'; '.join(row.warnings)}."
         for row in panel.rows

@@ -29,7 +29,8 @@ from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
 
 MOST_CURVES = 60
-"""Of branches, in the figure of the trunk's loss: those of all batch sizes, from fewer points."""
+"""The most branches in the figure of the trunk's loss. If there are more, fewer points are shown,
+but all batch sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +39,21 @@ class BranchContent:
     sweep: Sweep
     trunk: Study
     total_examples: int
-    """Examples that the trunk takes if it is trained to its end."""
+    """Number of examples of the whole trunk, if the trunk is trained to its end."""
     queue: Branching[Verdict]
     by_length: Sequence[Sequence[Verdict]]
-    """The verdicts of each point, from the shortest branches on."""
+    """The verdicts of each point, from the shortest branches to the longest."""
     schedules: Mapping[str, Mapping[str, Any]]
     confirmed: Sequence[Confirmed]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """Returns the verdict on each point, from its longest branches."""
+        """The verdict of each point from its longest branches."""
         return [found[-1] for found in self.by_length if found]
 
     @property
     def loss(self) -> str:
-        """The metric that branches are compared by."""
+        """The metric by which branches are compared."""
         assert self.sweep.branch is not None
         return self.sweep.branch.loss
 
@@ -63,12 +64,12 @@ class BranchContent:
 
     @property
     def points(self) -> list[int]:
-        """Examples of the trunk from which branches go on."""
+        """The points of the trunk from which branches continue, in examples."""
         return [point.at_examples for point in self.queue.points]
 
     @cached_property
     def _measured(self) -> tuple[Measurement, ...]:
-        """Along the trunk, as far as it was trained."""
+        """Returns what was measured along the trunk so far."""
         found = [*self.queue.ended([self.trunk])]
         return found[0].measurements if found else ()
 
@@ -83,15 +84,15 @@ class BranchContent:
 
     @cached_property
     def noise(self) -> dict[int, NoisePoint]:
-        """Examples -> the noise scale there, along the trunk."""
+        """Maps examples to the noise scale measured there, along the trunk."""
         rows = [{"step": one.step, **one.metrics} for one in self._measured]
         found = along(courses_of(rows, self.trunk.batch_size).plain)
         return {self.trunk.examples(point.step): point for point in found}
 
     @cached_property
     def curves(self) -> list[BranchCurve]:
-        """The longest branches of each point at the learning rates that were chosen, or of some
-        points where there are many."""
+        """Returns the longest branches of each point at the learning rates that were chosen. Where
+        there are too many points, only some of them are returned."""
         points = {point.at_examples: point for point in self.queue.points}
         rate = float(self.queue.trunk.params["learning_rate"])
         judge = BranchJudge(loss=self.loss, learning_rate=rate)
@@ -134,7 +135,7 @@ def _short(value: float) -> float:
 
 
 def series_of(content: BranchContent) -> list[Series]:
-    """Batch sizes along the trunk: what is known of them, and the noise scale."""
+    """Returns the batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     return [
         Series(name="local critical batch size", marks=[*_critical(known)]),

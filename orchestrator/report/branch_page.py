@@ -55,8 +55,9 @@ def write_branch_report(
     reload_seconds: int | None = None,
     images: tuple[Path, str] | None = None,
 ) -> None:
-    """Writes the page to `place`, whole or not at all; while the run goes on, browsers reload it
-    after so many seconds. `images`: a folder for its figures as files, and their format."""
+    """Writes the page to `place`, whole or not at all. While the run goes on, browsers reload the
+    page every `reload_seconds` seconds. `images` is a folder that receives the figures as files,
+    and their format."""
     if images is not None:
         check_images(images[0])
     shown = Figures()
@@ -127,7 +128,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """Says that the run is not complete, if it is not."""
+    """Returns a notice if the run has not trained everything it is for."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -156,7 +157,7 @@ def _stages_in_words(schedule: Mapping[str, Any]) -> str:
 
 
 def _along(content: BranchContent, show: Show) -> str:
-    """Shows how large the batch may be, beside the forecast from the noise scale."""
+    """Shows how large the batch may be, beside what the noise scale forecasts."""
     series = series_of(content)
     if not any(one.marks for one in series):
         return ""
@@ -204,7 +205,7 @@ def _not_known(content: BranchContent) -> str:
 
 
 def _costs(content: BranchContent, show: Show) -> str:
-    """The branches, and what each batch size costs."""
+    """Shows the branches and what each batch size costs."""
     text = ""
     if content.trunk_losses:
         text = show(
@@ -225,7 +226,7 @@ def _falls(content: BranchContent) -> str:
 
 
 def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
-    """To copy, for this project and for other trainers."""
+    """Shows the schedules, ready to copy into this project and into other trainers."""
     if not schedules:
         return ""
     text = (

@@ -21,7 +21,7 @@ POINT = ("After examples", False)
 
 
 def cost_table(verdicts: Sequence[Verdict]) -> str:
-    """Returns a table of what each batch size costs at each point, in examples."""
+    """Returns the table of what each batch size costs at each point."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -58,7 +58,7 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def length_table(content: BranchContent) -> str:
-    """Returns a table of how the answer changed as branches became longer."""
+    """Returns the table of how the answer changed as branches became longer."""
     heads = [
         POINT, ("Length of branches, in examples", False), ("Costs a fifth more", False),
         ("B_crit", False), ("Seeds that judge", False),
@@ -85,7 +85,7 @@ def length_table(content: BranchContent) -> str:
 
 
 def noise_table(content: BranchContent) -> str:
-    """The noise scale beside what was measured at the same points."""
+    """Returns the table of the noise scale beside the measurements at the same points."""
     heads = [POINT, ("Noise scale", False), ("B_crit", False), ("Ratio", False)]
     rows = []
     for verdict in content.verdicts:

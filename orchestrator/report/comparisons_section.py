@@ -21,7 +21,7 @@ from orchestrator.results import FrontierRow
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:
-    """Goals, models, data sets and all workloads side by side, where there are several."""
+    """Compares goals, models, data sets and all workloads, where there are several."""
     shown = _goals(panels, show)
     for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
         shown += _group(group, panels, show)
@@ -54,7 +54,7 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
 
 
 def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
-    """Workloads that differ in one thing: their curves, and where good trials lie."""
+    """Shows workloads that differ in one thing only: their curves, and where good trials lie."""
     labels = {workload: label for label, workload in group.members}
     mine = [panel for panel in panels if panel.workload in labels]
     several = len(mine) > len(labels)
@@ -98,7 +98,7 @@ def _relative(
 def _tried_in(
     panels: Sequence[Panel], labels: Mapping[str, str], recipe: str, title: str, show: Show
 ) -> str:
-    """Every trial of each workload, at the largest batch size that all show."""
+    """Shows every trial of each workload, at the largest batch size that all workloads have."""
     tried = {panel.workload: panel.tried[recipe] for panel in panels if recipe in panel.tried}
     if not 1 < len(tried) <= SIDE_BY_SIDE or len({(t.x, t.y) for t in tried.values()}) > 1:
         return ""

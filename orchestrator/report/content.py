@@ -36,17 +36,18 @@ from orchestrator.results import BestRow, FrontierRow
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of a report that a user may give."""
+    """The settings of a report that a user can choose."""
 
     baseline: Baseline | None = None
-    """Recipe and batch size that others are compared with to call them large or huge."""
+    """The baseline with which large and huge batch sizes are compared."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
-    """The batch size that comparisons are relative to; None: the smallest they share."""
+    """The batch size to which comparisons are relative; None takes the smallest that curves
+    share."""
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Settings:
-        """Reads the settings from a sweep file's `report`."""
+        """Reads the settings from the `report` section of a sweep file."""
         given = {name: value for name, value in asked.items() if value is not None}
         if "baseline" in given:
             given["baseline"] = Baseline.parse(str(given["baseline"]))
@@ -55,40 +56,41 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The part of a report about one workload and goal."""
+    """All that the report shows of one workload and goal."""
 
     workload: str
     goal: Goal
     rows: Sequence[FrontierRow]
     growing: Sequence[FrontierRow] = ()
-    """Frontier rows of trainings whose batches grow, which belong to no curve."""
+    """Frontier rows of trainings whose batch size grows; they belong to no curve."""
     detailed: Collection[str] | None = None
-    """Recipes that figures show, where they don't show all."""
+    """The recipes that figures show, if they do not show all."""
     settings: Settings = Settings()
     devices: Mapping[str, Device] = field(default_factory=dict)
-    """Recipe -> what a device does, where step times were measured."""
+    """Recipe -> the step times of its devices, where they were measured."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
     losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
-    """Recipe -> the same of some of the trials that did not win."""
+    """Recipe -> the goal's metric of a selection of the trials that did not win."""
     distances: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
-    """Recipe -> how far its weights went."""
+    """Recipe -> the distance of the weights from their initial values."""
     schedules: Sequence[Curve] = ()
     tried: Mapping[str, Tried] = field(default_factory=dict)
-    """Recipe -> every trial, where two metaparameters were searched."""
+    """Recipe -> all trials, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)
     options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """Recipe -> its metaparameters that were not searched in a range: options, rules, values."""
+    """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
-    """Recipe -> its trials, or some of them, as rows."""
+    """Recipe -> its trials, or a selection of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
-    """Recipe -> the best of the goal's metric within some budgets."""
+    """Recipe -> the best value of the goal's metric within several budgets."""
     noise: Mapping[str, Sequence[NoiseLine]] = field(default_factory=dict)
     """Recipe -> the noise scale of the winners, where it was measured."""
     forecasts: Sequence[Forecast] = ()
     largeness: Largeness | str | None = None
-    """Or why it isn't known; None where no baseline was given."""
+    """The large and huge batch sizes, or the reason why they are not known; None without a
+    baseline."""
 
     @property
     def recipes(self) -> list[str]:
@@ -100,7 +102,7 @@ class Panel:
 
     @cached_property
     def drawn(self) -> Panel:
-        """This panel with the recipes that figures show."""
+        """Returns the panel with only the recipes that figures show."""
         if self.detailed is None:
             return self
         rows = [row for row in self.rows if row.recipe in self.detailed]
@@ -112,7 +114,7 @@ class Panel:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Forecasts beside what was measured."""
+        """Forecasts of the noise scale beside the measurements."""
         return compared(self.forecasts, self.scalings)
 
     @cached_property
@@ -133,7 +135,7 @@ class Panel:
 
     @property
     def fewest_steps(self) -> dict[str, float]:
-        """Fewest steps of each recipe that reached the goal."""
+        """The row with the fewest steps of each recipe that reached the goal."""
         fewest: dict[str, float] = {}
         for point in points_of(self.rows):
             fewest[point.recipe] = min(point.steps, fewest.get(point.recipe, math.inf))
@@ -141,7 +143,7 @@ class Panel:
 
     @property
     def least(self) -> str:
-        """The fewest steps and the fewest examples, in words."""
+        """Says the fewest steps and the fewest examples."""
         if not self.costs:
             if any(row.censored for row in self.rows):
                 return "Not known: trials were ended before they could reach this goal."
@@ -162,7 +164,7 @@ class Panel:
 
     @cached_property
     def bests(self) -> list[BestRow]:
-        """The best of each study within its recipe's whole budget, where that is known."""
+        """The best value of each study within its recipe's whole budget, where it is known."""
         return [
             row
             for rows in self.quality.values()
@@ -172,6 +174,6 @@ class Panel:
 
     @property
     def gaps(self) -> list[Gap]:
-        """Generalisation gaps of the best trials. If none is known, those of the winners at the
-        goal."""
+        """The gaps of the best values; if none is known, the gaps of the winners when they reached
+        the goal."""
         return gaps(self.bests or self.rows, self.goal)

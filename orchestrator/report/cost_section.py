@@ -10,7 +10,7 @@ from orchestrator.report.sections import Show
 from orchestrator.report.tables import in_devices
 
 MOST_TOLD = 8
-"""Pareto-optimal choices that are told; the figure has all."""
+"""The most Pareto-optimal choices in the text; the figure shows all."""
 
 
 def costs(panel: Panel, show: Show) -> str:

@@ -1,4 +1,5 @@
-"""Curves of winners and losers along their trainings: a metric, learning rates, distances."""
+"""The curves of a report that show the winners while they train: a metric, learning rates and
+distances."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
 
 MOST_POINTS = 160
-"""Most points of a training curve. The frontier is never thinned out."""
+"""The most points of a training curve that are drawn; the frontier always uses all points."""
 
 
 MOST_LOSERS = 30
-"""Trials of a recipe behind its winners."""
+"""The most trials of a recipe that are drawn behind its winners."""
 
 POINTS_OF_LOSER = 40
 
 
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
-    """Recipe -> a metric of the best trial of each batch size, as far as it was measured."""
+    """Maps each recipe to a metric of the best trial of each batch size, as far as it was
+    measured."""
     found: dict[str, list[Curve]] = {}
     curves = run.in_parallel(
         lambda row: None if row.trial is None else _curve(run, metric, row.key, row.trial), rows
@@ -39,8 +41,8 @@ def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dic
 def curves_of_losers(
     run: Run, metric: str, rows: Sequence[FrontierRow], tables: Mapping[StudyKey, pa.Table]
 ) -> dict[str, list[Curve]]:
-    """Recipe -> the same of trials that did not win: at most so many, evenly over batch sizes and
-    trials."""
+    """Maps each recipe to the same metric of trials that did not win. If there are too many, they
+    are chosen evenly over batch sizes and trials."""
     found: dict[str, list[Curve]] = {}
     by_recipe: dict[str, list[FrontierRow]] = {}
     for row in rows:
@@ -85,8 +87,9 @@ def _curve(
 def schedules_of(
     rows: Sequence[FrontierRow], studies: Mapping[StudyKey, Study], at: int | None
 ) -> list[Curve]:
-    """What the winners' learning rates were multiplied with, of all recipes at one batch size:
-    `at`, or the largest that most of them have a winner at. None where no rate ever changes."""
+    """Returns the factors on the winners' learning rates, for all recipes at one batch size: `at`,
+    or the largest batch size at which most recipes have a winner. Returns None if no rate ever
+    changes."""
     winners = [row for row in rows if row.params is not None and row.trial is not None]
     if not any(SCHEDULE_SETTINGS & (row.params or {}).keys() for row in winners):
         return []

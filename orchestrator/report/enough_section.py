@@ -19,7 +19,7 @@ HEADS = [
 
 
 def best_of_trials(panel: Panel, show: Show) -> str:
-    """A figure for each recipe whose best trials are known."""
+    """Draws a figure for each recipe whose best trials are known."""
     return "".join(
         show(
             figures.best_of_trials(scaling.best_of),
@@ -36,7 +36,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
 
 
 def made_of(panel: Panel, show: Show) -> str:
-    """Returns a table of what the intervals of each curve are made of."""
+    """Returns the table of the sources of error behind the intervals of each curve."""
     rows = [
         [scaling.recipe, *_errors(scaling.contributions), *_critical(scaling)]
         for scaling in panel.scalings
@@ -65,7 +65,7 @@ def _critical(scaling: Scaling) -> list[str]:
 
 
 def enough_found(panel: Panel) -> str:
-    """Says by how much 100 trials would lower the steps, over all batch sizes."""
+    """Says what 100 trials would change, over all batch sizes."""
     ratios = [
         one.hundred.value
         for scaling in panel.drawn.scalings

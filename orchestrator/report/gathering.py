@@ -45,24 +45,25 @@ from orchestrator.results.counting import Unit
 from orchestrator.results.noise_courses import noise_courses
 
 MOST_TRIED = 30_000
-"""Trials whose metaparameters are drawn on a page: some 100 bytes each."""
+"""The most trials per page that the figures of metaparameters draw; each takes about 100 bytes."""
 
 
 MOST_OF_STUDY = 1000
-"""Most trials that are drawn of each study; more would cover each other."""
+"""The most of these trials in each study; more would cover each other."""
 
 
 MOST_IN_DETAIL = 40
-"""Recipes of all workloads and goals whose figures are drawn: each has about five of its own, and
-a browser draws about 15 a second."""
+"""The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about
+five figures, and a browser draws about 15 a second."""
 
 
 MOST_STUDIES = 2000
-"""Studies of these: each is a point, with all that appears on hovering, in up to ten figures."""
+"""The most studies of these recipes. Each study is a point, with its hover text, in up to ten
+figures."""
 
 
 SHARES = (16, 8, 4, 2, 1)
-"""Divisors of a budget; the best value is looked up within each part."""
+"""The fractions of a budget within which the best value is asked for."""
 
 
 DISTANCE = "weights/distance"
@@ -70,12 +71,12 @@ DISTANCE = "weights/distance"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A run, and the frontier that is asked of it."""
+    """A run, and the frontier that the page asks of it."""
 
     run: Run
     rows: Sequence[FrontierRow]
     label: str = ""
-    """Label that sets the recipes of this run apart from those of other runs on the page."""
+    """A label that distinguishes its recipes from those of other runs on the page."""
 
     @cached_property
     def studies(self) -> list[Study]:
@@ -89,7 +90,7 @@ class Source:
         return f"{self.label}: {recipe}" if self.label else recipe
 
     def answers(self, settings: Settings) -> list[Panel]:
-        """Returns the panels of all workloads and goals, without the data of single trials."""
+        """Returns what is known of each workload and goal without reading single trials."""
         found = []
         for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows):
             rows = [self._named(row) for row in self._of(workload, goal)]
@@ -106,8 +107,8 @@ class Source:
         return found
 
     def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
-        """All of it, with at most so many trials of each study by their metaparameters, and in
-        tables."""
+        """Returns the whole panel, with at most so many trials of each study in the figures of
+        metaparameters and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._of(workload, str(goal)))
         drawn = set(answer.drawn.recipes)
@@ -141,7 +142,7 @@ class Source:
     def _trials(
         self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
     ) -> dict[str, Any]:
-        """Returns the fields of a panel that show single trials, by recipe."""
+        """Returns what a panel shows of single trials, by field of the panel and by recipe."""
         names = ("tried", "grids", "options", "listed", "fixed")
         found: dict[str, Any] = {name: {} for name in names}
         for recipe in dict.fromkeys(study.recipe for study in studies):
@@ -164,7 +165,7 @@ class Source:
     def _forecasts(
         self, rows: Sequence[FrontierRow]
     ) -> tuple[dict[str, list[NoiseLine]], list[Forecast]]:
-        """The noise scale of these winners, by recipe, and what it foretells."""
+        """Returns the noise scale of these winners, by recipe, and its forecasts."""
         lines: dict[str, list[NoiseLine]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}
@@ -176,7 +177,7 @@ class Source:
         return lines, forecasts
 
     def _largeness(self, answer: Panel, keys: Collection[StudyKey]) -> Largeness | str | None:
-        """None where no baseline is given, or it is one of another run."""
+        """Returns None if there is no baseline, or if it belongs to another run."""
         baseline = answer.settings.baseline
         studies = [study for study in self.studies if study.key in keys]
         if baseline is None or baseline.recipe not in {study.recipe for study in studies}:
@@ -212,7 +213,7 @@ class Source:
 
 
 def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
-    """A panel for each workload and goal of the frontiers, in their order."""
+    """Returns a panel for each workload and goal of the frontiers, in their order."""
     found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
     recipes = sum(len(answer.drawn.recipes) for _, answer in found)
@@ -227,8 +228,8 @@ def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> li
 
 
 def _detailed(answers: Sequence[Panel]) -> list[Panel]:
-    """With the recipes that figures show: by fewest steps the best of each workload and goal, then
-    the next best of each, as far as the page has room for them."""
+    """Chooses the recipes that figures show: first the recipe with the fewest steps of each
+    workload and goal, then the next best of each, as far as the page has room."""
     studies = [Counter(row.recipe for row in answer.rows) for answer in answers]
     ranked = [
         sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
@@ -253,7 +254,7 @@ def _detailed(answers: Sequence[Panel]) -> list[Panel]:
 
 
 def _joined(one: Panel, other: Panel) -> Panel:
-    """Joins the panels of two runs, whose recipes have different names."""
+    """Joins the fields of two runs, whose recipes have different names."""
     parts: dict[str, Any] = {}
     for field in fields(Panel):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
@@ -271,7 +272,8 @@ def _joined(one: Panel, other: Panel) -> Panel:
 
 
 def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequence[BestRow]]:
-    """Within the largest budgets that all studies of a recipe had, and parts of them."""
+    """Returns the best values within the largest budgets that all studies of a recipe had, and
+    within fractions of these budgets."""
     found: dict[str, Sequence[BestRow]] = {}
     for recipe in dict.fromkeys(study.recipe for study in studies):
         mine = [study for study in studies if study.recipe == recipe]

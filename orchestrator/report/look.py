@@ -1,4 +1,5 @@
-"""The style and the script of the page, which never use the network."""
+"""The style and the script of the page, as CSS and JavaScript; they load nothing from the
+network."""
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --quiet: #555; --line: #dcdfe3;

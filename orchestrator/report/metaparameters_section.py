@@ -14,11 +14,12 @@ from orchestrator.report.tables import short
 from orchestrator.report.trials import Options
 
 MOST_PANELS = 24
-"""Metaparameters in the figure."""
+"""The most metaparameters in the figure."""
 
 
 def best_values(panel: Panel, show: Show) -> str:
-    """Shows one figure with a panel for each metaparameter, and the powers of the batch size."""
+    """Draws one figure with a panel for each metaparameter, and lists the powers of the batch
+    size."""
     found = _by_name(panel)
     if not found:
         return ""
@@ -58,7 +59,8 @@ def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
 
 
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
-    """Says which power of the batch size a metaparameter follows, if it was searched in a range."""
+    """Returns the powers of a metaparameter that was searched in a range; options follow no
+    power."""
     told: list[str] = []
     for curve in curves:
         if _searched_as(name) in panel.fixed.get(curve.recipe, ()):

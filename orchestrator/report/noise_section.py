@@ -41,7 +41,7 @@ def _grows(lines: Sequence[figures.NoiseLine]) -> str:
 
 
 def forecasts(panel: Panel, show: Show) -> str:
-    """Shows the forecasts from noise scales beside what was measured."""
+    """Returns the table of the forecasts by noise scales beside the measurements."""
     if not panel.comparisons:
         return ""
     return table(
@@ -65,7 +65,7 @@ def _cells(one: Comparison) -> list[str]:
 
 
 def forecasts_compared(panels: Sequence[Panel], show: Show) -> str:
-    """All forecasts of a page beside what was measured."""
+    """Shows all forecasts of a page beside the measurements."""
     known = [one for panel in panels for one in panel.comparisons if one.ratio is not None]
     if not known:
         return ""

@@ -20,7 +20,7 @@ from orchestrator.report.sections import Show
 from orchestrator.report.tables import table, table_of_advice, table_of_ratios, table_of_scalings
 
 MOST_TOLD = 3
-"""Recipes that the line of a fold tells of."""
+"""The most recipes that the line of a fold names."""
 
 HOW_TO_READ = (
     "Numbers in brackets are 90 % intervals. They include the scatter about the fitted curve, the "
@@ -87,7 +87,7 @@ def numbers_found(panel: Panel) -> str:
 
 
 def _basis(panel: Panel) -> str:
-    """Explains how recommendations are chosen."""
+    """Says how recommendations are derived."""
     found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
     said = []
     if any(advice.by_step_times for advice in found):

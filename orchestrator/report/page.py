@@ -25,8 +25,8 @@ from orchestrator.report.panel import panel_section
 
 
 class Figures:
-    """The figures of a page, each drawn where it stands, or when its fold opens: the page can be
-    read while it loads."""
+    """The figures of a page. Each is drawn where it stands, or when its fold opens, so that the
+    page can be read while it loads."""
 
     def __init__(self) -> None:
         self.named: list[tuple[str, go.Figure]] = []
@@ -51,7 +51,7 @@ class Figures:
 """
 
     def save(self, folder: Path, kind: str) -> None:
-        """Writes each figure to a file, in the order of the page. Files are named after titles."""
+        """Saves each figure as a file, in the order of the page, named by its title."""
         for _, figure in self.named:
             figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
         heights = [figure.layout.height for _, figure in self.named]
@@ -75,8 +75,8 @@ def _columns(figure: go.Figure) -> int:
 
 
 def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
-    """What the page would show, by workload ("" where it is about all of them) and title. Where
-    there are several goals, the first one's."""
+    """Returns the figures of the page by workload ("" if a figure is about all workloads) and
+    title. Where there are several goals, the figures belong to the first."""
     found: dict[tuple[str, str], go.Figure] = {}
     drawn = [panel.drawn for panel in panels]
     shown = Figures()
@@ -94,7 +94,7 @@ def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[st
 
 
 def check_images(folder: Path) -> None:
-    """Before anything is drawn."""
+    """Checks, before anything is drawn, that images can be written."""
     if find_spec("kaleido") is None:
         raise BadInput(
             "Images of figures need the package kaleido: pip install "
@@ -117,8 +117,9 @@ def write_report(
     reload_seconds: int | None = None,
     images: tuple[Path, str] | None = None,
 ) -> None:
-    """Writes the report to `place`, whole or not at all; while the run goes on, browsers reload it
-    after so many seconds. `images`: a folder for its figures as files, and their format."""
+    """Writes the report to `place`, whole or not at all. While the run goes on, browsers reload the
+    page at an interval in seconds. `images` is a folder that receives the figures as files, and
+    their format."""
     if images is not None:
         check_images(images[0])
     figures = Figures()
@@ -147,7 +148,7 @@ def write_report(
 def page_of(
     text: str, *, title: str, about: str, reload_seconds: int | None, subtitle: str = ""
 ) -> str:
-    """The whole page around `text`; `about` is what it shows of the title."""
+    """Returns the whole page around `text`; `about` is the description in its title."""
     reload = notice = keep_open = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")

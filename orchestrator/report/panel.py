@@ -35,7 +35,7 @@ from orchestrator.report.trials_section import (
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Parts of the page that are folded together, and the finding on their line."""
+    """Several parts that are folded together, and the line that summarises them."""
 
     place: str
     title: str
@@ -44,8 +44,8 @@ class Group:
 
 
 def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
-    """The answer, and folded below it in the order in which questions come up all that it rests
-    on; nothing is said of what there is nothing about."""
+    """Returns the answer and, folded below it, the parts on which it rests, in the order in which
+    questions arise. Parts without content are left out."""
     place = f"panel-{number}-" if several else ""
     text = answer_of(panel, show) + '<div class="folds">'
     for group in GROUPS if panel.drawn.rows else ():
@@ -178,4 +178,4 @@ GROUPS = (
 )
 
 OF_ALL = (large_batches, numbers, laws)
-"""Parts about all recipes, drawn or not."""
+"""The parts that are about all recipes, whether they are drawn or not."""

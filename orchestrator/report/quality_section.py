@@ -13,7 +13,8 @@ from orchestrator.results import BestRow
 
 
 def best_values_within(panel: Panel, show: Show) -> str:
-    """Refused where trials were ended for their goal's sake, which would favour who trained on."""
+    """Shows the best values within budgets. It refuses if trials were stopped at their goals,
+    because that would favour trials that trained on."""
     metric = panel.goal.metric
     shown, refused = "", []
     for recipe, rows in panel.quality.items():
@@ -57,14 +58,16 @@ def best_values_within(panel: Panel, show: Show) -> str:
 
 
 def _ends(rows: Sequence[BestRow]) -> str:
-    """Compares the smallest and the largest batch size within the largest budget."""
+    """Says the best values within the largest budget, at the smallest and the largest batch
+    size."""
     known = [row for row in rows if row.within == rows[-1].within and row.value is not None]
     said = [f"{row.value:.4g} at batch size {row.batch_size:,}" for row in known]
     return f"Within {_budget(rows[-1])}: {', '.join([*said[:1], *said[1:][-1:]])}." if said else ""
 
 
 def _longer(rows: Sequence[BestRow]) -> str:
-    """Compares the smallest and the largest budget at the largest batch size."""
+    """Says the best values of the largest batch size, within the smallest and the largest
+    budget."""
     size, unit = max(row.batch_size for row in rows), (rows[-1].within or "").partition("=")[0]
     known = [
         row
@@ -81,7 +84,7 @@ def _budget(row: BestRow) -> str:
 
 
 def _rungs(rows: Sequence[BestRow], recipes: Sequence[str]) -> str:
-    """At the largest batch size, where it is hardest."""
+    """Says the best value of each recipe at the largest batch size, which is the hardest."""
     size = max(row.batch_size for row in rows)
     values = {row.recipe: row.value for row in rows if row.batch_size == size}
     said = [

@@ -29,7 +29,7 @@ def write_report_of(
     asked: Mapping[str, object] | None = None,
     images: tuple[Path, str] | None = None,
 ) -> None:
-    """The page of a run; of several by their names, on one page."""
+    """Writes the page of one run, or of several runs by their names on one page."""
     many = len(runs) > 1
     provenance: dict[str, object] = {}
     courses = {name: course_of(run) for name, (run, _) in runs.items()}
@@ -49,7 +49,7 @@ def write_report_of(
 
 
 def provenance_of(run: Run, course: Course) -> dict[str, object]:
-    """Versions, machine and commit, and how the run went."""
+    """Returns the versions, the machine, the commit, and how the run went."""
     return {**_versions(run.provenance()), **_how_it_ran(run, course)}
 
 
@@ -91,7 +91,7 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
 
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
-    """All figures of the page, by workload and title."""
+    """Returns all figures of the page, by workload and title."""
     courses = [course_of(run) for run, _ in runs.values()]
     spans = [span for course in courses for span in course.spans] if len(runs) == 1 else []
     return all_figures(_panels(runs, {}), spans)
@@ -106,7 +106,7 @@ def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
-    """Returns the settings that were given; the sweep file of the first run gives the others."""
+    """Returns the settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})

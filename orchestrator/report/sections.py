@@ -1,4 +1,5 @@
-"""The parts of the page that are about all of it, as HTML. Whatever comes from a run is escaped."""
+"""The parts of the page that are about the whole page, as HTML. All text that comes from a run is
+escaped."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from orchestrator.report.figures import Span
 from orchestrator.report.figures.course import MOST_BARS, MOST_LINES
 
 Show = Callable[[go.Figure, str, str, str], str]
-"""Puts a figure on the page: the figure, its title, what is to be seen, how to read it."""
+"""Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
 
 
 def section(place: str, title: str, text: str) -> str:
-    """Returns a section that links to `place` lead to."""
+    """Returns a section; links reach it at `place`."""
     return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
 
 
 def fold(place: str, title: str, finding: str, text: str, *, level: int = 3) -> str:
-    """Returns a section that opens on a click or through a link. Its line says what is inside."""
+    """Returns a section that opens on a click or when a link leads to it. Its line says what is
+    inside."""
     return (
         f'<details class="fold" id="{place}"><summary><h{level}>{escape(title)}</h{level}>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"
@@ -33,14 +35,14 @@ def fold(place: str, title: str, finding: str, text: str, *, level: int = 3) -> 
 
 
 def contents(text: str) -> str:
-    """Links to the sections there are."""
+    """Returns links to the sections of the page."""
     found = re.findall(r'<section id="([^"]+)"><h2>(.*?)</h2>', text)
     links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in found)
     return f'<nav aria-label="On this page"><ul>{links}</ul></nav>' if links else ""
 
 
 def overview(panels: Sequence[Panel], show: Show) -> str:
-    """All curves at a glance, where there are several workloads or goals."""
+    """Shows all curves side by side, where there are several workloads or goals."""
     panels = [panel for panel in panels if panel.rows]
     if len(panels) < 2:
         return ""
@@ -62,7 +64,7 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
 
 
 def course(spans: Sequence[Span], show: Show) -> str:
-    """When which trial ran."""
+    """Shows which trial ran when."""
     if not spans:
         return ""
     figure = show(

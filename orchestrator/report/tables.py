@@ -1,4 +1,4 @@
-"""The page's tables, as HTML. Whatever comes from a run is escaped here."""
+"""The page's tables, as HTML. All text that comes from a run is escaped here."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow
 
 MOST_ROWS = 2000
-"""Most rows of a table; each takes about 500 bytes."""
+"""The most rows of a table; each takes about 500 bytes."""
 
 Heads = Sequence[tuple[str, bool]]
-"""(name, whether the column is text)."""
+"""A column: its name, and whether it holds text."""
 
 
 def table_of_scalings(scalings: Sequence[Scaling]) -> str:
-    """Returns a table of where each curve bends."""
+    """Returns the table of where each curve bends."""
     heads = [
         ("Recipe", True), ("Perfect until", False), ("Useful until", False), ("B_crit", False),
         ("+20 % examples at", False), ("S_min", False), ("Off the curve", False),
@@ -57,7 +57,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 
 
 def table_of_advice(panel: Panel) -> str:
-    """Returns a table of the recommended batch sizes of each recipe."""
+    """Returns the table of the recommended batch sizes of each recipe."""
     heads = [("Recipe", True), ("Fastest", True), ("Balanced", True), ("Cheapest", True)]
     rows = [
         [recipe, *(in_short(cost) for cost in (one.fastest, one.balanced, one.cheapest))]
@@ -67,7 +67,7 @@ def table_of_advice(panel: Panel) -> str:
 
 
 def in_short(cost: Cost) -> str:
-    """A batch size, and what it needs."""
+    """Says a batch size and what it needs."""
     short = f"{cost.batch_size:,} ({in_count(cost.steps)} steps"
     for one in cost.priced:
         short += f", {in_time(one.seconds)} on {devices(one)}"
@@ -75,7 +75,7 @@ def in_short(cost: Cost) -> str:
 
 
 def devices(one: Priced) -> str:
-    """Returns the number of devices, with the number that was timed if that is far smaller."""
+    """Says how many devices, and how many were timed if the number is extrapolated."""
     timed = f", extrapolated from {one.timed_on:,}" if one.extrapolated else ""
     return f"{in_devices(one.devices)}{timed}"
 
@@ -85,7 +85,7 @@ def in_devices(count: int) -> str:
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    """Recipes against each other; nothing where there is one."""
+    """Returns the table that compares recipes; it is empty if there is only one recipe."""
     points = trained_points(rows)
     steps = {(point.recipe, point.batch_size): point.steps for point in points}
     sizes = sorted({size for _, size in steps})
@@ -147,7 +147,8 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> l
 
 
 def table(caption: str, heads: Heads, rows: Sequence[Sequence[str]]) -> str:
-    """The first column names its row. Where there are too many rows, the first of them."""
+    """Returns a table whose first column names the row. If there are too many rows, only the first
+    are shown."""
     if len(rows) > MOST_ROWS:
         caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
         rows = rows[:MOST_ROWS]
@@ -175,7 +176,7 @@ def _look(name: str, text: bool) -> str:
 
 
 def short(value: Value | None) -> str:
-    """A metaparameter's value."""
+    """Formats the value of a metaparameter."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Trials as rows: what a table and parallel coordinates show of them."""
+"""Trials as rows, for a table and for parallel coordinates."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from orchestrator.report.trials import Tables, best_and_others
 from orchestrator.results import column_of
 
 MOST_LISTED = 8000
-"""Trials of a page in its tables: some 80 bytes each."""
+"""The most trials in the tables of a page; each takes about 80 bytes."""
 
 MOST_LINES = 300
-"""Most trials in parallel coordinates that reached the goal; more would cover each other."""
+"""The most trials that reached the goal in parallel coordinates; more would cover each other."""
 
 MOST_OTHER_LINES = 60
-"""For the others."""
+"""The most trials in parallel coordinates that did not reach the goal."""
 
 MOST_AXES = 8
-"""Metaparameters among them."""
+"""The most metaparameters in parallel coordinates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The trials of a recipe, or some of them."""
+    """The trials of a recipe, or a selection of them."""
 
     recipe: str
     rows: Sequence[Mapping[str, Any]]
@@ -36,13 +36,13 @@ class Listed:
     smallest batch size up and by steps to goal."""
     total: int
     reached: int
-    """Number of trials that reached the goal, listed or not."""
+    """The number of all trials that reached the goal."""
     space: Mapping[str, Range | Choice]
-    """Ranges and choices that were searched."""
+    """The metaparameters that were searched: ranges and choices."""
 
 
 def listed_of(recipe: str, studies: Sequence[Study], tables: Tables, most: int) -> Listed:
-    """Lists the trials of one recipe, at most `most` of each study."""
+    """Returns the trials of one recipe, at most so many of each study."""
     rows: list[dict[str, Any]] = []
     total = reached = 0
     for study in studies:
@@ -63,7 +63,7 @@ def listed_of(recipe: str, studies: Sequence[Study], tables: Tables, most: int) 
 
 
 def columns_of(listed: Mapping[str, Listed], metric: str) -> dict[str, list[Any]]:
-    """The columns of a table of the trials of several recipes."""
+    """Returns the columns of a table of the trials of several recipes."""
     rows = [(one.recipe, row) for one in listed.values() for row in one.rows]
     names = dict.fromkeys(key for _, row in rows for key in row)
     titles = {
@@ -80,8 +80,8 @@ def columns_of(listed: Mapping[str, Listed], metric: str) -> dict[str, list[Any]
 
 
 def lines_of(listed: Mapping[str, Listed]) -> Lines | None:
-    """Trials of all recipes, by batch size and whatever was searched; None where there is too
-    little to draw."""
+    """Returns the trials of all recipes, by batch size and all searched metaparameters; None if
+    there is too little to draw."""
     rows = [{"recipe": one.recipe, **row} for one in listed.values() for row in one.rows]
     fewest: dict[tuple[str, int], int] = {}
     for row in rows:
@@ -124,7 +124,7 @@ def _values(rows: Sequence[Mapping[str, Any]], name: str) -> set[Any]:
 
 
 def _short(value: Any) -> Any:
-    """Rounds a number to the digits that the table shows."""
+    """Formats a value as the table shows it."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):

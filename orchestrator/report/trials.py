@@ -1,4 +1,5 @@
-"""Data of all trials: by two metaparameters, on grids, by option, in time."""
+"""The data of figures that show all trials: by two metaparameters, on grids, by option and in
+time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from orchestrator.results import Run, column_of, outcomes_of
 from orchestrator.results.counting import stopped_early
 
 SIDE_BY_SIDE = 6
-"""Batch sizes at which trials are shown."""
+"""The most batch sizes at which trials are shown."""
 
 MOST_CELLS = 40
 """On each side of a heat map."""
@@ -33,33 +34,34 @@ class Tried:
     x: str
     y: str
     y_from_one: bool
-    """Whether the search was even in 1 - y instead of y."""
+    """Whether 1 - y, not y, was searched evenly."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials): the best ones and some of the others, where there are too many."""
+    """(batch size, trials); where there are too many, the best trials and a selection of the
+    others."""
     counts: Sequence[tuple[int, int, int]]
-    """(batch size, how many reached the goal, of how many) of all trials."""
+    """(batch size, number that reached the goal, number of trials), over all trials."""
     cut: bool
-    """Whether trials were ended because they could no longer win."""
+    """Whether any trials were ended because they could no longer win."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Results on a grid of two metaparameters."""
+    """The results at the points of a grid of two metaparameters."""
 
     x: str
     y: str
     xs: Sequence[Value]
     ys: Sequence[Value]
     shown: str
-    """The best of the goal's metric, or `steps to goal` where trials were ended early."""
+    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
     is_steps: bool
     cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
-    """(batch size, (x, y) -> the best over what else was searched)."""
+    """(batch size, (x, y) -> the best value over all other metaparameters)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Results of each option of a metaparameter."""
+    """The results of each option of a metaparameter."""
 
     name: str
     points: Sequence[OptionPoint]
@@ -101,7 +103,8 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
 
 
 def _numbers(table: pa.Table) -> set[str]:
-    """The columns of numbers: in an archive, one study's range may be another's text."""
+    """Returns the columns that hold numbers; in an archive, one study's range may be another's
+    text."""
     return {
         field.name
         for field in table.schema
@@ -110,7 +113,7 @@ def _numbers(table: pa.Table) -> set[str]:
 
 
 def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
-    """The trials that are shown, in columns that are."""
+    """Returns the trials that are shown, in the columns that are shown."""
     columns = ["trial", "status", "counted", "steps", "steps_to_goal", *map(column_of, names)]
     return best_and_others(table.select(columns), most)
 
@@ -164,7 +167,7 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
 
 
 def _rank(value: Any) -> tuple[bool, Any]:
-    """Numbers before words."""
+    """Sorts numbers before words."""
     return (True, str(value)) if isinstance(value, str) else (False, value)
 
 
@@ -186,15 +189,15 @@ def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Opt
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """The course of a run."""
+    """How the trials of a run ended, and when they were trained."""
 
     statuses: Mapping[str, int]
-    """Number of trials that ended with each status, the most frequent first."""
+    """(ending, number of trials), the most frequent first."""
     seconds: float | None
-    """Seconds from the start of the first trial to the end of the last, if known."""
+    """Seconds from the start of the first trial to the end of the last; None if unknown."""
     spans: Sequence[Span]
-    """When each trial was trained, or the last part of it, in order of start; as far as that is
-    known."""
+    """The time in which each trial, or its last part, was trained, in order of start, as far as it
+    is known."""
 
 
 def course_of(run: Run) -> Course:
@@ -212,8 +215,8 @@ def course_of(run: Run) -> Course:
 
 
 def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
-    """In order of start. Trials that were trained together are drawn one after another, each as
-    long as its share."""
+    """Returns the spans in order of start. Trials that were trained together are drawn one after
+    another, each as long as its share."""
     spans, ends = list[Span](), dict[str, float]()
     for key, row in sorted(timed, key=lambda one: one[1]["started"]):
         started, where = row["started"] - first, row.get("where") or ""
@@ -238,5 +241,5 @@ def _is_timed(row: Mapping[str, Any]) -> bool:
 
 
 def _seconds(row: Mapping[str, Any]) -> float:
-    """Seconds of a trial since it started."""
+    """Returns the seconds since `started`."""
     return float(row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"])

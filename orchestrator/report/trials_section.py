@@ -33,8 +33,8 @@ def all_tried(panel: Panel, show: Show) -> str:
 
 
 def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
-    """The same for budgets twice as large as the best batch size needs. Trials that were ended
-    since they could no longer win say nothing about that."""
+    """Shows the trials within budgets twice as large as the best batch size needs. Trials that were
+    ended because they could no longer win say nothing about that."""
     mine = [cost for cost in panel.costs if cost.recipe == recipe]
     if len(mine) < 2 or len(tried.outcomes) < 2 or tried.cut:
         return ""
@@ -102,7 +102,7 @@ def _best_cell(grid: Grid, goal: Goal) -> str:
 
 
 def parallel(panel: Panel, show: Show) -> str:
-    """A line per trial across its metaparameters."""
+    """Draws each trial as a line across its metaparameters."""
     lines = lines_of(panel.listed)
     if lines is None:
         return ""
@@ -118,7 +118,7 @@ def parallel(panel: Panel, show: Show) -> str:
 
 
 def table_of_trials(panel: Panel, show: Show) -> str:
-    """It is filled by the page itself, which sorts it by the column that is clicked."""
+    """Returns an empty table; the page fills it and sorts it by the column that is clicked."""
     listed = panel.listed
     if not any(len(one.rows) for one in listed.values()):
         return ""

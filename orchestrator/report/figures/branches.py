@@ -1,4 +1,4 @@
-"""Along one training: how large the batch may be, and the branches that tell."""
+"""Figures along one training: how large the batch may be, and the branches that show it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from orchestrator.report.figures.style import (
 )
 
 APART = 1 / 75
-"""Marks at the same examples stand side by side, by this share of the axis."""
+"""Distance between marks at the same examples, which stand side by side, as a share of the axis."""
 
 FURTHEST = 8
-"""An interval is drawn as far as this many times the largest and smallest value."""
+"""An interval is drawn up to this many times the largest value, and down to the smallest value
+divided by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +36,9 @@ class Mark:
     at_examples: int
     batch_size: Estimate
     bound: float
-    """At least so large, where the value is infinite."""
+    """A lower bound, drawn where the value is infinite."""
     said: str
-    """Text that appears on hovering."""
+    """The text that appears on hovering."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class Series:
     name: str
     marks: Sequence[Mark]
     line: Sequence[tuple[int, float]] = ()
-    """(examples, batch size) along the line, if it is known between the marks."""
+    """(examples, batch size) along the line that joins the marks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,25 +61,25 @@ class Stairs:
 
 @dataclass(frozen=True, kw_only=True)
 class BranchCurve:
-    """The loss of branches from one point at one batch size, in the mean over seeds."""
+    """The loss of branches from one point at one batch size, as the mean over seeds."""
 
     at_examples: int
     batch_size: int
     factor: int
-    """Batch size of the branches over that of the trunk."""
+    """The batch size of these branches over the trunk's."""
     seeds: int
     rate: float
-    """Learning rate over the trunk's."""
+    """Learning rate of these branches over the trunk's."""
     examples: Sequence[float]
-    """Since the beginning of the trunk."""
+    """Examples since the beginning of the trunk."""
     losses: Sequence[float]
 
 
 def batch_sizes_along(
     series: Sequence[Series], schedules: Sequence[Stairs], *, trunk: int, largest: int, until: int
 ) -> go.Figure:
-    """Each series as marks with intervals, schedules as steps, and between which batch sizes all
-    was measured: the trunk's and the largest."""
+    """Draws each series as marks with intervals, schedules as steps, and lines at the smallest (the
+    trunk's) and the largest batch size that was measured."""
     found = [mark for one in series for mark in one.marks]
     beginnings = [x for one in series for x, _ in one.line] + [mark.at_examples for mark in found]
     first = min((x for x in beginnings if x > 0), default=1) / 1.3
@@ -109,8 +110,8 @@ def batch_sizes_along(
 def _edges(
     series: Sequence[Series], schedules: Sequence[Stairs], trunk: int, largest: int
 ) -> tuple[float, float]:
-    """Between which batch sizes are drawn: all values, but for those far from what was measured,
-    and intervals as far as they are not much longer than that."""
+    """Returns the smallest and the largest batch size of the axis. It covers all values except
+    those far from the measured range, and intervals as far as they do not extend much beyond it."""
     marks = [mark for one in series for mark in one.marks]
     values = [y for one in series for _, y in one.line]
     values += [size for stairs in schedules for _, size, _ in stairs.stages]
@@ -145,8 +146,8 @@ def _steps(stairs: Stairs, first: float, until: int) -> dict[str, Any]:
 def _traces(
     one: Series, apart: float, colour: str, symbol: str, edges: tuple[float, float]
 ) -> list[dict[str, Any]]:
-    """Its line, its marks (hollow where they are but a bound), and arrows where an interval goes
-    on beyond the figure."""
+    """Returns the line of a series, its marks (hollow if they are only a bound), and arrows where
+    an interval continues beyond the figure."""
     group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
     line = {
         **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines",
@@ -187,7 +188,7 @@ def _within(value: float, edges: tuple[float, float]) -> float:
 
 
 def _ends(mark: Mark, edges: tuple[float, float]) -> tuple[float, float]:
-    """Returns the ends of the mark's interval, cut off at the edges of the figure."""
+    """Returns the ends of an interval, as far as it is drawn."""
     at = _value(mark)
     ends = at, mark.batch_size.low, mark.batch_size.high
     drawn = [_within(end, edges) for end in ends if end is not None]
@@ -195,7 +196,7 @@ def _ends(mark: Mark, edges: tuple[float, float]) -> tuple[float, float]:
 
 
 def _beyond(mark: Mark, edges: tuple[float, float]) -> Iterator[tuple[float, str]]:
-    """The edge that its interval goes beyond, and the arrow that says so."""
+    """Returns the edge beyond which an interval continues, and the arrow that shows it."""
     low, high = mark.batch_size.low, mark.batch_size.high
     if low is not None and low < edges[0]:
         yield edges[0], "triangle-down"
@@ -209,8 +210,8 @@ def trunk_and_branches(
     curves: Sequence[BranchCurve],
     metric: str,
 ) -> go.Figure:
-    """The loss along the trunk with its points marked, and branches: blue at the trunk's own batch
-    size, the others from small (dark) to large batches (bright)."""
+    """Draws the loss along the trunk with its points marked, and the branches: blue at the trunk's
+    batch size, the others from small (dark) to large (bright) batch sizes."""
     figure = go.Figure()
     for trace in _branches(curves):
         figure.add_scatter(mode="lines", opacity=0.8, **trace)

@@ -11,8 +11,8 @@ from orchestrator.report.figures.style import add_line, log2_axis, log10_axis, m
 
 
 def examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
-    """Each batch size of each recipe; the filled ones are not beaten in both by any other.
-    `recipes` are all there are, in their order."""
+    """Draws each batch size of each recipe; a filled mark is Pareto-optimal. `recipes` are all
+    recipes of the page, in their order."""
     figure = go.Figure()
     for recipe in dict.fromkeys(cost.recipe for cost in costs):
         points = sorted((c for c in costs if c.recipe == recipe), key=lambda c: c.batch_size)

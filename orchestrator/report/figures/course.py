@@ -1,4 +1,4 @@
-"""The course of things: what the winners measured, and when which trial ran."""
+"""Figures over the time of a run: what the winners measured, and when each trial ran."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from orchestrator.report.figures.style import (
 )
 
 MOST_BARS = 4000
-"""Most bars of the timeline. Each takes about 150 bytes; with more, several share a pixel."""
+"""The most bars in the timeline; each takes about 150 bytes, and a line has several per pixel."""
 
 MOST_LINES = 400
-"""Most lines of the timeline, that is, trials at the same time. Each line needs a pixel."""
+"""The most trials at the same time in the timeline; each takes one pixel of height."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The values of one metric along one trial."""
+    """The measurements of one trial in one metric."""
 
     recipe: str
     batch_size: int
@@ -46,16 +46,16 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """When a trial was trained."""
+    """The time in which a trial was trained."""
 
     study: str
     trial: int
     status: str
     started: float
-    """Seconds since the first began."""
+    """Seconds since the first trial began."""
     seconds: float
     where: str = ""
-    """MACHINE:PROCESS."""
+    """The slot as MACHINE:PROCESS."""
 
     @property
     def machine(self) -> str:
@@ -73,8 +73,8 @@ STATUS_COLOURS = {
 
 
 def training_curves(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve] = ()) -> go.Figure:
-    """Of the best trial of each batch size, from small (dark) to large (bright); behind them,
-    faint, of trials that did not win."""
+    """Draws the best trial of each batch size, from small (dark) to large (bright), and behind
+    them, faint, trials that did not win."""
     figure = _by_batch_size(curves, safe(goal.metric), losers)
     steps = [step for curve in curves for step in curve.steps]
     figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
@@ -84,7 +84,7 @@ def training_curves(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve]
 
 
 def distances(curves: Sequence[Curve]) -> go.Figure:
-    """Draws the distance of the weights from their initial values against the logarithm of the
+    """Draws how far the weights are from their initial values, against the logarithm of the
     step."""
     return _by_batch_size(curves, "Distance from the initial weights")
 
@@ -112,7 +112,8 @@ def _by_batch_size(
 
 
 def _faint(losers: Sequence[Curve], batch_size: int) -> dict[str, Any]:
-    """All that did not win at one batch size, one after the other with gaps between them."""
+    """Joins all trials that did not win at one batch size, one after the other with gaps between
+    them."""
     mine = [curve for curve in losers if curve.batch_size == batch_size]
     return {
         "x": [step for curve in mine for step in (*curve.steps, None)],
@@ -123,7 +124,7 @@ def _faint(losers: Sequence[Curve], batch_size: int) -> dict[str, Any]:
 
 
 def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
-    """Draws the factor of each recipe's learning rate along the training."""
+    """Draws the factor on each recipe's learning rate during training."""
     figure = go.Figure()
     for curve in curves:
         number = recipes.index(curve.recipe)
@@ -139,9 +140,9 @@ def schedules(curves: Sequence[Curve], recipes: Sequence[str]) -> go.Figure:
 
 
 def timeline(spans: Sequence[Span]) -> go.Figure:
-    """Each trial as a bar, coloured by how it ended; machine by machine, a line for each that ran
-    at the same time. Neighbours on a line share a bar where there are too many, coloured by what
-    took most of its time."""
+    """Draws each trial as a bar, coloured by how it ended. Each machine has a line for each trial
+    that ran at the same time. If there are too many bars, neighbours on a line share a bar, whose
+    colour shows how the trials ended that took most of its time."""
     figure = go.Figure()
     lines, machines = _lines(spans)
     bars = _bars(spans, lines)
@@ -204,8 +205,9 @@ class _Bar:
 
 
 def _bars(spans: Sequence[Span], lines: Sequence[int]) -> list[_Bar]:
-    """One for each trial. Where there are too many, those of the first lines, and one for all of a
-    line that began in the same moment, which is so long that there are few enough."""
+    """Returns a bar for each trial. If there are too many, only the first lines are kept, and
+    trials of a line that began in the same interval share a bar; the interval is long enough that
+    the bars are few enough."""
     if len(spans) <= MOST_BARS:
         return [_Bar(line=line, spans=[span]) for span, line in zip(spans, lines, strict=True)]
     drawn = [(span, line) for span, line in zip(spans, lines, strict=True) if line < MOST_LINES]
@@ -219,8 +221,8 @@ def _bars(spans: Sequence[Span], lines: Sequence[int]) -> list[_Bar]:
 
 
 def _lines(spans: Sequence[Span]) -> tuple[list[int], dict[str, int]]:
-    """The first line of its machine that is free when a trial starts, for spans in order of start;
-    and the first line of each machine."""
+    """Returns, for spans in order of start, the first line of its machine that is free when the
+    trial starts; also returns the first line of each machine."""
     counts: dict[str, int] = {}
     free: dict[str, list[int]] = {}
     busy: dict[str, list[tuple[float, int]]] = {}

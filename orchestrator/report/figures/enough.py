@@ -1,4 +1,4 @@
-"""The figure of how the fewest steps fall with the number of trials."""
+"""The figure of the fewest steps against the number of trials."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from orchestrator.report.figures.style import (
 
 
 def best_of_trials(sizes: Sequence[BestOf]) -> go.Figure:
-    """A line per batch size, from small (dark) to large (bright): the median fewest steps of n
-    trials, as measured up to the number that was made, and dotted beyond with 90 % intervals."""
+    """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
+    n trials, solid up to the number of trials that were made, and dotted beyond with 90 %
+    intervals."""
     figure = go.Figure()
     ordered = evenly([one for one in sizes if one.medians], MOST_CURVES)
     for one, colour in zip(ordered, shades(len(ordered)), strict=True):

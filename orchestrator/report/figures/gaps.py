@@ -1,4 +1,4 @@
-"""Figures of whether large batches degrade quality."""
+"""Figures that show whether large batches degrade quality."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from orchestrator.results import BestRow
 
 
 def best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
-    """Of one recipe: a line per budget, small (dark) to large (bright), budgets in steps on the
-    left and in epochs on the right."""
+    """Draws one recipe: a line per budget, small (dark) to large (bright), with budgets in steps on
+    the left and in epochs on the right."""
     units = [unit for unit in ("steps", "epochs") if any(_unit(row) == unit for row in rows)]
     figure = make_subplots(
         rows=1, cols=len(units), shared_yaxes=True, horizontal_spacing=0.04,
@@ -54,7 +54,7 @@ def best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
 
 
 def training_longer(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
-    """Draws the best value of one recipe against the budget, a line per batch size."""
+    """Draws, for one recipe, the best value against the budget, with a line per batch size."""
     unit = "epochs" if any(_unit(row) == "epochs" for row in rows) else "steps"
     mine = [row for row in rows if _unit(row) == unit and row.value is not None]
     sizes = evenly(sorted({row.batch_size for row in mine}), MOST_CURVES)
@@ -76,7 +76,7 @@ def training_longer(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
 
 
 def ladder(rows: Sequence[BestRow], recipes: Sequence[str], goal: Goal) -> go.Figure:
-    """Draws the best value of each recipe, in their order, a line per batch size."""
+    """Draws the best value of each recipe, in the recipes' order, with a line per batch size."""
     figure = go.Figure()
     sizes = evenly(sorted({row.batch_size for row in rows}), MOST_CURVES)
     for size, look in zip(sizes, graded(len(sizes)), strict=True):
@@ -123,7 +123,7 @@ def accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
 
 
 def generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> go.Figure:
-    """Draws by how much winners do better on training examples than on validation examples."""
+    """Draws how much better the winners are on their training set than on the test set."""
     figure = go.Figure()
     for recipe in dict.fromkeys(gap.recipe for gap in gaps):
         points = sorted((gap for gap in gaps if gap.recipe == recipe), key=lambda g: g.batch_size)

@@ -1,4 +1,4 @@
-"""Metaparameters: the best values against batch size, and what options come to."""
+"""Figures of metaparameters: the best values against batch size, and the results of options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from orchestrator.report.figures.style import (
 RULES = ((1.0, "linear rule", "dash"), (0.5, "square-root rule", "dot"))
 
 PANEL_HEIGHT = 250
-"""Height of the panel of one metaparameter, in pixels."""
+"""Height of the panel of each metaparameter, in pixels."""
 
 
 def best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> go.Figure:
-    """The best values of metaparameters, a panel for each and a line per recipe; of a learning rate
-    also what the usual rules make of the first point of the first recipe. `recipes` are all there
-    are, in their order."""
+    """Draws the best values of metaparameters, with a panel for each and a line per recipe. For a
+    learning rate it adds the linear and square-root rules through the first point of the first
+    recipe. `recipes` are all recipes of the page, in their order."""
     across = min(3, len(found))
     down = math.ceil(len(found) / across)
     figure = make_subplots(
@@ -87,8 +87,8 @@ def _best(curve: Tuned, number: int) -> dict[str, object]:
 
 
 def options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
-    """Of each option of a metaparameter, the fewest steps to goal and, on the right, the best
-    value that its trials came to."""
+    """Draws, for each option of a metaparameter, the fewest steps to goal and, on the right, the
+    best value that its trials reached."""
     figure = make_subplots(
         rows=1,
         cols=2,

@@ -1,4 +1,5 @@
-"""The gradient noise scale along trainings, and what it foretold beside what was measured."""
+"""Figures of the gradient noise scale along trainings, and of its forecasts beside the
+measurements."""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from orchestrator.report.figures.style import (
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseLine:
-    """Along the trainings of one point."""
+    """The noise scale along the trainings of one point."""
 
     batch_size: int
     points: Sequence[NoisePoint]
 
 
 def noise_along(lines: Sequence[NoiseLine]) -> go.Figure:
-    """A line per batch size, from small (dark) to large (bright), against examples."""
+    """Draws a line per batch size, from small (dark) to large (bright), against examples."""
     figure = go.Figure()
     ordered = evenly(sorted(lines, key=lambda line: line.batch_size), MOST_CURVES)
     for line, colour in zip(ordered, shades(len(ordered)), strict=True):
@@ -62,7 +63,7 @@ def noise_along(lines: Sequence[NoiseLine]) -> go.Figure:
 
 
 def forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
-    """A point for each curve; on the dashed line the two are the same."""
+    """Draws a point for each curve; on the dashed line, forecast and measurement are equal."""
     figure = go.Figure()
     names = dict.fromkeys(one.workload for one in comparisons)
     ends: list[float] = []
@@ -102,7 +103,8 @@ def forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
 
 
 def _whiskers(estimates: Sequence[Estimate], **look: object) -> dict[str, object]:
-    """Intervals about values; one without an end is drawn as far as a thousandfold."""
+    """Returns intervals about values; an interval without an end is drawn up to a factor of
+    1000."""
     up, down = [], []
     for estimate in estimates:
         value, low, high = estimate.value, estimate.low, estimate.high

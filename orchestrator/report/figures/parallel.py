@@ -1,4 +1,4 @@
-"""Trials as lines across their metaparameters."""
+"""Parallel coordinates: trials as lines across their metaparameters."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from orchestrator.report.figures.style import (
 )
 
 FARTHEST = 3
-"""Doublings of the fewest steps at which the colours of trials end."""
+"""The colour scale of trials ends at this many doublings of the fewest steps."""
 
 UNREACHED = "#B3B8BD"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The axis of one metaparameter, with its value in each trial."""
+    """One metaparameter, with a value for each trial."""
 
     name: str
     scale: Literal["linear", "log", "reverse_log", "options"]
     values: Sequence[Value | None]
-    """None where a trial has no such metaparameter."""
+    """The values; None if a trial has no such metaparameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +41,9 @@ class Lines:
     sizes: Sequence[int]
     axes: Sequence[Axis]
     steps: Sequence[int | None]
-    """To the goal; None where it was not reached."""
+    """Steps to the goal; None if it was not reached."""
     over_fewest: Sequence[float | None]
-    """These over the fewest of the batch size."""
+    """Steps to the goal over the fewest steps at the same batch size."""
 
     @property
     def count(self) -> int:
@@ -51,8 +51,8 @@ class Lines:
 
 
 def parallel_coordinates(lines: Lines) -> go.Figure:
-    """Batch size, metaparameters and steps to goal; trials that did not reach it end at the top and
-    are grey."""
+    """Draws batch size, metaparameters and steps to goal. Trials that did not reach the goal are
+    grey and end at the top."""
     reached = [steps for steps in lines.steps if steps]
     never = 2 * max(reached)
     axes = [
@@ -123,7 +123,7 @@ def _numbers(name: str, scale: str, values: Sequence[float | None]) -> dict[str,
 
 
 def _with_none(axis: dict[str, Any]) -> dict[str, Any]:
-    """Trials without the metaparameter lie below all others."""
+    """Places trials without the metaparameter below all others."""
     known = [*(value for value in axis["values"] if value is not None), *axis["tickvals"]]
     none = min(known) - 0.15 * max(max(known) - min(known), 1e-9)
     return axis | {
@@ -138,7 +138,7 @@ def _scaled(
     ticks: Mapping[str, Any],
     log: Callable[[float], float],
 ) -> dict[str, Any]:
-    """On a logarithmic axis, which this kind of figure does not have."""
+    """Scales values to a logarithmic axis, which this kind of figure lacks."""
     logs = [None if value is None else _short(log(value)) for value in values]
     known = [value for value in logs if value is not None]
     within = [

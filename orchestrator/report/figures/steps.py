@@ -22,15 +22,15 @@ from orchestrator.report.figures.style import (
 from orchestrator.results import FrontierRow
 
 POINTS_OF_LAW = 41
-"""Batch sizes at which the curve of a law is drawn."""
+"""The number of batch sizes at which the curve of a law is drawn."""
 
 
 def steps_to_goal(
     rows: Sequence[FrontierRow], laws: Mapping[str, LawChoice] | None = None
 ) -> go.Figure:
-    """Of one workload and goal: for each recipe a line, the law that fits, and perfect scaling from
-    the point that needed the fewest examples. Batch sizes that never reached the goal are marked
-    at the top."""
+    """Draws one workload and goal: for each recipe a line, the law that fits, and perfect scaling
+    from the point that needed the fewest examples. Batch sizes that never reached the goal are
+    marked at the top."""
     curves = {recipe: _of(rows, "recipe", recipe) for recipe in _names(rows, "recipe")}
     figure = _lines(curves)
     for number, (name, of_recipe) in enumerate(curves.items()):
@@ -55,12 +55,12 @@ def steps_to_goal(
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
-    """Draws the curves of one workload and recipe, a line per goal."""
+    """Draws one workload and recipe, with a line per goal."""
     return _lines({goal: _of(rows, "goal", goal) for goal in _names(rows, "goal")}, perfect=False)
 
 
 def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
-    """Draws the same small, to stand beside others."""
+    """Draws steps to goal in a small figure that stands beside others of its kind."""
     figure = steps_to_goal(rows)
     figure.update_layout(
         height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
@@ -75,8 +75,8 @@ def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
 
 
 def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> go.Figure:
-    """Curves of different workloads or recipes, each divided by its steps at batch size `at`, or
-    else at its own smallest."""
+    """Draws the curves of different workloads or recipes, each divided by its steps at batch size
+    `at`, or else by its steps at its smallest batch size."""
     figure = go.Figure()
     shares, sizes = [], []
     for number, (name, rows) in enumerate(curves.items()):
@@ -129,8 +129,8 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
 
 
 def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
-    """From the smallest batch size of a curve on, through the point that needed the fewest
-    examples, as far as the curve reaches."""
+    """Draws perfect scaling over the batch sizes of a curve, through the point that needed the
+    fewest examples."""
     examples = min(point.examples for point in points)
     fewest = min(point.steps for point in points)
     smallest = min(point.batch_size for point in points)
@@ -144,7 +144,7 @@ def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
 
 
 def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) -> dict[str, Any]:
-    """Batch sizes without a point, as crosses at the top, a little lower for each recipe."""
+    """Draws batch sizes without a point as crosses at the top, a little lower for each recipe."""
     known = {point.batch_size for point in trained_points(rows)}
     missing = [row for row in rows if row.batch_size not in known]
     return {
@@ -158,7 +158,7 @@ def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) ->
 
 
 def _why(name: str, row: FrontierRow) -> str:
-    """Why a batch size has no point."""
+    """Says why a batch size has no point."""
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
         why = "not known: trials were ended at other goals"
@@ -171,15 +171,15 @@ def _why(name: str, row: FrontierRow) -> str:
 
 
 def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
-    """The points of a curve by batch size; None where one didn't reach the goal: no line leads
-    through there."""
+    """Returns the points of a curve by batch size, with None where the goal was not reached, so
+    that no line leads through there."""
     points: dict[int, Point | None] = {row.batch_size: None for row in rows}
     points |= {point.batch_size: point for point in trained_points(rows)}
     return sorted(points.items(), key=lambda at: at[0])
 
 
 def _spread(points: Sequence[Point | None]) -> dict[str, object]:
-    """Returns whiskers over the interval of each median."""
+    """Returns the range from the lowest to the highest end of the medians' intervals."""
     return {
         "visible": any(p is not None and p.is_median for p in points),
         "symmetric": False, "thickness": 1,

@@ -1,4 +1,4 @@
-"""The look of all figures: colours, shapes, axes."""
+"""The style of all figures: colours, shapes and axes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ Item = TypeVar("Item")
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
 GUIDE = "#8A8A8A"
-"""Colour of guide lines; it is visible on white and on black."""
+"""The colour of lines for comparison; it is visible on white and on black."""
 
 
 CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
-"""Colours of trials from the best to those far from it; all are visible on white and black."""
+"""The colours of trials, from the best to those far from it; all are visible on white and on
+black."""
 
 
 MOST_CURVES = 40
-"""Batch sizes in one figure, from the smallest to the largest: no more shades can be told apart."""
+"""The most batch sizes in one figure, including the smallest and the largest; more shades can't be
+told apart."""
 
 
 def mark(number: int) -> dict[str, Any]:
-    """Line and marker of the n-th of several curves."""
+    """Returns line and marker of the n-th of several curves."""
     colour = COLOURS[number % len(COLOURS)]
     return {
         "line": {"color": colour, "width": 2.5},
@@ -39,12 +41,12 @@ def mark(number: int) -> dict[str, Any]:
 
 
 def shades(count: int) -> list[str]:
-    """Colours in an order that is seen without a legend."""
+    """Returns colours in an order that is visible without a legend."""
     return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
 
 
 def graded(count: int) -> list[dict[str, Any]]:
-    """Lines and markers of so many curves in an order, from dark to bright."""
+    """Returns lines and markers of `count` curves in an order, from dark to bright."""
     return [
         {
             "line": {"color": colour, "width": 2},
@@ -61,7 +63,7 @@ def add_line(
     look: Mapping[str, Any],
     **more: Any,
 ) -> None:
-    """A line with a marker at each of (x, y, what appears on hovering)."""
+    """Adds a line with a marker at each (x, y, text that appears on hovering)."""
     points = list(points)
     figure.add_scatter(
         x=[x for x, _, _ in points],
@@ -78,7 +80,7 @@ def add_line(
 def guide(
     x: Sequence[float | None], y: Sequence[float | None], name: str, dash: str = "dash"
 ) -> go.Scatter:
-    """A line that nothing was measured on."""
+    """Adds a line on which nothing was measured."""
     line = {"color": GUIDE, "dash": dash, "width": 1.5}
     return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
 
@@ -102,8 +104,8 @@ _TEMPLATE = go.layout.Template(
         "yaxis": _AXIS,
     }
 )
-"""In place of plotly's own, which is larger than most figures; and quicker than to tell each of a
-dozen axes."""
+"""Replaces plotly's template, which is larger than most figures. It is also quicker than styling
+each of a dozen axes."""
 
 
 def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) -> go.Figure:
@@ -116,8 +118,8 @@ def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) 
 
 
 def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One entry for each group of traces: that of the first with any points, without which there
-    would be none."""
+    """Keeps one legend entry for each group of traces: the entry of the first trace that has
+    points, because a trace without points shows none."""
     seen: set[str] = set()
     for trace in traces:
         trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
@@ -127,7 +129,7 @@ def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
-    """A logarithmic axis with ticks at powers of two, at most about so many of them."""
+    """Returns a logarithmic axis with ticks at powers of two, at most about `most` of them."""
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     stride = max(1, math.ceil((last - first) / most))
@@ -143,8 +145,8 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten alone where
-    there would be too many."""
+    """Returns a logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten
+    if there would be too many."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)
@@ -165,8 +167,8 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
 
 
 def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:
-    """Of a goal's metric: errors and losses fall towards 0 and get a logarithmic axis, accuracies
-    grow towards 1 and get a linear one."""
+    """Returns the axis of a goal's metric: errors and losses fall towards 0 and get a logarithmic
+    axis, accuracies grow towards 1 and get a linear one."""
     known = [value for value in values if math.isfinite(value)]
     if goal.direction == ">" or not known or min(known) <= 0:
         return {"type": "linear"}
@@ -174,14 +176,14 @@ def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many, from the first to the last at even distances."""
+    """Returns at most so many items, from the first to the last at even distances."""
     if len(items) <= most:
         return [*items]
     return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
 
 
 def described(params: Mapping[str, Any] | None) -> str:
-    """Metaparameters for a label that appears on hovering."""
+    """Lists metaparameters for the text that appears on hovering."""
     return "<br>".join(
         f"{safe(name)} = {value:.4g}" if isinstance(value, float) else
         f"{safe(name)} = {safe(value)}"
@@ -190,5 +192,5 @@ def described(params: Mapping[str, Any] | None) -> str:
 
 
 def safe(text: object) -> str:
-    """Plotly takes some tags in texts for what they are; names are not to have any."""
+    """Escapes names, because plotly interprets tags in texts."""
     return html.escape(str(text))

@@ -1,4 +1,4 @@
-"""All trials by two of their metaparameters."""
+"""Figures of all trials by two of their metaparameters."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ LOOKS = {
 }
 
 FARTHEST = 3
-"""Doublings of the fewest steps at which the colours of trials end."""
+"""The colour scale of trials ends at this many doublings of the fewest steps."""
 
 
 def tried(
     outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool
 ) -> go.Figure:
-    """Every trial by two metaparameters, a panel for each batch size; the best is starred. With
-    `y_from_one`, 1 - y is shown."""
+    """Draws every trial by two metaparameters, with a panel for each batch size; the best trial is
+    starred. With `y_from_one`, the axis shows 1 - y."""
     cells = [[_Cell(table=table, title=f"B = {size:,}") for size, table in outcomes]]
     return _scattered(cells, x, y, y_from_one)
 
@@ -46,8 +46,8 @@ def tried_within(
     outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool,
     examples: float, steps: float,
 ) -> go.Figure:  # fmt: skip
-    """Draws the same, with a limit: a trial counts if it reached the goal within it, in examples
-    (first line) or in steps."""
+    """Draws the same panels for budgets: a trial counts as reaching the goal if it needed at most
+    so many examples (first row) or steps (second row)."""
     cells = [
         [
             _Cell(table=table, title=f"B = {size:,}", limit=examples / size)
@@ -62,7 +62,7 @@ def tried_within(
 def tried_by_workload(
     outcomes: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
 ) -> go.Figure:
-    """Draws the same with a panel for each workload."""
+    """Draws the same figure with a panel for each of several workloads."""
     cells = [[_Cell(table=table, title=safe(label)) for label, table in outcomes]]
     return _scattered(cells, x, y, y_from_one)
 
@@ -129,7 +129,7 @@ def _scattered(
 
 
 def _colours(x: float) -> dict[str, Any]:
-    """Returns the colour scale of steps over the fewest steps, with its bar at `x`."""
+    """Returns the colours of trials by their steps over the fewest, with a colour bar at `x`."""
     ticks = [*range(FARTHEST + 1)]
     names = [f"{2**tick}" for tick in ticks[:-1]]
     return {
@@ -179,8 +179,8 @@ def heat_maps(
     *,
     logs: bool,
 ) -> go.Figure:
-    """What the points of a grid came to, a map for each batch size; (name, values) of both axes.
-    With `logs`, colours go with the logarithm."""
+    """Draws the results at the points of a grid, with a map for each batch size. Both axes are
+    given as (name, values). With `logs`, colours follow the logarithm."""
     (x, xs), (y, ys) = axes
     figure = make_subplots(
         rows=1, cols=len(cells), shared_yaxes=True, horizontal_spacing=0.02,
@@ -227,5 +227,5 @@ def _describe(row: dict[str, Any]) -> str:
 
 
 def _short(number: float) -> float:
-    """Rounds to the four digits that can be seen in a figure."""
+    """Formats a number as exactly as it can be drawn."""
     return float(f"{number:.4g}")
