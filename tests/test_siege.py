@@ -79,12 +79,14 @@ def test_ray_is_started_anew_where_a_part_of_it_has_died(truth: Path, tmp_path: 
             for death, part in enumerate(parts, start=1):
                 driver.wait_until(lambda: training(driver))
                 os.kill(process_of(driver, part), signal.SIGKILL)
-                driver.wait_until(lambda death=death: f"anew ({death}" in driver.said.read_text())
+                driver.wait_until(
+                    lambda death=death: f"restart {death} of" in driver.said.read_text()
+                )
         code, said = driver.end()
     assert code == 0, said
     for death, part in enumerate(parts, start=1):
         assert re.search(rf"Ray's (raylet|{part}) has died", said)
-        assert f"anew ({death} of 3 times at most)" in said
+        assert f"anew (restart {death} of at most 3)" in said
     assert_same(run, truth)
 
 

@@ -116,6 +116,29 @@ def test_trials_are_put_together_while_others_train(
     assert "merger" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.slow
+def test_a_pack_that_tune_starts_a_second_time_changes_nothing(
+    cluster: Cluster, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hear = recorder.Recorder.on_trial_result
+    second = []
+
+    def hear_twice(
+        self: recorder.Recorder, iteration: int, trials: Any, trial: Any, result: Any, **info: Any
+    ) -> None:
+        again = {**result}
+        hear(self, iteration, trials, trial, result)
+        if again["done"]:
+            second.append(trial)
+            self.on_trial_start(iteration, trials, trial)
+            hear(self, iteration, trials, trial, again)
+            self.on_trial_error(iteration, trials, trial)
+
+    monkeypatch.setattr(recorder.Recorder, "on_trial_result", hear_twice)
+    assert to_csv(sweep_into(tmp_path, cluster, TINY)) == to_csv(frontier_of(Run(tiny)))
+    assert second
+
+
 BROKEN = """
 import torch.distributed as dist
 from orchestrator.workloads.digits import DigitsMLP

@@ -127,6 +127,10 @@ class Packs:
         share = self._gangs // studies_waiting - of_study
         return math.ceil(waiting / max(share, 1))
 
+    def is_out(self, config: Mapping[str, Any]) -> bool:
+        """Tells whether a gang has the pack, or is about to get it."""
+        return numbered(config) in self._out
+
     def started(self, config: Mapping[str, Any]) -> list[Trial]:
         """Takes note that a pack was started. Returns the trials that have a slot at once."""
         return [*self._out[numbered(config)].left.values()][: config["width"]]

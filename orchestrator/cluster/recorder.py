@@ -157,6 +157,11 @@ class Recorder(OfThisProcess, tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         number = numbered(trial.config)
+        if not self._packs.is_out(trial.config):
+            # Tune did this once, on a busy machine: it started a pack on a second gang after the
+            # first gang had worked through it. The same trials give the same bits.
+            logger.warning("Tune started pack %s again; its results are ignored", number)
+            return
         self._running[number] = trial
         self._silence.begin(number)
         for started in self._packs.started(trial.config):
@@ -165,6 +170,9 @@ class Recorder(OfThisProcess, tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
+        if not self._packs.is_out(trial.config):
+            result.pop(FINISHED)
+            return
         for key in result[BEGUN]:
             self._progress.start(self._packs.begun(trial.config, key))
         if (seconds := result[TIMED]) is not None:
@@ -194,6 +202,8 @@ class Recorder(OfThisProcess, tune.Callback):
         self._keep(finished)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if not self._packs.is_out(trial.config):
+            return
         number, failure = numbered(trial.config), failure_of(error_of(trial))
         self._running.pop(number, None)
         self.last_error = self._said_of(number) or failure.text if failure.died else failure.text
