@@ -65,16 +65,15 @@ def _critical(scaling: Scaling) -> list[str]:
 
 
 def enough_found(panel: Panel) -> str:
-    """Says what 100 trials would change, over all batch sizes."""
-    ratios = [
-        one.hundred.value
-        for scaling in panel.drawn.scalings
-        for one in scaling.best_of
-        if one.hundred is not None
-    ]
-    if not ratios:
+    """Says what 100 trials, or twice as many as there were, would change over all batch sizes."""
+    known = [one for scaling in panel.drawn.scalings for one in scaling.best_of if one.beyond]
+    if not known:
         return "Not known"
+    hundreds = [one.hundred.value for one in known if one.hundred is not None]
+    # `beyond` begins with twice the trials, unless 100 come first.
+    ratios = hundreds or [one.beyond[0][1].value for one in known]
+    trials = f"{MANY_TRIALS} trials" if hundreds else "Twice as many trials"
     least, most = (max(1 - ratio, 0) for ratio in (max(ratios), min(ratios)))
     ends = [f"{100 * share:.0f}" for share in (least, most)]
     share = " to ".join(dict.fromkeys(ends))
-    return f"{MANY_TRIALS} trials would need {share} % fewer steps"
+    return f"{trials} would need {share} % fewer steps"

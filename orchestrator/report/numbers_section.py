@@ -115,16 +115,18 @@ def laws(panel: Panel, show: Show) -> str:
 
 def _law_cells(scaling: Scaling) -> list[str]:
     law = None if scaling.is_flat else scaling.law
-    remarks = [*remarks_of(scaling), *(f"Left out: {one}." for one in scaling.left_out)]
     if scaling.is_flat or scaling.perfect_scaling_until is None:
-        remarks = [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}.", *remarks[-1:]]
+        remarks = [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
+    else:
+        remarks = remarks_of(scaling)
+    left_out = [f"Left out: {point}." for point in scaling.left_out]
     return [
         scaling.recipe,
         "not known" if law is None else _name(law),
         "" if law is None or law.exponent is None else exponent_in_words(law.exponent, bare=True),
         "" if law is None or law.deciding_size is None else f"{law.deciding_size:,}",
         "medians of repeats" if scaling.of_medians else "minima over trials",
-        " ".join(remarks),
+        " ".join([*remarks, *left_out]),
     ]
 
 
