@@ -14,6 +14,8 @@ from orchestrator.cli.options import (
     INTERRUPTED,
     DataOption,
     JsonOption,
+    OptimizerOption,
+    WorkloadArgument,
     print_json,
 )
 from orchestrator.cli.trial import announce, follow, parse_settings
@@ -28,16 +30,8 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    workload: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKLOAD",
-            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
-        ),
-    ],
-    optimizer: Annotated[
-        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
-    ],
+    workload: WorkloadArgument,
+    optimizer: OptimizerOption,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step of the optimizer.")],
     set_: Annotated[
         list[str] | None,

@@ -15,6 +15,15 @@ DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")
 ]
+WorkloadArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKLOAD", help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS."
+    ),
+]
+OptimizerOption = Annotated[
+    str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 GoalOption = Annotated[

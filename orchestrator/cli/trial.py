@@ -12,6 +12,8 @@ from orchestrator.cli.options import (
     INTERRUPTED,
     DataOption,
     JsonOption,
+    OptimizerOption,
+    WorkloadArgument,
     print_json,
 )
 from orchestrator.records import BadInput
@@ -28,16 +30,8 @@ WORTH_SAYING_SECONDS = 1.0
 
 
 def trial(
-    workload: Annotated[
-        str,
-        typer.Argument(
-            metavar="WORKLOAD",
-            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
-        ),
-    ],
-    optimizer: Annotated[
-        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
-    ],
+    workload: WorkloadArgument,
+    optimizer: OptimizerOption,
     batch_size: Annotated[
         int, typer.Option(min=1, help="Examples per step of the optimizer, over all ranks.")
     ],
