@@ -45,11 +45,16 @@ that are as good as independent, up to which the law is used. 99 % of planted st
 than 1.0 where all batch sizes share their points (`benchmarks/coverage.py`); a single batch size
 with three trials between the first and the last comes to 1.4."""
 
-CALIBRATION = (0.5, 5.5)
-"""Variances for the curve are 0.5 + 5.5 / k times those of the average over a, b and c. Few trials
-say too little of whether the law holds as far as they go, so that intervals of B_crit covered the
-truth in 86 % of cases for k = 5; quasi-random points lie more evenly than independent ones, so that
-they covered it in 98 % for k = 25 (`python benchmarks/coverage.py`)."""
+CALIBRATION = (0.6, 3.0)
+"""Variances for the curve are 0.6 + 3 / k times those of the average over a, b and c. Few trials
+say too little of whether the law holds as far as they go, so that the variances of k = 5 are too
+small; quasi-random points lie more evenly than independent ones, so that those of k = 25 are too
+large (`python benchmarks/coverage.py`)."""
+
+APART = 0.12
+"""The correlation of errors shrinks by exp(-0.12) for each doubling between two batch sizes, beside
+what their best trials say. Two batch sizes can share several of their best trials although the very
+best ones, which decide how far the minimum lies above the limit, have nothing in common."""
 
 EXPONENTS, FEWEST, SHARES = 10, 64, 9
 """Values of c, a and w that are averaged over."""
@@ -83,8 +88,7 @@ class Tails:
     """c"""
     sizes: tuple[_Size, ...]
     together: Numbers
-    """By how much errors of two batch sizes go together: the correlation between which trials are
-    among the best at one and at the other."""
+    """The correlation of the errors of two batch sizes."""
 
     def ratio(self, place: int, count: int | None) -> Estimate:
         """The steps of the median best of `count` trials, or with None of ever more, over those of
@@ -174,7 +178,9 @@ def tails_of(curve: Sequence[Tried], searched: int | None) -> Tails | str:
     independent = len(used) / max(together.sum(), 1)
     if _distance(used, sizes, exponents) * np.sqrt(independent) > WORST_FIT:
         return "the best trials do not lie as in F(y) = ((y - a) / (b - a))^(c / 2)"
-    return Tails(exponents=exponents, sizes=sizes, together=together)
+    places = np.log2([one.batch_size for one in used])
+    doublings = abs(np.subtract.outer(places, places))
+    return Tails(exponents=exponents, sizes=sizes, together=together * np.exp(-APART * doublings))
 
 
 def tail_length(tried: Tried) -> int:

@@ -1,0 +1,170 @@
+"""What the atlas found: decides the claims of `claims.py` and writes docs/findings.md.
+
+    python atlas/findings.py                    print all findings
+    python atlas/findings.py regimes            print one of them
+    python atlas/findings.py --write            write the page and its pictures
+
+Every number comes from the runs in atlas/runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from claims import CLAIMS
+from measured import RUNS, Finding
+from picture import intervals, said
+
+import orchestrator
+from orchestrator.analysis import Scaling
+
+DOCS = Path(__file__).parent.parent / "docs"
+PICTURES = "pictures/atlas"
+
+CURVES = ("digits_mlp", "digits_cnn", "fashion_mnist", "subsets", "noisy_quadratic")
+"""Runs whose curves are in the atlas."""
+
+BEGINNING = Path(__file__).parent / "beginning.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("claims", nargs="*", help="names of claims; all of them if left out")
+    parser.add_argument("--write", action="store_true", help="write docs/findings.md")
+    arguments = parser.parse_args()
+    known = {claim.__name__: claim for claim in CLAIMS}
+    for name in arguments.claims:
+        if name not in known:
+            parser.error(f"{name!r} is no claim. The claims are {', '.join(known)}.")
+    if arguments.write:
+        for path, text in files().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(path)
+        return 0
+    for name in arguments.claims or known:
+        print_finding(known[name]())
+    return 0
+
+
+def print_finding(found: Finding) -> None:
+    print(f"{found.title}: {found.answer}\n  {found.measured}")
+    for cell in found.cells:
+        print(f"    {cell.name:60} {said(cell.estimate)}")
+
+
+def files() -> dict[Path, str]:
+    """The page and its pictures, as paths with their texts."""
+    found = {claim: claim() for claim in CLAIMS}
+    curves = curves_of_all()
+    pictures = {
+        DOCS / PICTURES / f"{claim.__name__}.svg": picture_of(finding)
+        for claim, finding in found.items()
+    }
+    pictures[DOCS / PICTURES / "critical_batch_sizes.svg"] = intervals(
+        [
+            (f"{scaling.workload}, {scaling.recipe}, {scaling.goal}", scaling.critical_batch_size)
+            for _, scaling in curves
+            if scaling.critical_batch_size is not None
+        ],
+        axis="B_crit, in examples",
+    )
+    parts = [
+        BEGINNING.read_text(encoding="utf-8"),
+        summary(found),
+        *(section(*pair) for pair in found.items()),
+        atlas(curves),
+    ]
+    return {DOCS / "findings.md": "\n".join(parts), **pictures}
+
+
+def summary(found: dict[Callable[[], Finding], Finding]) -> str:
+    lines = ["## All claims", "", "| claim | from | measured | answer |", "|---|---|---|---|"]
+    lines += [
+        f"| [{one.title}](#{_anchor(one.title)}) | {one.source} | {one.measured} | {one.answer} |"
+        for one in found.values()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def section(claim: Callable[[], Finding], found: Finding) -> str:
+    said_first, _, rule = inspect.cleandoc(claim.__doc__ or "").partition("\n\n")
+    runs = ", ".join(f"[{group}](atlas/{group}.html)" for group in found.groups)
+    return "\n".join(
+        [
+            f"## {found.title}",
+            "",
+            f"**Claim.** {_joined(said_first)}",
+            "",
+            f"**How it is decided.** {_joined(rule)}",
+            "",
+            f"**Measured.** {found.measured} **{found.answer.capitalize()}.**",
+            "",
+            f"![{found.title}]({PICTURES}/{claim.__name__}.svg)",
+            "",
+            f"Command: `python atlas/findings.py {claim.__name__}`. Runs: {runs}.",
+            "",
+        ]
+    )
+
+
+def picture_of(found: Finding) -> str:
+    rows = [(cell.name, cell.estimate) for cell in found.cells]
+    return intervals(rows, axis=found.axis, bounds=found.bounds)
+
+
+def curves_of_all() -> list[tuple[str, Scaling]]:
+    return [
+        (group, scaling)
+        for group in CURVES
+        for scaling in orchestrator.open_run(RUNS / group).scaling()
+    ]
+
+
+def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
+    lines = [
+        "## The atlas",
+        "",
+        "The critical batch size of every curve that follows S_min (1 + B_crit / B):",
+        "",
+        f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
+        "",
+        "All curves. Click on the head of a column to sort by it.",
+        "",
+        "| workload | recipe | goal | perfect until | a fifth more examples at | B_crit "
+        "| useful until | report |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for group, scaling in curves:
+        numbers = (
+            scaling.perfect_scaling_until,
+            scaling.critical_by_examples,
+            scaling.critical_batch_size,
+            scaling.max_useful_batch_size,
+        )
+        cells = ["not known" if number is None else said(number) for number in numbers]
+        lines.append(
+            f"| {scaling.workload} | {scaling.recipe} | {scaling.goal} | {' | '.join(cells)} "
+            f"| [{group}](atlas/{group}.html) |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _anchor(title: str) -> str:
+    """The anchor of a heading on the site."""
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -_")
+    return kept.strip().replace(" ", "-")
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Draws estimates with their 90 % intervals as an SVG picture, one below another.
+
+The pictures are files in the repository, so the same numbers must give the same bytes, and they
+must be readable on a phone and on a dark page. A plotly figure is neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from orchestrator.analysis.estimates import Estimate
+
+WIDTH, ROW, TOP, BOTTOM, MARGIN = 420, 32, 8, 34, 14
+STYLE = """\
+text{font:12px system-ui,sans-serif;fill:#333}.n{fill:#666;text-anchor:end}.t{fill:#666;\
+text-anchor:middle}.g{stroke:#ddd}.b{stroke:#c2410c;stroke-dasharray:4 3}.i{stroke:#3f6ea6;\
+stroke-width:3;stroke-linecap:round}.v{fill:#1d4e89}@media(prefers-color-scheme:dark){text{fill:\
+#ddd}.n,.t{fill:#aaa}.g{stroke:#444}.b{stroke:#fb923c}.i{stroke:#7aa7dc}.v{fill:#a9c8ee}}"""
+
+
+def intervals(
+    rows: Sequence[tuple[str, Estimate]], *, axis: str, bounds: Sequence[float] = ()
+) -> str:
+    """A picture with a row for each name and estimate, and a dashed line at each bound. The scale
+    is logarithmic if all numbers are above 0."""
+    ends = [
+        end
+        for _, one in rows
+        for end in (one.value, one.low, one.high)
+        if end is not None and math.isfinite(end)
+    ]
+    ends += bounds
+    logarithmic = all(end > 0 for end in ends)
+
+    def place(value: float) -> float:
+        low, high = _scaled(min(ends), logarithmic), _scaled(max(ends), logarithmic)
+        span = (high - low) or 1.0
+        part = (_scaled(value, logarithmic) - low) / span
+        return MARGIN + (WIDTH - 2 * MARGIN) * part
+
+    height = TOP + ROW * len(rows) + BOTTOM
+    floor = height - BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}" role="img"><style>{STYLE}</style>'
+    ]
+    for tick in _ticks(min(ends), max(ends), logarithmic):
+        x = place(tick)
+        parts.append(f'<path class="g" d="M{x:.1f} {TOP}V{floor}"/>')
+        parts.append(f'<text class="t" x="{x:.1f}" y="{floor + 14}">{tick:g}</text>')
+    parts += [f'<path class="b" d="M{place(bound):.1f} {TOP}V{floor}"/>' for bound in bounds]
+    for row, (name, one) in enumerate(rows):
+        y = TOP + ROW * row
+        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{escape(name)}</text>')
+        parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{said(one)}</text>')
+        if not math.isfinite(one.value):
+            continue
+        left = place(one.value if one.low is None else one.low)
+        right = place(one.value if one.high is None else min(one.high, max(ends)))
+        parts.append(f'<path class="i" d="M{left:.1f} {y + 23}H{right:.1f}"/>')
+        parts.append(f'<circle class="v" cx="{place(one.value):.1f}" cy="{y + 23}" r="4.5"/>')
+    parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{height - 4}">{escape(axis)}</text></svg>')
+    return "\n".join(parts) + "\n"
+
+
+def said(estimate: Estimate) -> str:
+    """An estimate with its interval, in words."""
+    if math.isinf(estimate.value):
+        return "never"
+    if estimate.low is None or estimate.high is None:
+        return _number(estimate.value)
+    if math.isinf(estimate.high):
+        return f"{_number(estimate.value)} ({_number(estimate.low)} or more)"
+    return f"{_number(estimate.value)} ({_number(estimate.low)} to {_number(estimate.high)})"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        digits = max(len(f"{abs(value):.0f}") - 3, 0)
+        return f"{round(value / 10**digits) * 10**digits:,}"
+    return f"{value:.2g}"
+
+
+def _scaled(value: float, logarithmic: bool) -> float:
+    return math.log2(value) if logarithmic else value
+
+
+def _ticks(low: float, high: float, logarithmic: bool) -> list[float]:
+    """About five round numbers from low to high."""
+    if logarithmic:
+        first, last = math.ceil(math.log2(low) - 1e-9), math.floor(math.log2(high) + 1e-9)
+        step = max(1, round((last - first) / 4))
+        return [2.0**power for power in range(first, last + 1, step)]
+    span = (high - low) or 1.0
+    step_size = 10 ** math.floor(math.log10(span))
+    step_size *= 1 if span / step_size >= 4 else 0.5 if span / step_size >= 2 else 0.2
+    count = math.floor((high - low) / step_size) + 1
+    start = math.ceil(low / step_size - 1e-9)
+    return [
+        round((start + k) * step_size, 10)
+        for k in range(count)
+        if (start + k) * step_size <= high + 1e-9
+    ]
