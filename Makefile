@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two at a time: much of it is waiting for processes to come up.
 PYTEST := $(BIN)/python -m pytest -n 2
 
-.PHONY: setup help sweep test test-fast test-slow test-cluster lint docs reference format bench
+.PHONY: setup help sweep test test-fast test-slow test-cluster lint docs reference atlas format bench
 
 setup: .venv/installed  ## create .venv with the versions of constraints.txt (the default target)
 
@@ -41,6 +41,9 @@ docs: setup  ## build the documentation as a site, into site/; a dead link is an
 
 reference: setup  ## write the tables of sweep files, branch files, commands and the schemas anew
 	$(BIN)/python docs/reference.py
+
+atlas: setup  ## write the page of findings, and its pictures, from the runs in atlas/runs
+	$(BIN)/python atlas/findings.py --write
 
 format: setup  ## format the code, and fix what can be fixed without a person
 	$(BIN)/ruff check --fix .

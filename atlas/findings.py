@@ -95,7 +95,7 @@ def summary(found: dict[Callable[[], Finding], Finding]) -> str:
 
 def section(claim: Callable[[], Finding], found: Finding) -> str:
     said_first, _, rule = inspect.cleandoc(claim.__doc__ or "").partition("\n\n")
-    runs = ", ".join(f"[{group}](atlas/{group}.html)" for group in found.groups)
+    runs = ", ".join(f"[{group}](../atlas/runs/{group})" for group in found.groups)
     return "\n".join(
         [
             f"## {found.title}",
@@ -135,7 +135,10 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         "",
         f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
         "",
-        "All curves. Click on the head of a column to sort by it.",
+        "All curves follow. A click on the head of a column sorts by it; the last column leads to "
+        "the report of the run.",
+        "",
+        '<div class="sortable" markdown>',
         "",
         "| workload | recipe | goal | perfect until | a fifth more examples at | B_crit "
         "| useful until | report |",
@@ -151,9 +154,9 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         cells = ["not known" if number is None else said(number) for number in numbers]
         lines.append(
             f"| {scaling.workload} | {scaling.recipe} | {scaling.goal} | {' | '.join(cells)} "
-            f"| [{group}](atlas/{group}.html) |"
+            f"| [{group}](../atlas/runs/{group}) |"
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "</div>"]) + "\n"
 
 
 def _anchor(title: str) -> str:

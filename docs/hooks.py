@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import orchestrator
+
 ROOT = Path(__file__).parent.parent
 
 OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|yaml))\)")
 """A link from a page to a file of the repository, which the site gets a copy of."""
 
+RUN = re.compile(r"\]\(\.\./atlas/runs/(\w+)\)")
+"""A link from a page to a run of the atlas, in whose place the site has the report."""
+
 TABLE = re.compile(r"<table[^>]*>(.*?)</table>", re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the notebook as a page, and the files that pages link to."""
+    """Adds the notebook as a page, the files that pages link to, and reports of the atlas."""
     notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text(encoding="utf-8"))
     files.append(File.generated(config, "notebook.md", content=notebook_page(notebook)))
     linked = {
@@ -28,14 +34,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for page in (ROOT / "docs").glob("*.md")
         for name in OUTSIDE.findall(page.read_text(encoding="utf-8"))
     }
+    runs = set(RUN.findall((ROOT / "docs" / "findings.md").read_text(encoding="utf-8")))
+    for name in sorted(runs):
+        files.append(File.generated(config, f"atlas/{name}.html", content=_report_of(name)))
     for name in sorted(linked):
         files.append(File.generated(config, f"files/{name}", abs_src_path=str(ROOT / name)))
     return files
 
 
+def _report_of(name: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        page = orchestrator.open_run(ROOT / "atlas" / "runs" / name).report(f"{folder}/report.html")
+        return Path(page).read_text(encoding="utf-8")
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links to files outside of docs/ to their copies."""
-    return OUTSIDE.sub(r"](files/\1)", markdown).replace("](notebook.ipynb)", "](notebook.md)")
+    """Points links to files outside of docs/ to their copies, and links to runs to reports."""
+    markdown = OUTSIDE.sub(r"](files/\1)", markdown).replace("](notebook.ipynb)", "](notebook.md)")
+    return RUN.sub(r"](atlas/\1.html)", markdown)
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:

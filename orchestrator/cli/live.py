@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from orchestrator.results import Run
 
 EVERY_SECONDS = 30.0
+
+PAUSE = 9.0
+"""After writing the report, so many times as long is waited as writing took: a page of many studies
+takes a core for many seconds, which trials could have."""
 
 
 @contextmanager
@@ -28,12 +33,14 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
     def write(over: threading.Event) -> None:
         # Training has priority. An error here is reported when the sweep writes its report.
+        began = time.monotonic()
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             while process.poll() is None:
                 if over.wait(0.05):
                     process.kill()
+        over.wait(PAUSE * (time.monotonic() - began))
 
     with repeating(write, every_seconds):
         yield
