@@ -51,6 +51,8 @@ say too little of whether the law holds as far as they go, so that the variances
 small; quasi-random points lie more evenly than independent ones, so that those of k = 25 are too
 large (`python benchmarks/coverage.py`)."""
 
+EVENLY = 4.0
+
 APART = 0.12
 """The correlation of errors shrinks by exp(-0.12) for each doubling between two batch sizes, beside
 what their best trials say. Two batch sizes can share several of their best trials although the very
@@ -123,8 +125,9 @@ class Tails:
             mean = (logs * weights).sum(axis=(1, 2)) / of_each
             square = (logs**2 * weights).sum(axis=(1, 2)) / of_each
             means.append(mean)
-            spread = (np.maximum(square - mean**2, 0) * of_each).sum()
-            spreads.append(spread * (CALIBRATION[0] + CALIBRATION[1] / size.known))
+            calibrated = CALIBRATION[0] * np.minimum(self.exponents / EVENLY, 1)
+            calibrated = calibrated + CALIBRATION[1] / size.known
+            spreads.append((np.maximum(square - mean**2, 0) * of_each * calibrated).sum())
         of_exponent = self.sizes[0].weights.sum(axis=1)
         shift = np.array([(mean * of_exponent).sum() for mean in means])
         off = np.array(means) - shift[:, None]
