@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -38,13 +38,14 @@ class TwoRuns:
     """Where the run A is."""
     b: str
     agreement: Agreement
-    asked: tuple[Difference, ...]
-    """Differences between their sweeps, and between the numbers of points of their studies."""
-    only_in_a: tuple[str, ...]
-    """Studies that B does not have."""
-    only_in_b: tuple[str, ...]
-    circumstances: tuple[Difference, ...]
-    """Differences between versions, machines and numbers of ranks."""
+    differences: tuple[Difference, ...]
+    """What differs in what the runs were asked for (their sweeps, the studies that only one of them
+    has, numbers of points), then what may explain other results (versions, machine, ranks)."""
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {"verdict": self.agreement.verdict, **asdict(self)}
+        agreement = fields.pop("agreement")
+        return {**fields, **agreement}
 
 
 def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
@@ -72,10 +73,12 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
         a=str(a.place),
         b=str(b.place),
         agreement=agreement,
-        asked=(*_sweeps_differ(a, b), *_points_differ(studies_a, studies_b, shared)),
-        only_in_a=_only_in(rows[0], rows[1]),
-        only_in_b=_only_in(rows[1], rows[0]),
-        circumstances=tuple(_differences(_circumstances(a, rows[0]), _circumstances(b, rows[1]))),
+        differences=(
+            *_differences(_asked(a), _asked(b)),
+            *_studies_differ(*rows),
+            *_points_differ(studies_a, studies_b, shared),
+            *_differences(_circumstances(a, rows[0]), _circumstances(b, rows[1])),
+        ),
     )
 
 
@@ -100,16 +103,20 @@ def _name(row: FrontierRow) -> str:
     return f"{row.key}, {row.goal}"
 
 
-def _only_in(one: Sequence[FrontierRow], other: Sequence[FrontierRow]) -> tuple[str, ...]:
-    there = {*map(_name, other)}
-    return tuple(name for name in map(_name, one) if name not in there)
+def _asked(run: Run) -> dict[str, Any]:
+    return {key: value for key, value in run.sweep().items() if key not in NOT_ASKED}
 
 
-def _sweeps_differ(a: Run, b: Run) -> Iterator[Difference]:
-    of_a, of_b = (
-        {key: value for key, value in run.sweep().items() if key not in NOT_ASKED} for run in (a, b)
-    )
-    return _differences(of_a, of_b)
+def _studies_differ(a: Sequence[FrontierRow], b: Sequence[FrontierRow]) -> Iterator[Difference]:
+    """The studies and goals that only one of the runs has."""
+    of_a, of_b = ([*map(_name, rows)] for rows in (a, b))
+    for name in dict.fromkeys([*of_a, *of_b]):
+        if (name in of_a) != (name in of_b):
+            yield Difference(what=name, a=_is_there(name in of_a), b=_is_there(name in of_b))
+
+
+def _is_there(there: bool) -> str:
+    return "studied" if there else "not studied"
 
 
 def _points_differ(
