@@ -23,14 +23,16 @@ def agreement_in_words(agreement: Agreement) -> str:
         if equal < len(known):
             said += f", but {len(known) - equal} of {len(known)} studies measured other values"
     elif differing:
-        said = (
-            f"{len(differing)} of {len(known)} studies {_verb(differing)} beyond their intervals: "
-            f"{_listed(agreement, differing)}"
-        )
+        beyond = "differ beyond their intervals"
+        if len(differing) == 1:
+            beyond = "differs beyond its interval"
+        said = f"{len(differing)} of {len(known)} studies {beyond}: {_listed(agreement, differing)}"
     else:
         said = f"{len(known)} of {len(known)} studies agree: none differs beyond its interval"
         if equal:
             said += f", and {equal} {'is' if equal == 1 else 'are'} equal to the last bit"
+    if curves := [pair.recipe for pair in agreement.curves if pair.beyond_chance]:
+        said += f". B_crit differs beyond chance for {', '.join(dict.fromkeys(curves))}"
     unknown = [pair for pair in agreement.studies if pair.verdict == "not known"]
     if unknown:
         said += f". Not known: {_listed(agreement, unknown)}"
@@ -93,11 +95,11 @@ def remarks_on(agreement: Agreement) -> Iterator[str]:
     if agreement.as_minima:
         curves = ", ".join(dict.fromkeys(recipe for _, recipe, _ in agreement.as_minima))
         yield f"Only one run has repeats of {curves}, so the minima of both are compared."
-    if any(pair.luck_unknown for pair in agreement.known):
+    if unknown := dict.fromkeys(pair.recipe for pair in agreement.known if pair.luck_unknown):
         yield (
-            "For some studies, the error from the small number of trials is not known, so that "
-            "intervals of their ratios are too narrow: `stop: {keep: 5}` lets it be known from "
-            "four batch sizes on."
+            f"The error from the small number of trials is not known for {', '.join(unknown)}, so "
+            f"their ratios have intervals that are too narrow. It takes four batch sizes to know "
+            f"it."
         )
 
 

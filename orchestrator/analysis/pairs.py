@@ -29,8 +29,8 @@ class Pair:
     a: Estimate | None
     b: Estimate | None
     ratio: Estimate | None = None
-    """B over A, with its 90 % interval. If only one run reached the goal, this is the bound that
-    the budget of the other one sets."""
+    """B over A with its 90 % interval, which numbers that are the same do not have. If only one run
+    reached the goal, this is the bound that the budget of the other one sets."""
     probability: float = 1.0
     """Probability of a ratio at least as far from 1 if nothing differs."""
     verdict: Agreed
@@ -77,7 +77,7 @@ def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:
         return replace(pair, reason=reason)
     reason = _unreached(a, b)
     if alike and to_csv([a.row]) == to_csv([b.row]):
-        one = None if a.point is None else Estimate(value=1.0, low=1.0, high=1.0)
+        one = None if a.point is None else Estimate(value=1.0)
         return replace(pair, ratio=one, verdict="same", reason=reason)
     if a.point is None and b.point is None:
         return replace(pair, verdict="agree", reason=reason)
@@ -189,7 +189,7 @@ def _curve_pair(
     if of_a is None or of_b is None:
         return pair
     if same and of_a == of_b:
-        return replace(pair, ratio=Estimate(value=1.0, low=1.0, high=1.0), verdict="same")
+        return replace(pair, ratio=Estimate(value=1.0), verdict="same")
     log = math.log2(of_b.value / of_a.value)
     # The distances of the ends of two independent intervals add up like standard deviations.
     below = math.hypot(_reach(of_b.value, of_b.low), _reach(of_a.high, of_a.value))

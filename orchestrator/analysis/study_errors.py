@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from orchestrator.analysis.enough import enough_trials, seed_variances
+from orchestrator.analysis.enough import enough_trials
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.hyperbola import rounding_variance
+from orchestrator.analysis.known_curves import OWN_WEIGHT, own_seed_variances
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.records import StudyKey
@@ -101,12 +102,14 @@ def _rounding(point: Point) -> Error:
 
 
 def _seeds(points: Sequence[Point]) -> dict[int, tuple[Error]]:
-    variances = seed_variances(points)
-    if variances is None:
-        return {}
-    free = sum(max(len(point.row.repeats.steps) - 1, 0) for point in points if point.row.repeats)
-    sizes = [point.batch_size for point in points]
-    return {size: ((found, free),) for size, found in zip(sizes, variances.tolist(), strict=True)}
+    """The error of each median of repeats. Its variance is partly that of all batch sizes, which
+    counts as much as `OWN_WEIGHT` more repeats."""
+    repeats = {p.batch_size: p.row.repeats for p in points if p.is_median and p.row.repeats}
+    variances = own_seed_variances([*repeats.values()])
+    return {
+        size: ((variance, OWN_WEIGHT + max(len(again.steps) - 1, 0)),)
+        for (size, again), variance in zip(repeats.items(), variances, strict=True)
+    }
 
 
 def _few_trials(points: Sequence[Point], scaling: Scaling | None) -> dict[int, Error]:
