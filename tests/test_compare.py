@@ -85,7 +85,7 @@ def test_a_planted_difference_is_found_with_its_size() -> None:
 
 @pytest.mark.parametrize("repeats", [3, 5, 10])
 def test_of_pairs_without_a_difference_no_more_than_the_nominal_share_differ(repeats: int) -> None:
-    """Over many such simulations, 8 % of the studies and 7 % of the curves differ."""
+    """In 18 such simulations, 8 % of the studies and 6 % of the curves differed."""
     runs = [
         [
             row
@@ -99,23 +99,27 @@ def test_of_pairs_without_a_difference_no_more_than_the_nominal_share_differ(rep
     assert len(found.studies) == 200
     assert 2 <= len(differing) <= 20
     assert found.verdict == "agree"
-    assert sum(pair.verdict == "differ" for pair in found.curves) <= 2
+    assert sum(pair.verdict == "differ" for pair in found.curves) <= 4
 
 
 def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
     """Medians of the same point have no such error. Here the scatter about the curve stands for
     it."""
-    a, b = curve(seed=0), curve(seed=1, times=1.3)
-    other = [
-        replace(row, repeats=replace(row.repeats, params={"learning_rate": 1.0}))
-        for row in b
-        if row.repeats is not None
-    ]
-    same, moved = compared(a, b).studies[0].ratio, compared(a, other).studies[0].ratio
-    assert same is not None
-    assert moved is not None
-    assert same.value == moved.value
-    assert (moved.low or 0) < (same.low or 0)
+    low, high = curve(times=0.9), curve(times=1.1)
+    a = [(low, high)[place % 2][place] for place in range(len(SIZES))]
+    b = [replace(row, repeats=replace(_repeats(row), params={"learning_rate": 1.0})) for row in a]
+    widths = []
+    for other in (a, b):
+        ratio = compared(a, other).studies[0].ratio
+        assert ratio is not None
+        assert ratio.low is not None
+        widths.append(ratio.value / ratio.low)
+    assert widths[0] < 1.1 < 1.2 < widths[1]
+
+
+def _repeats(row: FrontierRow) -> Repeats:
+    assert row.repeats is not None
+    return row.repeats
 
 
 def test_neighbouring_measurements_may_be_of_the_same_step() -> None:
@@ -128,7 +132,7 @@ def test_neighbouring_measurements_may_be_of_the_same_step() -> None:
 def test_what_only_one_run_reached_is_bounded_by_the_budget_of_the_other() -> None:
     missed = replace(UNREACHED, batch_size=1)
     answers = [Answers(rows=[ROW], budgets={ROW.key: 9000})]
-    answers += [Answers(rows=[missed], budgets={ROW.key: budget}) for budget in (1030, 9000, 500)]
+    answers += [Answers(rows=[missed], budgets={ROW.key: budget}) for budget in (1024, 9000, 500)]
     judged = [agreement_of(answers[0], other, {}).studies[0] for other in answers[1:]]
     assert [pair.verdict for pair in judged] == ["agree", "differ", "not known"]
     assert {pair.reason for pair in judged} == {"not reached in B"}
@@ -142,9 +146,9 @@ def test_what_only_one_run_reached_is_bounded_by_the_budget_of_the_other() -> No
 def test_holm_asks_more_of_the_first_of_many() -> None:
     """Of ten pairs, the levels are 0.1 / 10, 0.1 / 9, 0.1 / 8 ..."""
     pair = compared([ROW], [ROW]).studies[0]
-    probabilities = [0.5, 0.011, 0.009, 0.013, 0.012, 0.6, 0.7, 0.8, 0.9, 1.0]
+    probabilities = [0.5, 0.011, 0.009, 0.013, 0.0126, 0.6, 0.7, 0.8, 0.9, 1.0]
     marked = with_holm([replace(pair, probability=each) for each in probabilities])
-    assert [each.probability for each in marked if each.beyond_chance] == [0.011, 0.009, 0.012]
+    assert [each.probability for each in marked if each.beyond_chance] == [0.011, 0.009]
 
 
 def test_medians_are_not_compared_with_minima() -> None:
@@ -154,6 +158,8 @@ def test_medians_are_not_compared_with_minima() -> None:
     assert found.as_minima == (("digits/mlp", "sgd", ROW.goal),)
     assert all(pair.ratio is not None and pair.ratio.value == 1 for pair in found.studies)
 
+
+STUDY = "noisy_quadratic?d=20&replicas=10 momentum"
 
 NOISY: dict[str, Any] = {
     "name": "noisy",
@@ -166,19 +172,19 @@ NOISY: dict[str, Any] = {
     "repeats": 3,
 }
 
-SLOW = {"learning_rate": {"low": 0.001, "high": 0.003, "scale": "log"}, "momentum": 0.5}
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of four runs: `a` and `again` of the same seed, `b` of another one, and `more` of
-    more points."""
+    """The folder of three runs: `a` and `again` of the same seed, `b` of another one."""
     folder = tmp_path_factory.mktemp("runs")
-    for name, changes in {
-        "a": {}, "again": {}, "b": {"seed": 1}, "more": {"search.trials": 12},
-    }.items():  # fmt: skip
-        orchestrator.sweep(NOISY, out=folder / name, ray=False, set=changes, quiet=True)
+    for name, seed in {"a": 0, "again": 0, "b": 1}.items():
+        trained(folder / name, seed=seed)
     return folder
+
+
+def trained(path: Path, **changes: Any) -> Run:
+    orchestrator.sweep({**NOISY, **changes}, out=path, ray=False, quiet=True)
+    return Run(path)
 
 
 def asked(*arguments: object) -> tuple[int, str]:
@@ -197,14 +203,17 @@ def test_what_may_explain_a_difference_is_named_with_both_values(
     runs: Path, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
-    shutil.copytree(runs / "more", elsewhere)
+    shutil.copytree(runs / "a", elsewhere)
+    trained(elsewhere, search={"trials": 9}, batch_sizes=[1, 2, 4, 8, 16])
     recorded = json.loads((elsewhere / "provenance.json").read_text())
     recorded["packages"]["torch"] = "9.9"
     (elsewhere / "provenance.json").write_text(json.dumps(recorded))
     differences = orchestrator.open_run(runs / "a").compare(elsewhere).differences
     assert [(one.what, one.a, one.b) for one in differences] == [
-        ("search.trials", 8, 12),
-        ("points of 4 studies", 8, 12),
+        ("batch_sizes", [1, 2, 4, 8], [1, 2, 4, 8, 16]),
+        ("search.trials", 8, 9),
+        (f"{STUDY} batch size 16, val/loss < 0.2", "not studied", "studied"),
+        ("points of 4 studies", 8, 9),
         ("packages.torch", version("torch"), "9.9"),
     ]
 
@@ -234,17 +243,15 @@ def test_another_seed_agrees(runs: Path) -> None:
 
 
 def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> None:
-    """As after a mistake in an optimizer: every training takes eight times the steps."""
-    slow = orchestrator.sweep(
-        {**NOISY, "recipes": [{"name": "momentum", "space": SLOW}], "budget": {"steps": 4000}},
-        out=tmp_path / "slow", ray=False, quiet=True,
-    )  # fmt: skip
-    code, said = asked(runs / "a", slow.path)
+    """As after a mistake in an optimizer."""
+    tame = {"name": "momentum", "space": {"learning_rate": 0.02, "momentum": 0.5}}
+    slow = trained(tmp_path / "slow", recipes=[tame], batch_sizes=[4, 8])
+    code, said = asked(runs / "a", slow.place)
     assert code == DIFFER
-    assert "beyond chance" in said
-    found = orchestrator.open_run(runs / "a").compare(slow)
+    assert "2 of these differ beyond chance" in said
+    found = orchestrator.open_run(runs / "a").compare(slow.place.local or "")
     assert found.verdict == "differ"
-    assert "beyond their intervals" in repr(found)
+    assert "2 of 2 studies differ beyond their intervals" in repr(found)
 
 
 def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) -> None:
