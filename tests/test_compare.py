@@ -114,7 +114,8 @@ def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
         assert ratio is not None
         assert ratio.low is not None
         widths.append(ratio.value / ratio.low)
-    assert widths[0] < 1.1 < 1.2 < widths[1]
+    assert widths[0] < 1.1
+    assert widths[1] > 1.2
 
 
 def _repeats(row: FrontierRow) -> Repeats:
@@ -137,10 +138,11 @@ def test_what_only_one_run_reached_is_bounded_by_the_budget_of_the_other() -> No
     assert [pair.verdict for pair in judged] == ["agree", "differ", "not known"]
     assert {pair.reason for pair in judged} == {"not reached in B"}
     assert judged[1].ratio is not None
-    assert judged[1].ratio.value == 9000 / 1024
+    assert judged[1].ratio.value == pytest.approx(9000 / 1024)
     (turned,) = agreement_of(answers[2], answers[0], {}).studies
     assert turned.ratio is not None
-    assert (turned.verdict, turned.ratio.value, turned.ratio.low) == ("differ", 1024 / 9000, 0)
+    assert (turned.verdict, turned.ratio.low) == ("differ", 0)
+    assert turned.ratio.value == pytest.approx(1024 / 9000)
 
 
 def test_holm_asks_more_of_the_first_of_many() -> None:
