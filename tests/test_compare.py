@@ -24,6 +24,8 @@ from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
 from orchestrator.results.equal_trials import trained_alike
 from orchestrator.results.repeats import Repeats
 
+pytestmark = pytest.mark.dear
+
 SIZES = [2**k for k in range(10)]
 
 
@@ -268,3 +270,10 @@ def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) ->
     }.items():
         with pytest.raises(BadInput, match=re.escape(said)):
             orchestrator.open_run(runs / "a").compare(b)
+
+
+def test_branches_are_refused(tmp_path: Path, runs: Path) -> None:
+    run = Run(tmp_path / "branches")
+    run.create({"name": "b", "branch": {"trunk": {}}}, [], provenance={})
+    with pytest.raises(BadInput, match="holds branches of one training"):
+        orchestrator.open_run(runs / "a").compare(run.place.local or "")

@@ -44,7 +44,7 @@ from orchestrator.analysis.forecasts import (
 )
 from orchestrator.analysis.judging import BranchJudge
 from orchestrator.analysis.laws import Law, LawChoice, choose_law, measured_of
-from orchestrator.analysis.pairs import CurvePair, Pair, StudyPair
+from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import (
     Point,
     beside_minima,
@@ -107,7 +107,6 @@ __all__ = [
     "LawChoice",
     "NoisePoint",
     "OptionPoint",
-    "Pair",
     "Point",
     "Priced",
     "Scaling",

@@ -33,9 +33,8 @@ def agreement_in_words(agreement: Agreement) -> str:
             said += f", and {equal} {'is' if equal == 1 else 'are'} equal to the last bit"
     if curves := [pair.recipe for pair in agreement.curves if pair.beyond_chance]:
         said += f". B_crit differs beyond chance for {', '.join(dict.fromkeys(curves))}"
-    unknown = [pair for pair in agreement.studies if pair.verdict == "not known"]
-    if unknown:
-        said += f". Not known: {_listed(agreement, unknown)}"
+    if unknown := [pair for pair in agreement.studies if pair.verdict == "not known"]:
+        said += f". Not compared: {_listed(agreement, unknown)}"
     return f"{said}."
 
 
@@ -76,10 +75,10 @@ def ratios_in_words(agreement: Agreement) -> str:
 
 
 def curves_in_words(agreement: Agreement) -> str:
-    """Says whether the critical batch sizes agree; empty if none is known in both runs."""
+    """Says whether the critical batch sizes agree."""
     known = [pair for pair in agreement.curves if pair.verdict != "not known"]
     if not known:
-        return ""
+        return "No curve has a B_crit in both runs."
     differing = [pair for pair in known if pair.verdict == "differ"]
     if not differing:
         return f"{len(known)} of {len(known)} values of B_crit agree."
@@ -91,7 +90,12 @@ def curves_in_words(agreement: Agreement) -> str:
 
 
 def remarks_on(agreement: Agreement) -> Iterator[str]:
-    """Yields what a reader of the ratios should know."""
+    """Yields what a reader of the steps and ratios should know."""
+    kinds = {pair.of_medians for pair in agreement.known if pair.a or pair.b}
+    if True in kinds:
+        yield "Medians of repeats have their intervals in brackets."
+    if False in kinds:
+        yield "Minima over trials: the goal was passed between the two steps in brackets."
     if agreement.as_minima:
         curves = ", ".join(dict.fromkeys(recipe for _, recipe, _ in agreement.as_minima))
         yield f"Only one run has repeats of {curves}, so the minima of both are compared."

@@ -11,8 +11,7 @@ from typing import Any
 
 from orchestrator.analysis.agreement import Agreement, agreement_of
 from orchestrator.analysis.study_errors import Answers
-from orchestrator.records import BadInput, Study, StudyKey
-from orchestrator.records.errors import cut
+from orchestrator.records import BadInput, Study, StudyKey, cut
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of
 from orchestrator.results.equal_trials import trained_alike
 
@@ -43,9 +42,9 @@ class TwoRuns:
     has, numbers of points), then what may explain other results (versions, machine, ranks)."""
 
     def to_json(self) -> dict[str, Any]:
-        fields = {"verdict": self.agreement.verdict, **asdict(self)}
+        fields = asdict(self)
         agreement = fields.pop("agreement")
-        return {**fields, **agreement}
+        return {"verdict": self.agreement.verdict, **fields, **agreement}
 
 
 def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
@@ -109,14 +108,11 @@ def _asked(run: Run) -> dict[str, Any]:
 
 def _studies_differ(a: Sequence[FrontierRow], b: Sequence[FrontierRow]) -> Iterator[Difference]:
     """The studies and goals that only one of the runs has."""
-    of_a, of_b = ([*map(_name, rows)] for rows in (a, b))
-    for name in dict.fromkeys([*of_a, *of_b]):
-        if (name in of_a) != (name in of_b):
-            yield Difference(what=name, a=_is_there(name in of_a), b=_is_there(name in of_b))
-
-
-def _is_there(there: bool) -> str:
-    return "studied" if there else "not studied"
+    both = [dict.fromkeys(map(_name, rows)) for rows in (a, b)]
+    for name in both[0] | both[1]:
+        of_a, of_b = ("studied" if name in names else "not studied" for names in both)
+        if of_a != of_b:
+            yield Difference(what=name, a=of_a, b=of_b)
 
 
 def _points_differ(

@@ -9,6 +9,9 @@ import typer
 
 from orchestrator.cli.options import DIFFER, DONE, GoalOption, JsonOption, print_json
 
+MOST_LISTED = 20
+"""Largest number of differences that are printed."""
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -55,24 +58,29 @@ def _print(found: TwoRuns) -> None:
         print_table(differences_table(found))
     answer("")
     print_table(studies_table(agreement))
-    said = (chance_in_words(agreement), ratios_in_words(agreement), *remarks_on(agreement))
+    said = (chance_in_words(agreement), *remarks_on(agreement), ratios_in_words(agreement))
     for line in filter(None, said):
         answer(line)
-    if curves := curves_in_words(agreement):
+    if any(pair.a or pair.b for pair in agreement.curves):
         answer("")
         print_table(curves_table(agreement))
-        answer(curves)
+        answer(curves_in_words(agreement))
 
 
 def differences_table(found: TwoRuns) -> Table:
     """What the runs were asked for, and what may explain other results, where these differ."""
     from rich.table import Table
 
+    from orchestrator.records import cut
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("Difference", "A", "B"):
         table.add_column(heading, overflow="fold")
-    for one in found.differences:
-        table.add_row(one.what, *("-" if value is None else str(value) for value in (one.a, one.b)))
+    for one in found.differences[:MOST_LISTED]:
+        values = ("-" if value is None else cut(str(value)) for value in (one.a, one.b))
+        table.add_row(one.what, *values)
+    if (more := len(found.differences) - MOST_LISTED) > 0:
+        table.add_row(f"and {more} more, which --json lists", "", "")
     return table
 
 
