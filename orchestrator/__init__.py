@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api.calls import Trained, branch, open_run, plan, sweep, train
-    from orchestrator.api.run import Run
+    from orchestrator.api.run import Compared, Run
     from orchestrator.api.tables import Table
     from orchestrator.records import BadInput, SweepFailed
     from orchestrator.workloads import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "Classification",
+    "Compared",
     "Loaded",
     "NextToken",
     "Run",
@@ -55,7 +56,7 @@ __all__ = [
 
 _WHERE = {
     "orchestrator.api.calls": ("Trained", "branch", "open_run", "plan", "sweep", "train"),
-    "orchestrator.api.run": ("Run",),
+    "orchestrator.api.run": ("Compared", "Run"),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),
     "orchestrator.workloads": (

@@ -1,5 +1,13 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
+from orchestrator.analysis.agreement import Agreement, agreement_of
+from orchestrator.analysis.agreement_words import (
+    agreement_in_words,
+    chance_in_words,
+    curves_in_words,
+    ratios_in_words,
+    remarks_on,
+)
 from orchestrator.analysis.branches import (
     Branch,
     FactorCost,
@@ -36,6 +44,7 @@ from orchestrator.analysis.forecasts import (
 )
 from orchestrator.analysis.judging import BranchJudge
 from orchestrator.analysis.laws import Law, LawChoice, choose_law, measured_of
+from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import (
     Point,
     beside_minima,
@@ -47,6 +56,7 @@ from orchestrator.analysis.points import (
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
+from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
 from orchestrator.analysis.words import (
     LAW_NAMES,
     batch_sizes_of,
@@ -74,6 +84,7 @@ from orchestrator.analysis.words import (
 __all__ = [
     "LAW_NAMES",
     "Advice",
+    "Agreement",
     "BestOf",
     "Branch",
     "BranchJudge",
@@ -81,7 +92,9 @@ __all__ = [
     "Confirmed",
     "Contributions",
     "Cost",
+    "CurvePair",
     "Device",
+    "Difference",
     "EqualQuality",
     "Estimate",
     "FactorCost",
@@ -98,17 +111,23 @@ __all__ = [
     "Priced",
     "Scaling",
     "ScheduleStep",
+    "StudyPair",
     "Tuned",
+    "TwoRuns",
     "Verdict",
     "a_fifth_more",
     "advice",
+    "agreement_in_words",
+    "agreement_of",
     "along",
     "batch_sizes_of",
     "beside_minima",
     "by_option",
+    "chance_in_words",
     "choose_law",
     "choosing_seeds",
     "chosen_rates",
+    "compare_runs",
     "compared",
     "confirmed",
     "confirmed_in_words",
@@ -116,6 +135,7 @@ __all__ = [
     "corrected",
     "costs",
     "critical_in_words",
+    "curves_in_words",
     "curves_of",
     "devices_of",
     "enough_in_words",
@@ -139,8 +159,10 @@ __all__ = [
     "megatron",
     "on_medians",
     "points_of",
+    "ratios_in_words",
     "relative",
     "remarks_of",
+    "remarks_on",
     "scaling_of",
     "scalings",
     "schedule_in_words",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,15 @@ import pyarrow as pa
 
 from orchestrator.analysis import (
     Comparison,
+    CurvePair,
+    Difference,
     Scaling,
+    StudyPair,
     Verdict,
+    agreement_in_words,
+    compare_runs,
     compared,
+    curves_in_words,
     forecasts_of,
     scalings,
     sentence,
@@ -51,9 +57,31 @@ SCALING = (
     "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
+PAIRS = ("workload", "recipe", "batch_size", "goal", "a", "b", "ratio", "verdict", "beyond_chance")
 STEPS = ("what", "amount.trainings", "amount.examples", "narrowing", "command")
 VERDICTS = ("at_examples", "fifth_more_batch_size", "critical", "is_known")
 """Columns that the table of each answer shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """How far two runs A and B of one sweep agree."""
+
+    verdict: str
+    """`same` if their frontiers are the same byte for byte, `differ` if any study or curve differs
+    beyond chance, else `agree`."""
+    studies: Table[StudyPair]
+    """The steps to goal of each study in both runs."""
+    curves: Table[CurvePair]
+    """B_crit of each curve in both runs."""
+    differences: Table[Difference]
+    """What differs in their sweeps, studies, versions and machines."""
+
+    def __repr__(self) -> str:
+        return repr(self.studies)
+
+    def _repr_html_(self) -> str:
+        return self.studies._repr_html_()
 
 
 class Run:
@@ -130,6 +158,20 @@ class Run:
         found = advised_for(self._files, parse_goals(_several(goal)), examples=examples)
         said = "\n".join(found.remarks)
         return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
+
+    def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
+        """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate
+        compare` shows it."""
+        files = other._files if isinstance(other, Run) else Files.open(other)
+        found = compare_runs(self._files, files, parse_goals(_several(goal)))
+        agreement = found.agreement
+        said = agreement_in_words(agreement), curves_in_words(agreement)
+        return Compared(
+            verdict=agreement.verdict,
+            studies=Table(agreement.studies, StudyPair.to_json, said[0], shown=PAIRS),
+            curves=Table(agreement.curves, CurvePair.to_json, said[1], shown=PAIRS),
+            differences=Table(found.differences, asdict),
+        )
 
     def branches(self) -> Table[Verdict]:
         """The verdicts of a run of branches: how large the batch may be at each point of the

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.records import CONTROLS
 
-DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, DIFFER, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")

@@ -1,0 +1,149 @@
+"""The command `compare`: it prints where two runs of one sweep differ."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import DIFFER, DONE, GoalOption, JsonOption, print_json
+
+MOST_LISTED = 20
+"""Largest number of differences that are printed."""
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from orchestrator.analysis import Agreement, Estimate, TwoRuns
+
+
+def compare(
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER."),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another run of the same sweep file.")],
+    goal: GoalOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show where two runs of one sweep file differ beyond their intervals. The exit code is 4 if
+    they differ beyond chance."""
+    from orchestrator.analysis import compare_runs
+    from orchestrator.results import Run, parse_goals
+
+    found = compare_runs(Run.open(a), Run.open(b), parse_goals(goal or []))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+    return DIFFER if found.agreement.verdict == "differ" else DONE
+
+
+def _print(found: TwoRuns) -> None:
+    from orchestrator.analysis import (
+        agreement_in_words,
+        chance_in_words,
+        curves_in_words,
+        ratios_in_words,
+        remarks_on,
+    )
+    from orchestrator.cli.answers import print_table
+    from orchestrator.cli.terminal import answer
+
+    agreement = found.agreement
+    answer(agreement_in_words(agreement))
+    if found.differences:
+        answer("")
+        print_table(differences_table(found))
+    answer("")
+    print_table(studies_table(agreement))
+    said = (chance_in_words(agreement), *remarks_on(agreement), ratios_in_words(agreement))
+    for line in filter(None, said):
+        answer(line)
+    if any(pair.a or pair.b for pair in agreement.curves):
+        answer("")
+        print_table(curves_table(agreement))
+        answer(curves_in_words(agreement))
+
+
+def differences_table(found: TwoRuns) -> Table:
+    """What the runs were asked for, and what may explain other results, where these differ."""
+    from rich.table import Table
+
+    from orchestrator.records import cut
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("Difference", "A", "B"):
+        table.add_column(heading, overflow="fold")
+    for one in found.differences[:MOST_LISTED]:
+        values = ("-" if value is None else cut(str(value)) for value in (one.a, one.b))
+        table.add_row(one.what, *values)
+    if (more := len(found.differences) - MOST_LISTED) > 0:
+        table.add_row(f"and {more} more, which --json lists", "", "")
+    return table
+
+
+def studies_table(agreement: Agreement) -> Table:
+    """The steps of each study in both runs. A workload and goal that all share are in the title."""
+    from orchestrator.analysis import factor_in_words
+
+    table, same = _table(agreement, ("Batch size", "Steps in A", "Steps in B", "B / A"))
+    for pair in agreement.studies:
+        sure = " beyond chance" * pair.beyond_chance
+        table.add_row(
+            *(() if same else (pair.workload, pair.goal)),
+            pair.recipe,
+            f"{pair.batch_size:,}",
+            _steps(pair.a),
+            _steps(pair.b),
+            "" if pair.ratio is None else factor_in_words(pair.ratio),
+            f"{pair.verdict}{sure}" + f": {pair.reason}" * bool(pair.reason),
+        )
+    return table
+
+
+def curves_table(agreement: Agreement) -> Table:
+    """The critical batch size of each curve in both runs."""
+    from orchestrator.analysis import factor_in_words, in_words
+
+    headings = ("B_crit in A", "B_crit in B", "B / A")
+    table, same = _table(agreement, headings)
+    for pair in agreement.curves:
+        sure = " beyond chance" * pair.beyond_chance
+        table.add_row(
+            *(() if same else (pair.workload, pair.goal)),
+            f"{pair.recipe}{', at equal quality' * pair.equal_quality}",
+            *("none" if of is None else in_words(of) for of in (pair.a, pair.b)),
+            "" if pair.ratio is None else factor_in_words(pair.ratio),
+            f"{pair.verdict}{sure}",
+        )
+    return table
+
+
+def _table(agreement: Agreement, numbers: tuple[str, ...]) -> tuple[Table, bool]:
+    """An empty table, and whether all studies have the same workload and goal."""
+    from rich.table import Table
+
+    first = agreement.studies[0]
+    same = len({(pair.workload, pair.goal) for pair in agreement.studies}) == 1
+    title = f"{first.workload}, until {first.goal}" if same else None
+    table = Table(
+        box=None, pad_edge=False, header_style="bold",
+        title=title, title_justify="left", title_style="",
+    )  # fmt: skip
+    for heading in ("Recipe",) if same else ("Workload", "Goal", "Recipe"):
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    table.add_column("Verdict")
+    return table, same
+
+
+def _steps(estimate: Estimate | None) -> str:
+    from orchestrator.analysis import in_count
+
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    high = in_count(estimate.high) if math.isfinite(estimate.high) else "never"
+    return f"{in_count(estimate.value)} ({in_count(estimate.low)} to {high})"

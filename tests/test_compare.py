@@ -1,0 +1,279 @@
+"""Two runs of one sweep: what `orchestrate compare` says of them, and what it leaves to chance."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_report import ROW, UNREACHED
+from typer.testing import CliRunner
+
+import orchestrator
+from orchestrator.analysis import Agreement, agreement_in_words, agreement_of, chance_in_words
+from orchestrator.analysis.agreement import with_holm
+from orchestrator.analysis.study_errors import Answers
+from orchestrator.cli import app
+from orchestrator.cli.options import DIFFER, DONE
+from orchestrator.records import BadInput
+from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
+from orchestrator.results.equal_trials import trained_alike
+from orchestrator.results.repeats import Repeats
+
+pytestmark = pytest.mark.dear
+
+SIZES = [2**k for k in range(10)]
+
+
+def curve(
+    recipe: str = "sgd", *, times: float = 1, noise: float = 0.03, repeats: int = 5, seed: int = 0
+) -> list[FrontierRow]:
+    """Ten batch sizes on a hyperbola. The logarithms of the steps of repeats have a standard
+    deviation of `noise`, and the goal is looked at every 2 % of the steps."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for size in SIZES:
+        true = times * 200 * (1 + 64 / size)
+        apart = round(0.02 * true)
+        steps = sorted(_measured(step) for step in true * np.exp(noise * draw.normal(size=repeats)))
+        low, high, confidence = median_interval(repeats)
+        found = Repeats(
+            trial=3, params=ROW.params, count=repeats, reached=repeats,
+            median=float(np.median(steps)), low=steps[low], high=steps[high],
+            confidence=confidence, resolution=apart, steps=tuple(steps),
+        )  # fmt: skip
+        row = replace(ROW, recipe=recipe, batch_size=size, steps=steps[0], resolution=apart)
+        rows.append(replace(row, repeats=found))
+    return rows
+
+
+def _measured(step: float) -> int:
+    """The first step at or after this one at which there is a measurement."""
+    return round(1.02 ** np.ceil(np.log(step) / np.log(1.02)))
+
+
+def compared(a: list[FrontierRow], b: list[FrontierRow], alike: bool = False) -> Agreement:
+    budgets = {row.key: 10**6 for row in (*a, *b)}
+    answers = (Answers(rows=rows, budgets=budgets) for rows in (a, b))
+    return agreement_of(*answers, {row.key: alike for row in a})
+
+
+def test_equal_rows_are_the_same_if_all_measurements_are() -> None:
+    found = compared(curve(), curve(), alike=True)
+    assert found.verdict == "same"
+    assert {pair.verdict for pair in (*found.studies, *found.curves)} == {"same"}
+    assert agreement_in_words(found) == "The frontiers are the same, byte for byte."
+    said = agreement_in_words(compared(curve(), curve(), alike=False))
+    assert "byte for byte, but 10 of 10 studies measured other values" in said
+
+
+def test_a_planted_difference_is_found_with_its_size() -> None:
+    slow, place = curve(seed=1), SIZES.index(16)
+    slow[place] = curve(seed=1, times=1.3)[place]
+    found = compared(curve(seed=0), slow)
+    (pair,) = (pair for pair in found.studies if pair.beyond_chance)
+    assert pair.batch_size == 16
+    assert pair.ratio is not None
+    assert pair.ratio.value == pytest.approx(1.3, rel=0.1)
+    assert pair.ratio.low is not None
+    assert pair.ratio.low > 1.1
+    assert found.verdict == "differ"
+    assert "1 of these differs beyond chance: sgd at 16." in chance_in_words(found)
+
+
+@pytest.mark.parametrize("repeats", [3, 5, 10])
+def test_of_pairs_without_a_difference_no_more_than_the_nominal_share_differ(repeats: int) -> None:
+    """In 18 such simulations, 8 % of the studies and 6 % of the curves differed."""
+    runs = [
+        [
+            row
+            for number in range(20)
+            for row in curve(f"r{number}", repeats=repeats, noise=0.1, seed=first + number)
+        ]
+        for first in (80_000, 90_000)
+    ]
+    found = compared(*runs)
+    differing = [pair for pair in found.studies if pair.verdict == "differ"]
+    assert len(found.studies) == 200
+    assert 2 <= len(differing) <= 20
+    assert found.verdict == "agree"
+    assert sum(pair.verdict == "differ" for pair in found.curves) <= 4
+
+
+def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
+    """Medians of the same point have no such error. Here the scatter about the curve stands for
+    it."""
+    low, high = curve(times=0.9), curve(times=1.1)
+    a = [(low, high)[place % 2][place] for place in range(len(SIZES))]
+    b = [replace(row, repeats=replace(_repeats(row), params={"learning_rate": 1.0})) for row in a]
+    widths = []
+    for other in (a, b):
+        ratio = compared(a, other).studies[0].ratio
+        assert ratio is not None
+        assert ratio.low is not None
+        widths.append(ratio.value / ratio.low)
+    assert widths[0] < 1.1
+    assert widths[1] > 1.2
+
+
+def _repeats(row: FrontierRow) -> Repeats:
+    assert row.repeats is not None
+    return row.repeats
+
+
+def test_neighbouring_measurements_may_be_of_the_same_step() -> None:
+    a = [replace(ROW, batch_size=size, steps=1000, resolution=100) for size in (8, 16)]
+    b = [replace(row, steps=steps) for row, steps in zip(a, (1100, 1101), strict=True)]
+    near, far = compared(a, b).studies
+    assert (near.verdict, far.verdict) == ("agree", "differ")
+
+
+def test_what_only_one_run_reached_is_bounded_by_the_budget_of_the_other() -> None:
+    missed = replace(UNREACHED, batch_size=1)
+    answers = [Answers(rows=[ROW], budgets={ROW.key: 9000})]
+    answers += [Answers(rows=[missed], budgets={ROW.key: budget}) for budget in (1024, 9000, 500)]
+    judged = [agreement_of(answers[0], other, {}).studies[0] for other in answers[1:]]
+    assert [pair.verdict for pair in judged] == ["agree", "differ", "not known"]
+    assert {pair.reason for pair in judged} == {"not reached in B"}
+    assert judged[1].ratio is not None
+    assert judged[1].ratio.value == pytest.approx(9000 / 1024)
+    (turned,) = agreement_of(answers[2], answers[0], {}).studies
+    assert turned.ratio is not None
+    assert (turned.verdict, turned.ratio.low) == ("differ", 0)
+    assert turned.ratio.value == pytest.approx(1024 / 9000)
+
+
+def test_holm_asks_more_of_the_first_of_many() -> None:
+    """Of ten pairs, the levels are 0.1 / 10, 0.1 / 9, 0.1 / 8 ..."""
+    pair = compared([ROW], [ROW]).studies[0]
+    probabilities = [0.5, 0.011, 0.009, 0.013, 0.0126, 0.6, 0.7, 0.8, 0.9, 1.0]
+    marked = with_holm([replace(pair, probability=each) for each in probabilities])
+    assert [each.probability for each in marked if each.beyond_chance] == [0.011, 0.009]
+
+
+def test_medians_are_not_compared_with_minima() -> None:
+    without = [replace(row, repeats=None) for row in curve()]
+    found = compared(curve(), without)
+    assert not any(pair.of_medians for pair in found.studies)
+    assert found.as_minima == (("digits/mlp", "sgd", ROW.goal),)
+    assert all(pair.ratio is not None and pair.ratio.value == 1 for pair in found.studies)
+
+
+STUDY = "noisy_quadratic?d=20&replicas=10 momentum"
+
+NOISY: dict[str, Any] = {
+    "name": "noisy",
+    "workloads": ["noisy_quadratic?d=20&replicas=10"],
+    "goals": ["val/loss < 0.2"],
+    "recipes": ["momentum"],
+    "batch_sizes": [1, 2, 4, 8],
+    "search": {"trials": 8},
+    "budget": {"steps": 400},
+    "repeats": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of three runs: `a` and `again` of the same seed, `b` of another one."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, seed in {"a": 0, "again": 0, "b": 1}.items():
+        trained(folder / name, seed=seed)
+    return folder
+
+
+def trained(path: Path, **changes: Any) -> Run:
+    orchestrator.sweep({**NOISY, **changes}, out=path, ray=False, quiet=True)
+    return Run(path)
+
+
+def asked(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def test_the_same_seed_gives_the_same_bytes(runs: Path) -> None:
+    code, said = asked(runs / "a", runs / "again")
+    assert code == DONE
+    assert said.startswith("The frontiers are the same, byte for byte.\n")
+    assert "Difference" not in said
+
+
+def test_what_may_explain_a_difference_is_named_with_both_values(
+    runs: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(runs / "a", elsewhere)
+    trained(elsewhere, search={"trials": 9}, batch_sizes=[1, 2, 4, 8, 16])
+    recorded = json.loads((elsewhere / "provenance.json").read_text())
+    recorded["packages"]["torch"] = "9.9"
+    (elsewhere / "provenance.json").write_text(json.dumps(recorded))
+    differences = orchestrator.open_run(runs / "a").compare(elsewhere).differences
+    assert [(one.what, one.a, one.b) for one in differences] == [
+        ("batch_sizes", [1, 2, 4, 8], [1, 2, 4, 8, 16]),
+        ("search.trials", 8, 9),
+        (f"{STUDY} batch size 16, val/loss < 0.2", "not studied", "studied"),
+        ("points of 4 studies", 8, 9),
+        ("packages.torch", version("torch"), "9.9"),
+    ]
+
+
+def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_path: Path) -> None:
+    """A trial that could not win may have been trained for longer in one of the runs."""
+    run, other = Run(runs / "a"), Run(tmp_path / "other")
+    shutil.copytree(runs / "a", tmp_path / "other")
+    study = run.studies()[0]
+    (winner,) = (row.trial for row in frontier_of(run) if row.key == study.key)
+    loser = next(one for one in run.finished(study) if one.trial.index != winner)
+    other.write(replace(loser, measurements=loser.measurements[:-1]))
+    assert trained_alike(run, other, study.key)
+    last = loser.measurements[-1]
+    moved = replace(last, metrics={**last.metrics, "val/loss": last.metrics["val/loss"] + 1e-9})
+    other.write(replace(loser, measurements=(*loser.measurements[:-1], moved)))
+    assert not trained_alike(run, other, study.key)
+    assert "byte for byte, but 1 of 4 studies" in asked(run.place, other.place)[1]
+
+
+def test_another_seed_agrees(runs: Path) -> None:
+    code, said = asked(runs / "a", runs / "b", "--json")
+    found = json.loads(said)
+    assert (code, found["verdict"], found["same_frontier"]) == (DONE, "agree", False)
+    assert found["differences"] == [{"what": "seed", "a": 0, "b": 1}]
+    assert len(found["studies"]) == 4
+
+
+def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> None:
+    """As after a mistake in an optimizer."""
+    tame = {"name": "momentum", "space": {"learning_rate": 0.02, "momentum": 0.5}}
+    slow = trained(tmp_path / "slow", recipes=[tame], batch_sizes=[4, 8])
+    code, said = asked(runs / "a", slow.place)
+    assert code == DIFFER
+    assert "2 of these differ beyond chance" in said
+    found = orchestrator.open_run(runs / "a").compare(slow.place.local or "")
+    assert found.verdict == "differ"
+    assert "2 of 2 studies differ beyond their intervals" in repr(found)
+
+
+def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) -> None:
+    tiny = {**NOISY, "workloads": ["noisy_quadratic?d=5"], "search": {"trials": 1}, "repeats": 0}
+    orchestrator.sweep(tiny, out=tmp_path / "other", ray=False, quiet=True)
+    Run(tmp_path / "new").create(Run(runs / "a").sweep(), Run(runs / "a").studies(), provenance={})
+    for b, said in {
+        runs / "a": "A and B must be two runs, but both are",
+        tmp_path: "is not a run",
+        tmp_path / "other": "share no workload: A has noisy_quadratic?d=20",
+        tmp_path / "new": "not finished in B. Finish the runs with `orchestrate resume RUN`",
+    }.items():
+        with pytest.raises(BadInput, match=re.escape(said)):
+            orchestrator.open_run(runs / "a").compare(b)
+
+
+def test_branches_are_refused(tmp_path: Path, runs: Path) -> None:
+    run = Run(tmp_path / "branches")
+    run.create({"name": "b", "branch": {"trunk": {}}}, [], provenance={})
+    with pytest.raises(BadInput, match="holds branches of one training"):
+        orchestrator.open_run(runs / "a").compare(run.place.local or "")
