@@ -220,6 +220,8 @@ def test_a_curve_in_a_few_characters() -> None:
         (Estimate(value=65536.0, low=65536.0, high=65536.0), "65,536"),
         (Estimate(value=2e6, low=512.0, high=math.inf), "2,000,000 (512 or more)"),
         (Estimate(value=0.25, low=0.0, high=2.0), "0.25 (0 to 2)"),
+        (Estimate(value=math.inf, low=70.0, high=math.inf), "at least 70"),
+        (Estimate(value=math.inf, low=math.inf, high=math.inf), "not known"),
     ],
 )
 def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:

@@ -196,7 +196,11 @@ def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, sam
 
 
 def in_words(estimate: Estimate) -> str:
-    """Says the value, and its interval if it has one."""
+    """Says the value, and its interval if it has one. An infinite value only says what it is
+    larger than."""
+    if math.isinf(estimate.value):
+        least = estimate.low or 0
+        return f"at least {_rounded(least)}" if 0 < least < math.inf else "not known"
     value = _rounded(estimate.value)
     if estimate.low is None or estimate.high is None:
         return value
