@@ -16,11 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from claims import CLAIMS
-from measured import RUNS, Finding
+from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, Finding
 from picture import intervals, said
 
 import orchestrator
 from orchestrator.analysis import Scaling
+from orchestrator.analysis.estimates import Estimate
 
 DOCS = Path(__file__).parent.parent / "docs"
 PICTURES = "pictures/atlas"
@@ -62,7 +63,7 @@ def print_finding(found: Finding) -> None:
 def files() -> dict[Path, str]:
     """The page and its pictures, as paths with their texts."""
     found = {claim: claim() for claim in CLAIMS}
-    curves = curves_of_all()
+    curves, three = curves_of_all(), three_instruments()
     pictures = {
         DOCS / PICTURES / f"{claim.__name__}.svg": picture_of(finding)
         for claim, finding in found.items()
@@ -75,10 +76,12 @@ def files() -> dict[Path, str]:
         ],
         axis="B_crit, in examples",
     )
+    pictures[DOCS / PICTURES / "instruments.svg"] = intervals(three, axis="B_crit, in examples")
     parts = [
         BEGINNING.read_text(encoding="utf-8"),
         summary(found),
         *(section(*pair) for pair in found.items()),
+        instruments(three),
         atlas(curves),
     ]
     return {DOCS / "findings.md": "\n".join(parts), **pictures}
@@ -125,6 +128,43 @@ def curves_of_all() -> list[tuple[str, Scaling]]:
         for group in CURVES
         for scaling in orchestrator.open_run(RUNS / group).scaling()
     ]
+
+
+def three_instruments() -> list[tuple[str, Estimate]]:
+    """B_crit by forecast, by branches and by sweep, for SGD on the two cheapest workloads."""
+    found = []
+    for workload in (DIGITS, CNN):
+        (compared,) = (
+            one
+            for one in orchestrator.open_run(RUNS / GROUPS[workload]).forecasts(MIDDLE[workload])
+            if one.recipe == "sgd"
+        )
+        found.append((f"{workload}, forecast by the noise scale", compared.forecast))
+        for verdict in orchestrator.open_run(RUNS / f"branch_{GROUPS[workload]}").branches():
+            if verdict.is_known and verdict.critical is not None:
+                name = f"{workload}, branches after {verdict.at_examples:,} examples"
+                found.append((name, verdict.critical))
+        if compared.measured is not None:
+            found.append((f"{workload}, measured by the sweep", compared.measured))
+    return found
+
+
+def instruments(three: Sequence[tuple[str, Estimate]]) -> str:
+    lines = [
+        "## Three instruments on one scale",
+        "",
+        "B_crit of SGD on the two cheapest workloads, by the noise scale of a few trainings, by "
+        "branches from one training, and by a sweep. Forecast and sweep are about whole trainings "
+        "to the middle goal. Branches are about one point of a training each, and B_crit grows "
+        "along a training.",
+        "",
+        f"![Three instruments]({PICTURES}/instruments.svg)",
+        "",
+        "| what | B_crit |",
+        "|---|---|",
+        *(f"| {name} | {said(estimate)} |" for name, estimate in three),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
