@@ -57,14 +57,14 @@ def needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np
 
 def _first_of_each(trial: NDArray[np.int32], places: Places) -> Places:
     """The first of the `places` of each trial."""
-    _, firsts = np.unique(trial[places], return_index=True)
-    return places[firsts]
+    return places[np.unique(trial[places], return_index=True)[1]]
 
 
 def _before(trial: NDArray[np.int32], places: Places) -> Places:
     """The places before `places` that belong to the same trial."""
     later = places[places > 0]
-    return later[trial[later - 1] == trial[later]] - 1
+    before: Places = later[trial[later - 1] == trial[later]] - 1
+    return before
 
 
 def _improvements(

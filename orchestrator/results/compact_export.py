@@ -12,13 +12,12 @@ import pyarrow as pa
 from orchestrator.files.folders import new_folder
 from orchestrator.records import BadInput, Study
 from orchestrator.results.archive import in_parallel
-from orchestrator.results.compact import needed
+from orchestrator.results.compact import needed, whole_curves
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.purpose import Purpose
 from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.store import Run
-from orchestrator.results.tables import numbers
 
 COPIED = (
     "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
@@ -33,7 +32,7 @@ class Exported:
     trials: int = 0
     """Number of trials, without repeats."""
     whole: int = 0
-    """Number of these trials of which all measurements were exported."""
+    """Number of these trials of which all measurements are there."""
     measurements: int = 0
     """Number of measurements that were exported, with those of repeats."""
     of_measurements: int = 0
@@ -96,10 +95,9 @@ def _export_study(job: tuple[Run, Study, Run]) -> Exported:
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if "/" in name else "")
         to.write_study(study.key, trials, table.select(names), smallest=True)
-        lacking = {*numbers(measurements["trial"])[~kept].tolist()}
         total += Exported(
             trials=len(trials) if of is run else 0,
-            whole=len(trials) - len(lacking) if of is run else 0,
+            whole=len(whole_curves(copy, study)) if of is run else 0,
             measurements=len(table),
             of_measurements=len(measurements),
         )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
+from orchestrator.results.smallest_files import write_smallest
 from orchestrator.results.tables import (
     MEASUREMENTS,
     TRIALS,
@@ -35,7 +36,6 @@ from orchestrator.results.tables import (
     read_table,
     read_trial,
     write_measurements,
-    write_smallest,
     write_table,
 )
 
@@ -132,7 +132,8 @@ class StudyFiles:
         """Stores all trials in study.parquet. The file in `trials` is written last and marks them
         as complete. The `smallest` files take much longer to write."""
         write = write_smallest if smallest else write_table
-        write_measurements(self._measurements / WHOLE_STUDY, measurements, write)
+        write_whole = write_smallest if smallest else write_measurements
+        write_whole(self._measurements / WHOLE_STUDY, measurements)
         write(self._trials / WHOLE_STUDY, trials)
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:

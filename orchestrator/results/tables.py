@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -225,21 +225,11 @@ def _damage_told(place: Place) -> Iterator[None]:
 
 def write_table(place: Place, table: pa.Table, **options: Any) -> None:
     buffer = pa.BufferOutputStream()
-    options = {"compression": "lz4", **options}
-    pq.write_table(table, buffer, write_page_checksum=True, **options)
+    pq.write_table(table, buffer, compression="lz4", write_page_checksum=True, **options)
     place.write(buffer.getvalue())
 
 
-def write_smallest(place: Place, table: pa.Table, **options: Any) -> None:
-    """The same as `write_table`, in the least space, however long it takes."""
-    zstd = {"compression": "zstd", "compression_level": 22}
-    # Nothing reads more statistics than the spans of trials in `read_trial`.
-    write_table(place, table, write_statistics=["trial"], **zstd, **options)
-
-
-def write_measurements(
-    place: Place, table: pa.Table, write: Callable[..., None] = write_table
-) -> None:
+def write_measurements(place: Place, table: pa.Table) -> None:
     """Writes the measurements of many trials, with the densest of Parquet's encodings of numbers,
     which takes half the size of the default one."""
     few, encodings = [], {}
@@ -251,7 +241,9 @@ def write_measurements(
             few.append(name)
         else:
             encodings[name] = "BYTE_STREAM_SPLIT"
-    write(place, table, row_group_size=ROWS_AT_ONCE, use_dictionary=few, column_encoding=encodings)
+    write_table(
+        place, table, row_group_size=ROWS_AT_ONCE, use_dictionary=few, column_encoding=encodings
+    )
 
 
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
