@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import orchestrate, train_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import fs
+from test_branching import BRANCHES
 from test_frontier import write_run
 
 import orchestrator
@@ -47,7 +50,7 @@ SWEEPS = {
     "whole budgets": {
         **SWEEP, "stop": WHOLE, "evaluate": {"distance": True, "train_examples": 50}
     },
-    "sampler": {**SWEEP, "search": {"trials": 6, "algorithm": "tpe", "generation": 2}},
+    "sampler": {**SWEEP, "search": {"trials": 6, "algorithm": "cmaes", "generation": 2}},
 }  # fmt: skip
 
 
@@ -182,16 +185,41 @@ def test_it_gives_no_answer_that_it_lacks(
     assert "Ask the run that it was exported from" in result.stderr
 
 
-values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, math.nan, math.inf, -math.inf])
+@pytest.mark.dear
+def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> None:
+    """Trial 0 spent the budget before trial 1 beat it."""
+    file = tmp_path / "sweep.yaml"
+    points = [{"learning_rate": 1e-9}, {"learning_rate": 0.1}]
+    few = {"algorithm": "points", "points": points}
+    changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
+    file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
+    planned, run = plan(load_sweep(file)), Run(tmp_path / "run")
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    (study,) = planned.studies
+    assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]
+    export_compact(run, tmp_path / "compact")
+    compact = Run.open(tmp_path / "compact")
+    assert len(compact.measurements(study.key)) < len(run.measurements(study.key))
+    grown = plan(load_sweep(file, ["budget.steps=60"]))
+    for each in (run, compact):
+        assert train_all(each, grown) == 0
+        assert each.trials(study.key)["status"].to_pylist() == ["dominated", "reached"]
+
+
+values = st.one_of(
+    st.integers(0, 99).map(lambda hundredths: hundredths / 100),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+)
+statuses = st.sampled_from([*STATUSES, *["exhausted"] * 4])
 curves = st.lists(
-    st.tuples(st.sampled_from(STATUSES), st.lists(values, min_size=1, max_size=6)),
-    min_size=2, max_size=5,
-)  # fmt: skip
+    st.tuples(statuses, st.lists(values, min_size=1, max_size=6)), min_size=2, max_size=5
+)
 
 
 @pytest.mark.dear
 @settings(max_examples=60, deadline=None)
-@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.2"]))
+@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
 def test_every_answer_to_any_curves_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, curves: Any, goal: str
 ) -> None:
@@ -210,6 +238,32 @@ def _answers(run: Run, goal: str) -> Iterator[str]:
             yield json.dumps([row.to_json() for row in frontier_of(run, **asked)])
             yield repr(best_of(run, "val/error", first=first, within=[within]))
     yield repr(best_of(run, "val/error", maximise="<" in goal))
+
+
+@pytest.mark.dear
+def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
+    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
+    run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
+    compact = run.compact(tmp_path / "compact")
+    assert not Run.open(compact.path).is_compact
+    assert len(compact.measurements()) == len(run.measurements())
+    pages, answers = (
+        {text(each) for each in (run, compact)}
+        for text in (
+            lambda each: Path(each.report()).read_text(),
+            lambda each: orchestrate("report", each.path, "--json").stdout,
+        )
+    )
+    assert len(pages) == len(answers) == 1
+    assert json.loads(answers.pop())["confirmed"]
+    assert "holds every trial" in orchestrate("resume", compact.path, "--no-ray").stderr
+
+
+@pytest.mark.slow
+def test_a_run_in_a_bucket(runs: tuple[Path, Path], bucket: str, tmp_path: Path) -> None:
+    fs.copy_files(str(runs[0]), f"{bucket}/run")
+    assert orchestrate("export", "--compact", f"{bucket}/run", tmp_path / "out").returncode == 0
+    assert content(tmp_path / "out") == content(runs[1])
 
 
 @pytest.mark.dear
