@@ -208,7 +208,7 @@ class Run:
         repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
         self.repeats._of(study.key).keep_only(repeats)
         # Separate files of trials would take precedence over the file that is written now.
-        self.compact(study.key, over=False)
+        self.put_together(study.key, over=False)
         tables = zip(
             *(tables_of(trained) for trained in finished if not trained.trial.repeat), strict=True
         )
@@ -261,7 +261,7 @@ class Run:
         `smallest` files take much longer to write."""
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
-    def compact(self, key: StudyKey, *, over: bool) -> None:
+    def put_together(self, key: StudyKey, *, over: bool) -> None:
         """Merges the files of a study's trials into one, which is much faster to read. Threads of
         this process may write to the study meanwhile, and others may read it. If the study is
         `over`, its paused trials become dominated, since they can't win any more."""
