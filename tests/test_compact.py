@@ -54,7 +54,10 @@ SWEEPS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=SWEEPS)
+@pytest.fixture(
+    scope="module",
+    params=["early stopping", "whole budgets", pytest.param("sampler", marks=pytest.mark.slow)],
+)
 def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:

@@ -3,7 +3,6 @@ in compact form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,21 +63,22 @@ def export(
     from orchestrator.results import Run, export_archive
 
     run = Run.open(path)
-    with counting("studies") as progress:
-        if compact:
-            _export_compact(run, target, progress)
-        else:
+    if compact:
+        _export_compact(run, target)
+    else:
+        with counting("studies") as progress:
             export_archive(run, target, progress)
     answer(target)
     return DONE
 
 
-def _export_compact(run: Run, target: Path, progress: Callable[[int, int], None]) -> None:
+def _export_compact(run: Run, target: Path) -> None:
     from orchestrator.cli.branching import answer_in
-    from orchestrator.cli.terminal import say
+    from orchestrator.cli.terminal import counting, say
     from orchestrator.results import Run, export_compact, frontier_of, holds_branches
 
-    found = export_compact(run, target, progress)
+    with counting("studies") as progress:
+        found = export_compact(run, target, progress)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
     say(
         f"{found.trials:,} trials, {found.whole:,} of them with all measurements; "

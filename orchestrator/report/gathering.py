@@ -84,6 +84,10 @@ class Source:
         return sorted(self.run.studies(), key=lambda study: study.batch_size)
 
     @cached_property
+    def _is_compact(self) -> bool:
+        return self.run.is_compact
+
+    @cached_property
     def _step_times(self) -> list[StepTime]:
         return step_times(self.run, self.studies)
 
@@ -131,7 +135,7 @@ class Source:
             losers=self._by_name(
                 curves_of_losers(run, goal.metric, rows, self._with_curves(studies, tables))
             ),
-            compact=sorted(drawn) if run.is_compact else [],
+            compact=sorted(drawn) if self._is_compact else [],
             distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
             schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
             quality={
@@ -167,7 +171,7 @@ class Source:
         self, studies: Sequence[Study], tables: Tables
     ) -> dict[StudyKey, Sequence[int]]:
         """Returns the trials of each study whose whole curves the run holds."""
-        if not self.run.is_compact:
+        if not self._is_compact:
             return {key: table["trial"].to_pylist() for key, table in tables.items()}
         found = self.run.in_parallel(lambda study: whole_curves(self.run, study), studies)
         return {study.key: sorted(some) for study, some in zip(studies, found, strict=True)}

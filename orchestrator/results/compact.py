@@ -106,12 +106,11 @@ def whole_curves(run: Run, study: Study) -> set[int]:
 
 def refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
     """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
-    for study, goal in asked if run.is_compact else ():
-        if goal not in study.goals:
-            known = " and ".join(map(str, study.goals))
-            raise _uncertain(
-                run, f"steps to other goals than {known} (asked for: {goal}, of {study.key})"
-            )
+    others = [(study, goal) for study, goal in asked if goal not in study.goals]
+    if others and run.is_compact:
+        study, goal = others[0]
+        known = " and ".join(map(str, study.goals))
+        raise _uncertain(run, f"steps to other goals than {known} (asked for: {goal})")
 
 
 def refuse_first_within(run: Run) -> None:
@@ -129,8 +128,8 @@ def refuse_best(
     first: int | None,
     within: Sequence[Within | None],
 ) -> None:
-    """Raises `BadInput` for a compact run and a best value within a budget, unless it is the value
-    of a goal's metric and the best of all trials."""
+    """Raises `BadInput` for a compact run and a best value within a budget, unless the question is
+    about all trials, and each study has a goal for this metric in this direction."""
     if not any(within) or not run.is_compact:
         return
     if first is not None:
