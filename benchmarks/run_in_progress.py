@@ -137,7 +137,7 @@ def measure(folder: Path, sizes: Sizes) -> dict[str, Any]:
     older = Run(folder / "older")
     write(older, studies, sizes.alone, lambda _: None)
     began = time.perf_counter()
-    older.in_parallel(partial(older.compact, over=False), keys)
+    older.in_parallel(partial(older.put_together, over=False), keys)
     return {**found, "older": sizes.alone, "together_seconds": time.perf_counter() - began}
 
 

@@ -189,7 +189,7 @@ def train_alone() -> None:
     run.create(planned.sweep.resolved(), planned.studies, {})
     train_all(run, planned, decide(run, planned.studies, planned.sweep.resources, "cpu", None))
     for study in planned.studies:
-        run.compact(study.key, over=True)
+        run.put_together(study.key, over=True)
     write_frontier(run, frontier_of(run))
 
 

@@ -342,8 +342,8 @@ def test_other_readers_and_our_own_calls_find_the_same(
     run.create(planned.sweep.resolved(), planned.studies, {})
     train_all(run, planned)
     # Trials on their own and put together, side by side.
-    run.compact(planned.studies[0].key, over=True)
-    run.compact(planned.studies[3].key, over=True)
+    run.put_together(planned.studies[0].key, over=True)
+    run.put_together(planned.studies[3].key, over=True)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", (DOCS / "results.md").read_text(), re.DOTALL):

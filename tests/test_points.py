@@ -225,7 +225,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
                 measurements=(Measurement(step=30, seconds=1.0, metrics={"val/error": value}),),
             )
         )
-    run.compact(study.key, over=over)
+    run.put_together(study.key, over=over)
     (row,) = frontier_of(run)
     assert row.finished == finished
     # The same study with more to train, and with one that was written since.

@@ -106,7 +106,7 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     run.write(finished(0, 3.0, 1.0))
     run.write(finished(1, status="failed"))
     before, trials = tables(run), [*run.finished(STUDY)]
-    run.compact(KEY, over=True)
+    run.put_together(KEY, over=True)
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
     assert str(tables(run)) == str(before)
     assert str([*run.finished(STUDY)]) == str(trials)
@@ -116,7 +116,7 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     run.write(finished(3, 4.0))
     assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
     before = tables(run)
-    run.compact(KEY, over=True)
+    run.put_together(KEY, over=True)
     assert str(tables(run)) == str(before)
     assert run.trials(KEY)["status"].to_pylist() == 2 * ["exhausted"] + ["diverged", "exhausted"]
     assert len(list(tmp_path.rglob("*.parquet"))) == 2
@@ -128,7 +128,7 @@ def test_what_is_paused_is_dominated_once_its_study_is_over(tmp_path: Path) -> N
     run.write(finished(1, 3.0, 1.0))
     for over, status in ((False, "paused"), (True, "dominated"), (False, "dominated")):
         before = run.measurements(KEY)
-        run.compact(KEY, over=over)
+        run.put_together(KEY, over=over)
         assert run.trials(KEY)["status"].to_pylist() == [status, "exhausted"]
         assert run.measurements(KEY) == before
 
@@ -159,17 +159,17 @@ def test_putting_trials_together_may_end_anywhere(
         allowed = 1000
         for index in range(3):
             run.write(finished(index, 3.0 + index))
-        run.compact(KEY, over=True)
+        run.put_together(KEY, over=True)
         run.write(finished(1, 7.0, 8.0))
         run.write(finished(4, 9.0))
         before = tables(run)
         allowed = acts
         with suppress(Killed):
-            run.compact(KEY, over=True)
+            run.put_together(KEY, over=True)
         over = allowed > 0
         assert str(tables(run)) == str(before), f"after {acts} acts"
         allowed = 1000
-        run.compact(KEY, over=True)
+        run.put_together(KEY, over=True)
         assert str(tables(run)) == str(before)
         assert {path.name for path in run.place.local.rglob("*.parquet")} == {"study.parquet"}
         if over:
@@ -203,7 +203,7 @@ def test_trials_are_put_together_while_others_are_written(
     assert run.trials(KEY)["trial"].to_pylist() == [*range(300)]
     lengths = Counter(run.measurements(KEY)["trial"].to_pylist())
     assert [10 * lengths[n] for n in range(300)] == run.trials(KEY)["steps"].to_pylist()
-    run.compact(KEY, over=True)
+    run.put_together(KEY, over=True)
     assert str(tables(run)) == str(before)
 
 

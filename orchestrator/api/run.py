@@ -36,6 +36,7 @@ from orchestrator.results import (
     FrontierRow,
     Within,
     best_of,
+    export_compact,
     frontier_of,
     holds_branches,
     parse_goals,
@@ -204,9 +205,13 @@ class Run:
         return self._of_all_studies(lambda study: self._files.repeats.trials(study.key))
 
     def measurements(self, *metrics: str) -> ArrowTable:
-        """All measurements of the searches' trials, or only those of the named `metrics`."""
+        """All measurements of the searches' trials, or only those of the named `metrics`. A compact
+        run holds all measurements of its best trials only, as the caption then says."""
         wanted = metrics or None
-        return self._of_all_studies(lambda study: self._files.measurements(study.key, wanted))
+        found = self._of_all_studies(lambda study: self._files.measurements(study.key, wanted))
+        if self._files.is_compact:
+            found.caption = "A compact run: whole curves of the best trials only."
+        return found
 
     def figure(
         self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
@@ -243,6 +248,12 @@ class Run:
             return str(page)
         write_report_of({"": (self._files, self._frontier(goal))}, page)
         return str(page)
+
+    def compact(self, folder: str | Path) -> Run:
+        """Writes this run in compact form to `folder`, which must not exist yet, as `orchestrate
+        export --compact` does. Returns the compact run."""
+        export_compact(self._files, Path(folder))
+        return Run(folder)
 
     def resume(self, *, ray: bool = True, **options: Any) -> Run:
         """Trains what the run is missing. `options` are those of `orchestrate resume`."""

@@ -1,14 +1,18 @@
-"""The commands `import` and `export`, for the file layout of published measurements."""
+"""The commands `import` and `export`, for the file layout of published measurements, and for runs
+in compact form."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.options import DONE, RunArgument
 from orchestrator.records import BadInput
+
+if TYPE_CHECKING:
+    from orchestrator.results import Run
 
 SHOWN = 5
 """Number of problems that are printed; the file `problems.txt` has all of them."""
@@ -45,12 +49,49 @@ def import_(
 def export(
     path: RunArgument,
     target: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact",
+            help="Make a run instead that has the same answers and is small enough to be kept in a "
+            "repository: of trials other than the best it holds few measurements.",
+        ),
+    ] = False,
 ) -> int:
-    """Write the trials of a run in the layout of Shallue et al."""
+    """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
     from orchestrator.cli.terminal import answer, counting
     from orchestrator.results import Run, export_archive
 
-    with counting("studies") as progress:
-        export_archive(Run.open(path), target, progress)
+    run = Run.open(path)
+    if compact:
+        _export_compact(run, target)
+    else:
+        with counting("studies") as progress:
+            export_archive(run, target, progress)
     answer(target)
     return DONE
+
+
+def _export_compact(run: Run, target: Path) -> None:
+    from orchestrator.cli.branching import answer_in
+    from orchestrator.cli.terminal import counting, say
+    from orchestrator.results import Run, export_compact, frontier_of, holds_branches
+
+    with counting("studies") as progress:
+        found = export_compact(run, target, progress)
+    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
+    say(
+        f"{found.trials:,} trials, {found.whole:,} of them with all measurements; "
+        f"{found.measurements:,} of {found.of_measurements:,} measurements, those of repeats "
+        f"included; {size / 1e6:,.1f} MB"
+    )
+    made = Run(target)
+    if holds_branches(made):
+        complete = answer_in(made).queue.done
+    else:
+        complete = all(row.finished for row in frontier_of(made))
+    if not complete:
+        say(
+            f"The run is not complete, so {target} holds what had ended by now. `orchestrate "
+            f"resume {target}` trains the rest, and begins trials anew that were paused."
+        )

@@ -109,6 +109,7 @@ class Answer:
     def confirmed(self, run: Run) -> list[Confirmed]:
         """The results of training with the schedules; empty if that was not done."""
         from orchestrator.analysis import confirmed
+        from orchestrator.results import confirmation_of
 
         trained = confirmation_of(run)
         if not trained.exists:
@@ -140,11 +141,6 @@ CONSTANT = "constant"
 ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "value"}
 """Name of a schedule -> the number of each verdict that it follows: the lower end of its interval,
 or its value."""
-
-
-def confirmation_of(run: Run) -> Run:
-    """The run in which the schedules of a run of branches are confirmed."""
-    return type(run)(run.place / "confirm")
 
 
 def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:

@@ -135,7 +135,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
         return code if write_up(here, answer_in(here), as_json) else FAILED
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.
-        here.in_parallel(lambda study: here.compact(study.key, over=True), here.studies())
+        here.in_parallel(lambda study: here.put_together(study.key, over=True), here.studies())
     print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.place / 'report.html'}")
     return code

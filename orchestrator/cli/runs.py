@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import remote
-from orchestrator.cli.branching import answer_of, confirmation_of, write_up
+from orchestrator.cli.branching import answer_of, write_up
 from orchestrator.cli.ending import death_before
 from orchestrator.cli.options import (
     DONE,
@@ -109,6 +109,8 @@ def _train_all(
 ) -> int:
     """Trains what the run is missing. If the schedules of its branches are to be confirmed, trains
     with these, too."""
+    from orchestrator.results import confirmation_of
+
     code = run_plan(run, planned, how, as_json=as_json, part_of=part_of)
     asked = planned.sweep.branch
     if code != DONE or asked is None or not asked.confirm:

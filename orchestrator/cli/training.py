@@ -119,7 +119,7 @@ def _put_together(run: Run, keys: Sequence[StudyKey], *, over: bool) -> None:
     from orchestrator.cli.terminal import say
 
     try:
-        run.in_parallel(partial(run.compact, over=over), keys)
+        run.in_parallel(partial(run.put_together, over=over), keys)
     except OSError as error:
         say(
             f"The files of single trials can't be merged and stay as they are. Nothing is lost, "

@@ -72,6 +72,8 @@ class Panel:
     """Recipe -> the goal's metric of the best trial of each batch size."""
     losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of a selection of the trials that did not win."""
+    compact: Sequence[str] = ()
+    """The recipes whose runs are compact and hold the curves of the best trials only."""
     distances: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the distance of the weights from their initial values."""
     schedules: Sequence[Curve] = ()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 
 from orchestrator.records import Study, StudyKey
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, schedule_of
@@ -39,10 +38,10 @@ def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dic
 
 
 def curves_of_losers(
-    run: Run, metric: str, rows: Sequence[FrontierRow], tables: Mapping[StudyKey, pa.Table]
+    run: Run, metric: str, rows: Sequence[FrontierRow], trials: Mapping[StudyKey, Sequence[int]]
 ) -> dict[str, list[Curve]]:
-    """Maps each recipe to the same metric of trials that did not win. If there are too many, they
-    are chosen evenly over batch sizes and trials."""
+    """Maps each recipe to the same metric of those of the `trials` that did not win. If there are
+    too many, they are chosen evenly over batch sizes and trials."""
     found: dict[str, list[Curve]] = {}
     by_recipe: dict[str, list[FrontierRow]] = {}
     for row in rows:
@@ -52,7 +51,7 @@ def curves_of_losers(
         for mine in by_recipe.values()
         for row in evenly(mine, MOST_LOSERS)
         for trial in evenly(
-            [n for n in tables[row.key]["trial"].to_pylist() if n != row.trial],
+            [trial for trial in trials[row.key] if trial != row.trial],
             max(MOST_LOSERS // len(mine), 1),
         )
     ]

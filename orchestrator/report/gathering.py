@@ -40,6 +40,7 @@ from orchestrator.results import (
     Within,
     best_of_studies,
     step_times,
+    whole_curves,
 )
 from orchestrator.results.counting import Unit
 from orchestrator.results.noise_courses import noise_courses
@@ -81,6 +82,10 @@ class Source:
     @cached_property
     def studies(self) -> list[Study]:
         return sorted(self.run.studies(), key=lambda study: study.batch_size)
+
+    @cached_property
+    def _is_compact(self) -> bool:
+        return self.run.is_compact
 
     @cached_property
     def _step_times(self) -> list[StepTime]:
@@ -127,7 +132,10 @@ class Source:
             answer,
             **self._trials(goal, studies, tables, most, most_listed),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            losers=self._by_name(curves_of_losers(run, goal.metric, rows, tables)),
+            losers=self._by_name(
+                curves_of_losers(run, goal.metric, rows, self._with_curves(studies, tables))
+            ),
+            compact=sorted(drawn) if self._is_compact else [],
             distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
             schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
             quality={
@@ -158,6 +166,15 @@ class Source:
                 key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
             }
         return found
+
+    def _with_curves(
+        self, studies: Sequence[Study], tables: Tables
+    ) -> dict[StudyKey, Sequence[int]]:
+        """Returns the trials of each study whose whole curves the run holds."""
+        if not self._is_compact:
+            return {key: table["trial"].to_pylist() for key, table in tables.items()}
+        found = self.run.in_parallel(lambda study: whole_curves(self.run, study), studies)
+        return {study.key: sorted(some) for study, some in zip(studies, found, strict=True)}
 
     def _by_name(self, found: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:
         return {self.name(recipe): curves for recipe, curves in found.items()}

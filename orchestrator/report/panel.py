@@ -83,7 +83,7 @@ def _training_curves(panel: Panel, show: Show) -> str:
             figures.training_curves(curves, panel.goal, panel.losers.get(recipe, ())),
             f"{recipe}: {panel.goal.metric} while it trains",
             f"The winner of each batch size{_some(curves)}, as strong lines.",
-            _behind(panel.losers.get(recipe, ()))
+            _behind(panel.losers.get(recipe, ()), is_compact=recipe in panel.compact)
             + "Dark lines are small batch sizes, bright lines large ones. A trial stops at its "
             "goal unless the sweep asks it to go on.",
         )
@@ -91,8 +91,10 @@ def _training_curves(panel: Panel, show: Show) -> str:
     )
 
 
-def _behind(losers: Sequence[Curve]) -> str:
-    return f"Faint lines: {len(losers)} of the other trials. " if losers else ""
+def _behind(losers: Sequence[Curve], *, is_compact: bool) -> str:
+    faint = f"Faint lines: {len(losers)} of the other trials. " if losers else ""
+    lacking = "The curves of all but the best trials are not in this compact run. "
+    return faint + (lacking if is_compact else "")
 
 
 def _schedules(panel: Panel, show: Show) -> str:

@@ -70,6 +70,11 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
         f"{count:,} {names.get(status, status)}" for status, count in course.statuses.items()
     )
     told = {"trials": ended}
+    if run.is_compact:
+        told["measurements"] = (
+            "a compact run: all of the best trials and of repeats; of the others only those that "
+            "the answers need"
+        )
     if course.seconds is not None:
         told["from the first trial to the last"] = in_time(course.seconds)
     if run.imported:

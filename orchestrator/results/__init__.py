@@ -3,13 +3,15 @@
 from orchestrator.results.archive import import_archive
 from orchestrator.results.archive_export import export_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies
+from orchestrator.results.compact import whole_curves
+from orchestrator.results.compact_export import export_compact
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
-from orchestrator.results.searches import holds_branches
+from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.spent import Spent, spent
 from orchestrator.results.step_times import StepTime, step_times
 from orchestrator.results.store import Run
@@ -26,7 +28,9 @@ __all__ = [
     "best_of_studies",
     "best_to_csv",
     "column_of",
+    "confirmation_of",
     "export_archive",
+    "export_compact",
     "frontier_of",
     "holds_branches",
     "import_archive",
@@ -38,5 +42,6 @@ __all__ = [
     "step_times",
     "steps_to_all",
     "to_csv",
+    "whole_curves",
     "write_frontier",
 ]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from orchestrator.files.folders import new_folder
 from orchestrator.records import BadInput, Choice, Range, Space, Status, Study
 from orchestrator.results.archive import in_parallel
 from orchestrator.results.archive_documents import OURS, SCALES
+from orchestrator.results.compact import refuse_compact
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.store import Run
 from orchestrator.results.tables import of_trial
@@ -33,8 +34,7 @@ def export_archive(
 ) -> None:
     """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
     winners are left out, because the layout has no place for them."""
-    if os.path.lexists(target):
-        raise BadInput(f"{target} exists already. Name a folder that does not exist.")
+    refuse_compact(run, "the measurements that this layout is for")
     studies: dict[Path, Study] = {}
     for study in run.studies():
         folder = Path(*map(_part, [*_workload(study), study.recipe, str(study.batch_size)]))
@@ -43,20 +43,13 @@ def export_archive(
                 f"{other.key} and {study.key} would both be written to {folder}, since the layout "
                 f"tells them apart by nothing else. Rename a recipe or workload of the run."
             )
-    # The folder is written under another name first, so that it is complete once it exists.
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    jobs = [
-        (run, study, place, unfinished / folder)
-        for place, (folder, study) in enumerate(studies.items(), start=1)
-    ]
-    try:
+    with new_folder(target) as unfinished:
+        jobs = [
+            (run, study, place, unfinished / folder)
+            for place, (folder, study) in enumerate(studies.items(), start=1)
+        ]
         for done, _ in enumerate(in_parallel(_export_study, jobs), start=1):
             progress(done, len(jobs))
-        unfinished.rename(target)
-    except OSError as error:
-        raise BadInput(f"{target} can't be written: {error}. Name another folder.") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _workload(study: Study) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import Study, Value
+from orchestrator.results.compact import refuse_best
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
 from orchestrator.results.searches import refuse_branches
@@ -90,6 +91,7 @@ def best_of_studies(
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The same as `best_of` for the given studies, even if none measured the metric."""
+    refuse_best(run, studies, metric, maximise=maximise, first=first, within=within)
     work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
     return [row for of_study in run.in_parallel(work, studies) for row in of_study]
 

@@ -31,6 +31,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
+from orchestrator.results.compact import refuse_first_within, refuse_other_goals
 from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
 from orchestrator.results.remarks import (
     best_short_of,
@@ -181,6 +182,9 @@ def frontier_of(
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
     question = _Question(goals=asked, first=first, within=within)
+    refuse_other_goals(run, [(s, one.goal) for s in studies for one in asked if one.asked_of(s)])
+    if first is not None and within is not None:
+        refuse_first_within(run)
     rows = [
         row
         for of_study in run.in_parallel(partial(_rows_of, run, question), studies)

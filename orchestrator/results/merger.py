@@ -63,7 +63,7 @@ class Merger:
         while (key := self._next()) is not None:
             count = self._loose[key]
             try:
-                self._run.compact(key, over=key in self._over)
+                self._run.put_together(key, over=key in self._over)
             except Exception as error:
                 # No error here may end the sweep. The files stay as they are until more trials of
                 # the study are written, or the sweep is complete.

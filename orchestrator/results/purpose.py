@@ -55,7 +55,19 @@ class Purpose:
             "studies": [asdict(study) for study in studies],
             "widths": _listed(self.widths() if self._file.is_file() else {}),
         }
-        self._file.write_text(to_json(document))
+        compact = {"compact": True} if self._file.is_file() and self.is_compact() else {}
+        self._file.write_text(to_json({**document, **compact}))
+
+    def write_copy(self, original: Purpose, *, compact: bool) -> None:
+        """Writes the file of a copy, which may be `compact`, of the run of `original`."""
+        with original._understanding():
+            document = json.loads(original._file.read_text())
+        self._file.write_text(to_json({**document, **({"compact": True} if compact else {})}))
+
+    def is_compact(self) -> bool:
+        """Whether this is the folder of a compact run, which lacks measurements that the trials
+        made."""
+        return self._parts()["compact"] is True
 
     def widths(self) -> dict[StudyKey, int]:
         """Study -> number of its trials that are stacked, for studies where that is decided."""
@@ -84,6 +96,7 @@ class Purpose:
             self._refuse_format(document.get("format", 0))
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
             parts["widths"] = document.get("widths", [])  # older runs lack this part
+            parts["compact"] = document.get("compact")
             parts["sweep"].keys()
             return parts
 

@@ -6,6 +6,11 @@ from orchestrator.records import BadInput
 from orchestrator.results.store import Run
 
 
+def confirmation_of(run: Run) -> Run:
+    """The run in which the schedules of a run of branches are confirmed."""
+    return Run(run.place / "confirm")
+
+
 def holds_branches(run: Run) -> bool:
     return run.sweep().get("branch") is not None
 

@@ -205,10 +205,10 @@ class Run:
     def replace(self, study: Study, finished: Sequence[FinishedTrial]) -> None:
         """Replaces all stored trials and repeats of a study by these, of which there is at least
         one."""
-        keys = [trained.trial.key for trained in finished if trained.trial.repeat]
-        self.repeats._of(study.key).keep_only([own_file(key.index, key.repeat) for key in keys])
+        repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
+        self.repeats._of(study.key).keep_only(repeats)
         # Separate files of trials would take precedence over the file that is written now.
-        self.compact(study.key, over=False)
+        self.put_together(study.key, over=False)
         tables = zip(
             *(tables_of(trained) for trained in finished if not trained.trial.repeat), strict=True
         )
@@ -249,11 +249,19 @@ class Run:
             logger.warning("%s can't be read and is left out: %s", self.place / name, error)
             return None
 
-    def write_study(self, key: StudyKey, trials: pa.Table, measurements: pa.Table) -> None:
-        """Stores all trials of a study at once, in one file for each of the two tables."""
-        self._of(key).write_whole(trials, measurements)
+    def write_study(
+        self,
+        key: StudyKey,
+        trials: pa.Table,
+        measurements: pa.Table,
+        *,
+        smallest: bool = False,
+    ) -> None:
+        """Stores all trials of a study at once, in one file for each of the two tables. The
+        `smallest` files take much longer to write."""
+        self._of(key).write_whole(trials, measurements, smallest=smallest)
 
-    def compact(self, key: StudyKey, *, over: bool) -> None:
+    def put_together(self, key: StudyKey, *, over: bool) -> None:
         """Merges the files of a study's trials into one, which is much faster to read. Threads of
         this process may write to the study meanwhile, and others may read it. If the study is
         `over`, its paused trials become dominated, since they can't win any more."""
@@ -272,6 +280,11 @@ class Run:
         return self._of(key).flaws
 
     @property
+    def is_compact(self) -> bool:
+        """Whether the run holds all measurements of its best trials and of repeats only."""
+        return self._purpose.is_compact()
+
+    @property
     def imported(self) -> bool:
         return bool(self.sweep().get("imported"))
 
@@ -281,8 +294,8 @@ class Run:
         return self._of(key).trials(columns)
 
     def measurements(self, key: StudyKey, metrics: Collection[str] | None = None) -> pa.Table:
-        """The measurements of a study's finished trials in order of trial and step: all columns, or
-        trial, step and those of `metrics` that were measured."""
+        """The measurements of a study's finished trials in order of trial and step, as far as the
+        run holds them: all columns, or trial, step and those of `metrics` that were measured."""
         return self._of(key).measurements(metrics)
 
     def metrics(self, key: StudyKey) -> set[str]:
@@ -290,7 +303,7 @@ class Run:
         return self._of(key).metrics()
 
     def curve(self, key: StudyKey, trial: int) -> pa.Table:
-        """All measurements of one finished trial."""
+        """All measurements of one finished trial that the run holds."""
         return self._of(key).curve(trial)
 
     def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:

@@ -21,10 +21,13 @@ import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
+from orchestrator.results.smallest_files import write_smallest
 from orchestrator.results.tables import (
     MEASUREMENTS,
     TRIALS,
     Damaged,
+    Training,
+    are_of,
     empty,
     joined,
     metrics_in,
@@ -58,7 +61,7 @@ def own_file(trial: int, repeat: int = 0) -> str:
     return f"trial-{trial:05d}{f'-repeat-{repeat}' if repeat else ''}.parquet"
 
 
-def trial_of(name: str) -> tuple[int, int] | None:
+def trial_of(name: str) -> Training | None:
     """The trial and repeat whose separate file has this name; None if it is no such name."""
     match = OWN_FILE.fullmatch(name)
     found = match and (int(match[1]), int(match[2] or 0))
@@ -70,8 +73,8 @@ class _Listing:
     """The files in a study's folder of `trials`, and which of them count."""
 
     names: list[str]
-    counting: dict[str, int]
-    """Separate file -> its trial, in order."""
+    counting: dict[str, Training]
+    """Separate file -> its trial and repeat, in order."""
     outdated: list[str]
     """Separate files whose trial got further in study.parquet; a copy that was made of a growing
     run may have such files."""
@@ -112,17 +115,26 @@ class StudyFiles:
             write_table(self._measurements / name, measurements)
             write_table(self._trials / name, row)
 
-    def keep_only(self, names: Collection[str]) -> None:
-        """Removes all separate files of trials except those with these names."""
-        for name in set(_own(self._trials.file_names())) - {*names}:
-            (self._trials / name).remove()
-            (self._measurements / name).remove()
+    def keep_only(self, trainings: Collection[Training]) -> None:
+        """Removes everything of other trials and repeats than these."""
+        for name in _own(self._trials.file_names()):
+            if trial_of(name) not in trainings:
+                (self._trials / name).remove()
+                (self._measurements / name).remove()
+        for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
+            table = self._of_whole(folder, folder.file_names(), schema, None)
+            if table is not None and not (kept := are_of(table, trainings)).all():
+                write_table(folder / WHOLE_STUDY, table.filter(pa.array(kept)))
 
-    def write_whole(self, trials: pa.Table, measurements: pa.Table) -> None:
+    def write_whole(
+        self, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
+    ) -> None:
         """Stores all trials in study.parquet. The file in `trials` is written last and marks them
-        as complete."""
-        write_measurements(self._measurements / WHOLE_STUDY, measurements)
-        write_table(self._trials / WHOLE_STUDY, trials)
+        as complete. The `smallest` files take much longer to write."""
+        write = write_smallest if smallest else write_table
+        write_whole = write_smallest if smallest else write_measurements
+        write_whole(self._measurements / WHOLE_STUDY, measurements)
+        write(self._trials / WHOLE_STUDY, trials)
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:
         """The finished trials in order, with all columns or at least the given ones."""
@@ -131,7 +143,7 @@ class StudyFiles:
     def measurements(self, metrics: Collection[str] | None = None) -> pa.Table:
         """The measurements of finished trials: all columns, or trial, step and those of `metrics`
         that were measured."""
-        columns = None if metrics is None else {"trial", "step", *metrics}
+        columns = None if metrics is None else {"trial", "repeat", "step", *metrics}
         return self._steadily(lambda seen: self._measured(seen, columns))
 
     def curve(self, trial: int, repeat: int = 0) -> pa.Table:
@@ -183,7 +195,7 @@ class StudyFiles:
 
     def _look(self, columns: Collection[str] | None) -> tuple[pa.Table, _Listing]:
         """The rows of all trials whose files are complete, and the list of these files."""
-        wanted = None if columns is None else {"trial", "status", "steps", *columns}
+        wanted = None if columns is None else {"trial", "repeat", "status", "steps", *columns}
         while True:
             names = self._trials.file_names()
             measured = {*self._measurements.file_names()}
@@ -210,9 +222,9 @@ class StudyFiles:
         in_whole = {} if whole is None or not rows else _how_far(whole)
         counting, outdated = {}, []
         for name in _own(rows):
-            ((trial, far),) = _how_far(rows[name]).items()
-            if far >= in_whole.get(trial, far):
-                counting[name] = trial
+            ((training, far),) = _how_far(rows[name]).items()
+            if far >= in_whole.get(training, far):
+                counting[name] = training
             else:
                 outdated.append(name)
         self._seen = _Listing(names, counting, outdated)
@@ -259,7 +271,8 @@ class StudyFiles:
         if name in seen.counting:
             return self._measurements_in(name, None)
         with _refusing(self._measurements / WHOLE_STUDY) as place:
-            return read_trial(place, trial)
+            curves = read_trial(place, trial)
+            return curves.filter(pa.array(are_of(curves, [(trial, repeat)]))) if repeat else curves
 
     def _metrics(self, seen: _Listing) -> set[str]:
         found = {name for file in seen.counting for name in metrics_in(self._measurements / file)}
@@ -304,13 +317,15 @@ def _own(names: Iterable[str]) -> list[str]:
     return sorted((name for name in names if trial_of(name)), key=lambda name: trial_of(name) or ())
 
 
-def _how_far(trials: pa.Table) -> dict[int, tuple[bool, int]]:
-    """Trial -> whether it did not fail, and its steps. The greater of two records of a trial is the
-    later one."""
+def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
+    """Trial and repeat -> whether it did not fail, and its steps. The greater of two records of a
+    training is the later one."""
+    repeated = "repeat" in trials.column_names
+    repeats = trials["repeat"].to_pylist() if repeated else [0] * len(trials)
     columns = (trials[name].to_pylist() for name in ("trial", "status", "steps"))
     return {
-        trial: (status != "failed", steps or 0)
-        for trial, status, steps in zip(*columns, strict=True)
+        (trial, repeat): (status != "failed", steps or 0)
+        for repeat, trial, status, steps in zip(repeats, *columns, strict=True)
     }
 
 

@@ -53,6 +53,9 @@ was not measured."""
 REPEAT = pa.field("repeat", pa.int32(), nullable=False)
 """A column that follows `trial` in both tables of repeats."""
 
+Training = tuple[int, int]
+"""A trial and its repeat, which is 0 for the trial of the search."""
+
 ROWS_AT_ONCE = 16_384
 """Measurements in a row group, which is the least that is read to see one trial's."""
 
@@ -250,18 +253,36 @@ def _distinct(column: pa.ChunkedArray, rows: int) -> float:
 
 
 def joined(
-    whole: pa.Table | None, separate: Sequence[pa.Table], trials: Sequence[int]
+    whole: pa.Table | None, separate: Sequence[pa.Table], trainings: Sequence[Training]
 ) -> pa.Table | None:
-    """A study's table in order of trial: the rows of `whole`, except that `trials` come from their
-    separate tables, `separate`."""
+    """A study's table in order of trial and repeat: the rows of `whole`, except that `trainings`
+    come from their separate tables, `separate`."""
     if not separate:
         return whole
     if whole is None:
         return pa.concat_tables(separate, promote_options="default")
-    others = np.isin(numbers(whole["trial"]), trials, invert=True)
-    table = pa.concat_tables([whole.filter(pa.array(others)), *separate], promote_options="default")
+    others = whole.filter(pa.array(are_of(whole, trainings, invert=True)))
+    table = pa.concat_tables([others, *separate], promote_options="default")
     table = table.replace_schema_metadata()  # its notes applied to `whole` alone
-    return table.take(np.argsort(numbers(table["trial"]), kind="stable"))
+    return table.take(np.argsort(_training_numbers(table), kind="stable"))
+
+
+def are_of(
+    table: pa.Table, trainings: Collection[Training], *, invert: bool = False
+) -> NDArray[np.bool_]:
+    """Which rows belong to these trainings, or, with `invert`, to others."""
+    asked = [_training_number(*training) for training in trainings]
+    return np.isin(_training_numbers(table), asked, invert=invert)
+
+
+def _training_numbers(table: pa.Table) -> NDArray[np.int64]:
+    """For each row, one number for its trial and repeat, which sorts by trial first."""
+    repeats = numbers(table["repeat"]) if "repeat" in table.column_names else np.int64(0)
+    return np.asarray(_training_number(numbers(table["trial"]).astype(np.int64), repeats))
+
+
+def _training_number(trial: Any, repeat: Any) -> Any:
+    return (trial << 32) + repeat
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:

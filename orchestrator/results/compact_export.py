@@ -1,0 +1,104 @@
+"""Exports a run in compact form, small enough to be kept in a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.files.folders import new_folder
+from orchestrator.records import BadInput, Study
+from orchestrator.results.archive import in_parallel
+from orchestrator.results.compact import needed, whole_curves
+from orchestrator.results.frontier import frontier_of
+from orchestrator.results.frontier_files import write_frontier
+from orchestrator.results.purpose import Purpose
+from orchestrator.results.searches import confirmation_of, holds_branches
+from orchestrator.results.store import Run
+
+COPIED = (
+    "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
+)  # fmt: skip
+"""The files that are copied as they are, if they are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """The size of an export, in numbers."""
+
+    trials: int = 0
+    """Number of trials, without repeats."""
+    whole: int = 0
+    """Number of these trials of which all measurements are there."""
+    measurements: int = 0
+    """Number of measurements that were exported, with those of repeats."""
+    of_measurements: int = 0
+    """Number of measurements of the run, likewise."""
+
+    def __add__(self, other: Exported) -> Exported:
+        return Exported(
+            trials=self.trials + other.trials,
+            whole=self.whole + other.whole,
+            measurements=self.measurements + other.measurements,
+            of_measurements=self.of_measurements + other.of_measurements,
+        )
+
+
+def export_compact(
+    run: Run, target: Path, progress: Callable[[int, int], None] = lambda done, of: None
+) -> Exported:
+    """Writes `run` in compact form to the folder `target`, which must not exist yet. A run of
+    branches keeps all its measurements, since its verdicts compare whole curves."""
+    if run.imported:
+        raise BadInput(
+            f"{run.place} was imported from an archive. Only runs of sweeps and of branches have a "
+            f"compact form."
+        )
+    with new_folder(target) as unfinished:
+        found = _write(run, Run(unfinished), progress)
+        if (confirmation := confirmation_of(run)).exists:
+            found += _write(confirmation, confirmation_of(Run(unfinished)), progress)
+    return found
+
+
+def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> Exported:
+    jobs = [(run, study, copy) for study in run.studies()]
+    total = Exported()
+    for done, of_study in enumerate(in_parallel(_export_study, jobs), start=1):
+        total += of_study
+        progress(done, len(jobs))
+    Purpose(copy.place).write_copy(Purpose(run.place), compact=not holds_branches(run))
+    copy.write_sweep_file()
+    for name in COPIED:
+        if (run.place / name).is_file():
+            (copy.place / name).write((run.place / name).read())
+    if not holds_branches(run):
+        write_frontier(copy, frontier_of(copy))
+    return total
+
+
+def _export_study(job: tuple[Run, Study, Run]) -> Exported:
+    run, study, copy = job
+    total = Exported()
+    for of, to in ((run, copy), (run.repeats, copy.repeats)):
+        trials, measurements = of.trials(study.key), of.measurements(study.key)
+        if not len(trials):
+            continue
+        if of is run and not holds_branches(run):
+            kept = needed(study, trials, measurements)
+        else:
+            kept = np.full(len(measurements), True)
+        table = measurements.filter(pa.array(kept))
+        # Metrics are in the order of their names, however the files of trials were merged.
+        names = sorted(table.column_names, key=lambda name: name if "/" in name else "")
+        to.write_study(study.key, trials, table.select(names), smallest=True)
+        total += Exported(
+            trials=len(trials) if of is run else 0,
+            whole=len(whole_curves(copy, study)) if of is run else 0,
+            measurements=len(table),
+            of_measurements=len(measurements),
+        )
+    return total

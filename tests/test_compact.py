@@ -1,0 +1,291 @@
+"""Compact runs: the same answers as the runs that they were exported from, and no wrong ones."""
+
+import itertools
+import json
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import orchestrate, train_all
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+from test_branching import BRANCHES
+from test_frontier import write_run
+
+import orchestrator
+from orchestrator.planning.growth import refuse_incomparable
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.records import STATUSES, BadInput
+from orchestrator.results import (
+    Run,
+    Within,
+    best_of,
+    export_compact,
+    frontier_of,
+    to_csv,
+    whole_curves,
+)
+
+SWEEP: dict[str, Any] = {
+    "name": "small",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.3", "val/error < 0.1"],
+    "recipes": ["sgd"],
+    "batch_sizes": [32, 64, 128, 256],
+    "search": {"trials": 8},
+    "budget": {"steps": 200},
+    "stop": {"keep": 2},
+    "repeats": {"count": 3, "of": 2, "evaluate": {"noise_scale": True}},
+}
+WHOLE = {"at_goal": False, "dominated": False}
+SWEEPS = {
+    "early stopping": SWEEP,
+    "whole budgets": {
+        **SWEEP, "stop": WHOLE, "evaluate": {"distance": True, "train_examples": 50}
+    },
+    "sampler": {**SWEEP, "search": {"trials": 6, "algorithm": "cmaes", "generation": 2}},
+}  # fmt: skip
+
+
+@pytest.fixture(
+    scope="module",
+    params=["early stopping", "whole budgets", pytest.param("sampler", marks=pytest.mark.slow)],
+)
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """A run and its compact form."""
+    folder = tmp_path_factory.mktemp("runs")
+    run = orchestrator.sweep(SWEEPS[request.param], out=folder / "run", ray=False)
+    assert orchestrate("export", "--compact", folder / "run", folder / "compact").returncode == 0
+    return Path(run.path), folder / "compact"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    "question",
+    [
+        "frontier RUN --json",
+        "frontier RUN --leaders",
+        "frontier RUN --goal val/error<0.1 --trials 5 --json",
+        "frontier RUN --within examples=5000 --json",
+        "best RUN val/error --trials 5 --json",
+        "best RUN val/loss --json",
+        "best RUN val/loss --maximise --json",
+        "best RUN val/error --within steps=20 --within epochs=3 --json",
+        "report RUN --json",
+        "advise RUN --json",
+        "status RUN",
+    ],
+)
+def test_it_gives_the_same_answers(runs: tuple[Path, Path], question: str) -> None:
+    answers = {
+        orchestrate(*(str(run) if word == "RUN" else word for word in question.split()))
+        .stdout.replace(str(run), "RUN")
+        for run in runs
+    }  # fmt: skip
+    assert len(answers) == 1
+    assert answers != {""}
+
+
+@pytest.mark.dear
+def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
+    run, compact = runs
+    assert (run / "frontier.csv").read_bytes() == (compact / "frontier.csv").read_bytes()
+    pages = [Path(orchestrator.open_run(each).report()).read_text() for each in runs]
+    told = "<dt>measurements</dt><dd>a compact run.*?</dd>"
+    assert re.search(told, pages[1])
+    figures = [re.sub(told, "", page).split("<figure>") for page in pages]
+    differing = [here for there, here in zip(*figures, strict=True) if there != here]
+    assert all("of all but the best trials are not in this compact run" in f for f in differing)
+
+
+@pytest.mark.dear
+def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) -> None:
+    original, compact = map(Run.open, runs)
+    assert compact.is_compact
+    for study in original.studies():
+        rows = [row for row in frontier_of(compact) if row.key == study.key]
+        best = {leader.trial for row in rows for leader in row.leaders[: study.keep]}
+        assert best <= whole_curves(compact, study)
+        for trial in whole_curves(compact, study):
+            assert compact.curve(study.key, trial) == original.curve(study.key, trial)
+        assert len(compact.trials(study.key)) == study.trials
+    files = content(runs[1])
+    assert not any("trial-" in name for name in files)
+
+
+@pytest.mark.dear
+def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    for number, run in enumerate(runs):
+        export_compact(Run.open(run), tmp_path / str(number))
+    assert content(tmp_path / "0") == content(tmp_path / "1")
+    with pytest.raises(BadInput, match="exists already"):
+        export_compact(Run.open(runs[0]), tmp_path / "0")
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["search.trials=10"],
+        ["batch_sizes=[32, 64, 128, 256, 512]"],
+        ["repeats=4"],
+        ["stop.keep=4", "repeat_best=3"],
+        ["budget.steps=300"],
+    ],
+)
+def test_it_goes_on_as_the_original_does(
+    runs: tuple[Path, Path], tmp_path: Path, changes: list[str]
+) -> None:
+    found = []
+    for number, path in enumerate(runs):
+        shutil.copytree(path, tmp_path / str(number))
+        run = Run.open(tmp_path / str(number))
+        grown = plan(load_sweep(path / "sweep.yaml", changes))
+        try:
+            refuse_incomparable(run, grown)
+        except BadInput as error:
+            found.append(str(error).replace(str(run.place), "RUN"))
+            continue
+        run.create(grown.sweep.resolved(), grown.studies, {})
+        trained = train_all(run, grown)
+        found.append((trained, to_csv(frontier_of(run)), run.is_compact == (path == runs[1])))
+    assert found[0] == found[1]
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    ("question", "lacking"),
+    [
+        ("frontier RUN --goal val/error<0.2", "steps to other goals"),
+        ("report RUN --goal val/loss<0.2", "steps to other goals"),
+        ("sweep RUN/sweep.yaml --out RUN --set goals=[val/error<0.4]", "steps to other goals"),
+        ("frontier RUN --within epochs=2 --trials 3", "`trials` together with `within`"),
+        ("best RUN val/loss --within epochs=2", "the lowest val/loss within a budget"),
+        ("best RUN val/error --within epochs=2 --maximise", "the highest val/error"),
+        ("export RUN RUN-archive", "the measurements that this layout is for"),
+    ],
+)
+def test_it_gives_no_answer_that_it_lacks(
+    runs: tuple[Path, Path], question: str, lacking: str
+) -> None:
+    result = orchestrate(*(word.replace("RUN", str(runs[1])) for word in question.split()))
+    assert result.returncode == 2
+    assert lacking in result.stderr
+    assert "Ask the run that it was exported from" in result.stderr
+
+
+@pytest.mark.dear
+def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> None:
+    """Trial 0 spent the budget before trial 1 beat it."""
+    file = tmp_path / "sweep.yaml"
+    points = [{"learning_rate": 1e-9}, {"learning_rate": 0.1}]
+    few = {"algorithm": "points", "points": points}
+    changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
+    file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
+    planned, run = plan(load_sweep(file)), Run(tmp_path / "run")
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    (study,) = planned.studies
+    assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]
+    export_compact(run, tmp_path / "compact")
+    compact = Run.open(tmp_path / "compact")
+    assert len(compact.measurements(study.key)) < len(run.measurements(study.key))
+    grown = plan(load_sweep(file, ["budget.steps=60"]))
+    for each in (run, compact):
+        assert train_all(each, grown) == 0
+        assert each.trials(study.key)["status"].to_pylist() == ["dominated", "reached"]
+
+
+values = st.one_of(
+    st.integers(0, 99).map(lambda hundredths: hundredths / 100),
+    st.sampled_from([math.nan, math.inf, -math.inf]),
+)
+statuses = st.sampled_from([*STATUSES, *["exhausted"] * 4])
+curves = st.lists(
+    st.tuples(statuses, st.lists(values, min_size=1, max_size=6)), min_size=2, max_size=5
+)
+
+
+@pytest.mark.dear
+@settings(max_examples=60, deadline=None)
+@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
+def test_every_answer_to_any_curves_is_the_same(
+    tmp_path_factory: pytest.TempPathFactory, curves: Any, goal: str
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    run = write_run(folder / "run", curves, goal)
+    export_compact(run, folder / "compact")
+    answers = [[*_answers(each, goal)] for each in (run, Run.open(folder / "compact"))]
+    assert answers[0] == answers[1]
+
+
+def _answers(run: Run, goal: str) -> Iterator[str]:
+    budgets = [None, *(Within.parse(f"steps={steps}") for steps in range(0, 60, 10))]
+    for first, within in itertools.product((None, 1, 2), budgets):
+        if first is None or within is None:
+            asked: dict[str, Any] = {"first": first, "within": within}
+            yield json.dumps([row.to_json() for row in frontier_of(run, **asked)])
+            yield repr(best_of(run, "val/error", first=first, within=[within]))
+    yield repr(best_of(run, "val/error", maximise="<" in goal))
+
+
+@pytest.mark.dear
+def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
+    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
+    run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
+    compact = run.compact(tmp_path / "compact")
+    assert not Run.open(compact.path).is_compact
+    assert len(compact.measurements()) == len(run.measurements())
+    pages, answers = (
+        {text(each) for each in (run, compact)}
+        for text in (
+            lambda each: Path(each.report()).read_text(),
+            lambda each: orchestrate("report", each.path, "--json").stdout,
+        )
+    )
+    assert len(pages) == len(answers) == 1
+    assert json.loads(answers.pop())["confirmed"]
+    assert "holds every trial" in orchestrate("resume", compact.path, "--no-ray").stderr
+
+
+@pytest.mark.slow
+def test_a_run_in_a_bucket(runs: tuple[Path, Path], bucket: str, tmp_path: Path) -> None:
+    fs.copy_files(str(runs[0]), f"{bucket}/run")
+    assert orchestrate("export", "--compact", f"{bucket}/run", tmp_path / "out").returncode == 0
+    assert content(tmp_path / "out") == content(runs[1])
+
+
+@pytest.mark.dear
+def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    """A run of which a trial is missing is exported as it is, and the missing trial is trained."""
+    run = orchestrator.sweep(
+        {**SWEEP, "batch_sizes": [64], "repeats": 0}, out=tmp_path / "run", ray=False
+    )
+    answer = run.frontier().to_arrow()
+    (study,) = Run.open(run.path).studies()
+    files = Run(run.path)._of(study.key)
+    files.keep_only([(index, 0) for index in range(7)])
+    result = orchestrate("export", "--compact", run.path, tmp_path / "part")
+    assert "The run is not complete" in result.stderr
+    assert result.stdout == f"{tmp_path / 'part'}\n"
+    compact = run.compact(tmp_path / "compact")
+    assert "whole curves of the best trials only" in repr(compact.measurements())
+    with pytest.raises(BadInput, match="is a compact run"):
+        compact.frontier("val/error < 0.2")
+    resumed = compact.resume(ray=False)
+    assert resumed.frontier().to_arrow().drop("seconds") == answer.drop("seconds")
+    assert Run.open(resumed.path).is_compact
