@@ -20,7 +20,6 @@ from measured import (
     GROUPS,
     HERE,
     MIDDLE,
-    RUNS,
     Answer,
     Cell,
     Finding,
@@ -35,6 +34,7 @@ from measured import (
     low_end,
     mean_of,
     of_point,
+    opened,
     points_by,
     ratio_of,
     reach_of,
@@ -47,7 +47,6 @@ from measured import (
 from picture import said
 from scipy import stats
 
-import orchestrator
 from orchestrator.analysis import tuned
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.tuned import EFFECTIVE
@@ -332,7 +331,7 @@ def noise_scale_foretells() -> Finding:
     """
     cells = []
     for workload, group in GROUPS.items():
-        for compared in orchestrator.open_run(RUNS / group).forecasts(MIDDLE[workload]):
+        for compared in opened(group).forecasts(MIDDLE[workload]):
             if compared.recipe in ("sgd", "momentum") and compared.ratio is not None:
                 name = f"{workload}, {compared.recipe}: forecast / measured"
                 cells.append(Cell(name=name, estimate=compared.ratio))

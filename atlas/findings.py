@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from claims import CLAIMS
-from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, Finding
+from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, Finding, NotMeasured, opened
 from picture import intervals, said
 
-import orchestrator
 from orchestrator.analysis import Scaling
 from orchestrator.analysis.estimates import Estimate
 
@@ -50,7 +49,7 @@ def main() -> int:
             print(path)
         return 0
     for name in arguments.claims or known:
-        print_finding(known[name]())
+        print_finding(finding_of(known[name]))
     return 0
 
 
@@ -62,11 +61,12 @@ def print_finding(found: Finding) -> None:
 
 def files() -> dict[Path, str]:
     """The page and its pictures, as paths with their texts."""
-    found = {claim: claim() for claim in CLAIMS}
+    found = {claim: finding_of(claim) for claim in CLAIMS}
     curves, three = curves_of_all(), three_instruments()
     pictures = {
         DOCS / PICTURES / f"{claim.__name__}.svg": picture_of(finding)
         for claim, finding in found.items()
+        if finding.cells
     }
     pictures[DOCS / PICTURES / "critical_batch_sizes.svg"] = intervals(
         [
@@ -76,15 +76,33 @@ def files() -> dict[Path, str]:
         ],
         axis="B_crit, in examples",
     )
-    pictures[DOCS / PICTURES / "instruments.svg"] = intervals(three, axis="B_crit, in examples")
+    if three:
+        picture = intervals(three, axis="B_crit, in examples")
+        pictures[DOCS / PICTURES / "instruments.svg"] = picture
     parts = [
         BEGINNING.read_text(encoding="utf-8"),
         summary(found),
         *(section(*pair) for pair in found.items()),
-        instruments(three),
+        instruments(three) if three else "",
         atlas(curves),
     ]
     return {DOCS / "findings.md": "\n".join(parts), **pictures}
+
+
+def finding_of(claim: Callable[[], Finding]) -> Finding:
+    """What was measured of a claim, or that its runs are not there yet."""
+    try:
+        return claim()
+    except NotMeasured as missing:
+        return Finding(
+            title=claim.__name__.replace("_", " ").capitalize(),
+            source="",
+            groups=(),
+            measured=f"The run {missing} is not measured yet.",
+            cells=(),
+            axis="",
+            answer="not measured",
+        )
 
 
 def summary(found: dict[Callable[[], Finding], Finding]) -> str:
@@ -109,9 +127,9 @@ def section(claim: Callable[[], Finding], found: Finding) -> str:
             "",
             f"**Measured.** {found.measured} **{found.answer.capitalize()}.**",
             "",
-            f"![{found.title}]({PICTURES}/{claim.__name__}.svg)",
-            "",
-            f"Command: `python atlas/findings.py {claim.__name__}`. Runs: {runs}.",
+            *([f"![{found.title}]({PICTURES}/{claim.__name__}.svg)", ""] if found.cells else []),
+            f"Command: `python atlas/findings.py {claim.__name__}`."
+            + (f" Runs: {runs}." if runs else ""),
             "",
         ]
     )
@@ -126,7 +144,8 @@ def curves_of_all() -> list[tuple[str, Scaling]]:
     return [
         (group, scaling)
         for group in CURVES
-        for scaling in orchestrator.open_run(RUNS / group).scaling()
+        if (RUNS / group).exists()
+        for scaling in opened(group).scaling()
     ]
 
 
@@ -134,13 +153,16 @@ def three_instruments() -> list[tuple[str, Estimate]]:
     """B_crit by forecast, by branches and by sweep, for SGD on the two cheapest workloads."""
     found = []
     for workload in (DIGITS, CNN):
+        runs = (GROUPS[workload], f"branch_{GROUPS[workload]}")
+        if not all((RUNS / run).exists() for run in runs):
+            continue
         (compared,) = (
             one
-            for one in orchestrator.open_run(RUNS / GROUPS[workload]).forecasts(MIDDLE[workload])
+            for one in opened(GROUPS[workload]).forecasts(MIDDLE[workload])
             if one.recipe == "sgd"
         )
         found.append((f"{workload}, forecast by the noise scale", compared.forecast))
-        for verdict in orchestrator.open_run(RUNS / f"branch_{GROUPS[workload]}").branches():
+        for verdict in opened(f"branch_{GROUPS[workload]}").branches():
             if verdict.is_known and verdict.critical is not None:
                 name = f"{workload}, branches after {verdict.at_examples:,} examples"
                 found.append((name, verdict.critical))

@@ -36,7 +36,11 @@ MIDDLE = {
 
 GROUPS = {DIGITS: "digits_mlp", CNN: "digits_cnn", FASHION: "fashion_mnist"}
 
-Answer = Literal["agrees", "disagrees", "undecided"]
+Answer = Literal["agrees", "disagrees", "undecided", "not measured"]
+
+
+class NotMeasured(Exception):
+    """A run of the atlas is not there yet; the text is its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,16 @@ class Finding:
     answer: Answer
 
 
+def opened(group: str) -> orchestrator.Run:
+    """The run of that name."""
+    if not (RUNS / group).exists():
+        raise NotMeasured(group)
+    return orchestrator.open_run(RUNS / group)
+
+
 @cache
 def frontier_of(group: str) -> tuple[FrontierRow, ...]:
-    return tuple(orchestrator.open_run(RUNS / group).frontier())
+    return tuple(opened(group).frontier())
 
 
 @cache
@@ -229,10 +240,10 @@ def fewest_steps(batch_size: int, goal: float, dimensions: int) -> float:
 
 def best_errors() -> dict[int, NDArray[np.float64]]:
     """Maps each batch size of the run `quality` to the lowest validation error of each repeat."""
-    run = Files.open(RUNS / "quality")
+    run = Files.open(opened("quality").path)
     found = {}
     for study in run.studies():
         table = run.repeats.measurements(study.key, {"val/error"})
-        lowest = table.group_by("trial").aggregate([("val/error", "min")])
+        lowest = table.group_by(["trial", "repeat"]).aggregate([("val/error", "min")])
         found[study.batch_size] = lowest["val/error_min"].to_numpy()
     return found
