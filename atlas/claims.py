@@ -432,7 +432,7 @@ def noisy_quadratic() -> Finding:
     cells = []
     for size, point in sorted(points.items()):
         if point is not None:
-            exact = Estimate(value=fewest_steps(size, goal=0.01, dimensions=1000))
+            exact = Estimate(value=fewest_steps(size, goal=0.01, dimensions=100))
             name = f"batch size {size:,}: steps / fewest"
             cells.append(Cell(name=name, estimate=ratio_of(of_point(point), exact)))
     inside = [0.9 <= cell.estimate.value <= 1.15 for cell in cells]

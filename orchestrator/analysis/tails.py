@@ -45,8 +45,8 @@ that are as good as independent, up to which the law is used. 99 % of planted st
 than 1.0 where all batch sizes share their points (`benchmarks/coverage.py`); a single batch size
 with three trials between the first and the last comes to 1.4."""
 
-CALIBRATION = (0.8, 4.1)
-"""Variances for the curve are 0.8 min(c / 6, 1) + 4.1 / k times those of the average over a, b and
+CALIBRATION = (0.75, 4.5)
+"""Variances for the curve are 0.75 min(c / 6, 1) + 4.5 / k times those of the average over a, b and
 c. The first part is below 1 because quasi-random points lie more evenly than independent ones, and
 the more so the fewer metaparameters matter. The second part is there because few trials say too
 little of whether the law holds as far as they go (`python benchmarks/coverage.py`)."""
