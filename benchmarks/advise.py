@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from orchestrator.analysis import scalings
 from orchestrator.analysis.additions import Addition, Price
 from orchestrator.analysis.candidates import Ground
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.known_curves import deciding_sizes, known_curves
 from orchestrator.analysis.next_trials import within_budget
 from orchestrator.cli.advising import advised_for
@@ -340,7 +341,9 @@ def trained(sweep: Sequence[str], rounds: int) -> int:
         budget = 0.0
         for number in range(rounds + 1):
             print(f"{number}: {shlex.join(command)}", flush=True)
-            subprocess.run([ORCHESTRATE, *command[1:]], check=True, stdout=subprocess.DEVNULL)
+            # Large sweeps ask before they start.
+            train = [ORCHESTRATE, *command[1:], "--yes"]
+            subprocess.run(train, check=True, stdout=subprocess.DEVNULL)
             widths.append(_widths(Run.open(place)))
             for curve, width in widths[-1].items():
                 print(f"   {curve:32} {width:7.2f} doublings", flush=True)
@@ -365,17 +368,21 @@ def _examples(run: Run) -> float:
 
 
 def _widths(run: Run) -> dict[str, float]:
-    """By curve, in two ways: as the report has it, and as the advice does."""
+    """By curve: the interval of B_crit as the report has it, that of the batch size which needs a
+    fifth more examples and is there for every law, and that of B_crit as the advice has it."""
     found = {}
     for scaling in scalings(frontier_of(run)):
-        critical = scaling.critical_batch_size
-        width = UNBOUNDED
-        if critical is not None and critical.low and critical.high:
-            width = min(math.log2(critical.high / critical.low), UNBOUNDED)
-        found[f"{scaling.recipe}, reported"] = width
+        found[f"{scaling.recipe}, B_crit"] = _width(scaling.critical_batch_size)
+        found[f"{scaling.recipe}, a fifth more examples"] = _width(scaling.critical_by_examples)
     for curve in advised_for(run).curves:
         found[f"{curve.recipe}, advice"] = min(curve.width, UNBOUNDED)
     return found
+
+
+def _width(estimate: Estimate | None) -> float:
+    if estimate is None or not estimate.low or not estimate.high:
+        return UNBOUNDED
+    return min(math.log2(estimate.high / estimate.low), UNBOUNDED)
 
 
 def main() -> int:
