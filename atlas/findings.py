@@ -163,7 +163,8 @@ def three_instruments() -> list[tuple[str, Estimate]]:
         )
         found.append((f"{workload}, forecast by the noise scale", compared.forecast))
         for verdict in opened(f"branch_{GROUPS[workload]}").branches():
-            if verdict.is_known and verdict.critical is not None:
+            # An interval from 0 to infinity tells nothing.
+            if verdict.is_known and verdict.critical is not None and verdict.critical.low:
                 name = f"{workload}, branches after {verdict.at_examples:,} examples"
                 found.append((name, verdict.critical))
         if compared.measured is not None:

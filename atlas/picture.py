@@ -55,12 +55,12 @@ def intervals(
         y = TOP + ROW * row
         parts.append(f'<text x="{MARGIN}" y="{y + 13}">{escape(name)}</text>')
         parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{said(one)}</text>')
-        if not math.isfinite(one.value):
-            continue
-        left = place(one.value if one.low is None else one.low)
-        right = place(one.value if one.high is None else min(one.high, max(ends)))
-        parts.append(f'<path class="i" d="M{left:.1f} {y + 23}H{right:.1f}"/>')
-        parts.append(f'<circle class="v" cx="{place(one.value):.1f}" cy="{y + 23}" r="4.5"/>')
+        low, high = (one.value if end is None else end for end in (one.low, one.high))
+        if math.isfinite(low):
+            right = place(min(high, max(ends)))
+            parts.append(f'<path class="i" d="M{place(low):.1f} {y + 23}H{right:.1f}"/>')
+        if math.isfinite(one.value):
+            parts.append(f'<circle class="v" cx="{place(one.value):.1f}" cy="{y + 23}" r="4.5"/>')
     parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{height - 4}">{escape(axis)}</text></svg>')
     return "\n".join(parts) + "\n"
 
@@ -68,7 +68,8 @@ def intervals(
 def said(estimate: Estimate) -> str:
     """An estimate with its interval, in words."""
     if math.isinf(estimate.value):
-        return "never"
+        least = estimate.low or 0
+        return f"{_number(least)} or more" if 0 < least < math.inf else "never"
     if estimate.low is None or estimate.high is None:
         return _number(estimate.value)
     if math.isinf(estimate.high):
