@@ -78,7 +78,7 @@ def run_plan(
     if director.done:
         say(f"{run.place} holds every trial of this sweep, so there is nothing to train.")
     else:
-        again = sum(study.repeats * study.repeat_best for study in planned.studies)
+        again = sum(study.most_repeats for study in planned.studies)
         say(
             f"{len(planned.studies)} studies, {director.planned - progress.done} trials to train "
             f"({progress.done} are done already)"

@@ -145,7 +145,7 @@ def _of_study(
     speeds: Mapping[StudyKey, Speed | None],
     pilots: Mapping[StudyKey, int | None] | None,
 ) -> StudyOutlook:
-    trials = study.trials + study.repeats * min(study.repeat_best, study.trials)
+    trials = study.trials + study.most_repeats
     budget, first = study.budget_steps, study.following(0)
     each = Between(
         first if study.stop_dominated else budget,

@@ -162,7 +162,7 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     for name in sweep.workloads:
         for study in _studies_of(sweep, name, load_workload(name), data_dir):
             studies.append(with_more(study, sweep.more))
-            trials += studies[-1].trials + studies[-1].repeats * studies[-1].repeat_best
+            trials += studies[-1].trials + studies[-1].most_repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
                 raise BadInput(
                     f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "

@@ -145,7 +145,7 @@ class Study:
     train_size: int | None = None
     """Number of examples in an epoch; None if it is unknown or the training set is endless."""
     repeats: int = 0
-    """Number of repeats, with other seeds, of each of the best `repeat_best` trials."""
+    """Number of repeats, with other seeds, of each of the best `repeat_best` trials at each goal."""
     repeat_best: int = 1
     """Number of trials that are repeated. If there are several, half of their repeats choose one of
     these trials, and the other repeats of that trial measure it."""
@@ -189,6 +189,12 @@ class Study:
         if self.search.algorithm == "points":
             return len(self.search.points)
         return self.search.launches or 3 * self.trials
+
+    @property
+    def most_repeats(self) -> int:
+        """The largest number of repeats: each goal may have other best trials."""
+        repeated = self.repeat_best * max(len(self.goals), 1)
+        return self.repeats * (1 if self.is_one_point else min(repeated, self.trials))
 
     @cached_property
     def batches(self) -> BatchSchedule:
