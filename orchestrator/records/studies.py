@@ -145,7 +145,7 @@ class Study:
     train_size: int | None = None
     """Number of examples in an epoch; None if it is unknown or the training set is endless."""
     repeats: int = 0
-    """Number of repeats, with other seeds, of each of the best `repeat_best` trials at each goal."""
+    """Number of repeats, with other seeds, of each goal's best `repeat_best` trials."""
     repeat_best: int = 1
     """Number of trials that are repeated. If there are several, half of their repeats choose one of
     these trials, and the other repeats of that trial measure it."""
