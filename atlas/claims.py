@@ -69,7 +69,7 @@ def regimes() -> Finding:
             perfect, useful = curve.perfect_scaling_until, curve.max_useful_batch_size
             if perfect is None or useful is None:
                 continue
-            known.append(Cell(name=f"{workload}, {recipe}: useful until", estimate=useful))
+            known.append(Cell(name=f"{workload}, {recipe}", estimate=useful))
             shown.append(perfect.value >= 2 * min(sizes) and useful.value < max(sizes))
     share = sum(shown) / len(shown)
     return Finding(

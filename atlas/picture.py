@@ -53,7 +53,8 @@ def intervals(
     parts += [f'<path class="b" d="M{place(bound):.1f} {TOP}V{floor}"/>' for bound in bounds]
     for row, (name, one) in enumerate(rows):
         y = TOP + ROW * row
-        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{escape(name)}</text>')
+        shown = escape(name.replace("/fc_64_64_64", ""))  # else it would run into the number
+        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{shown}</text>')
         parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{said(one)}</text>')
         low, high = (one.value if end is None else end for end in (one.low, one.high))
         if math.isfinite(low):

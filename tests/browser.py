@@ -44,6 +44,8 @@ class Look:
     page: Path
     width: int
     height: int = 900
+    address: str = ""
+    """Where the page is served; as a file if empty."""
     dark: bool = False
     anchor: str = ""
     scripts: tuple[str, ...] = ()
@@ -149,7 +151,7 @@ async def _visit(address: str, look: Look) -> Visit:
         )  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if look.dark else "light"}
         await call("Emulation.setEmulatedMedia", features=[scheme])
-        await call("Page.navigate", url=f"{look.page.as_uri()}{look.anchor}")
+        await call("Page.navigate", url=f"{look.address or look.page.as_uri()}{look.anchor}")
         await listen("Page.loadEventFired")
         seen.first = await value(FIRST_SCREEN)
         seen.told = [await value(script) for script in look.scripts]

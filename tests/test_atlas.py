@@ -4,7 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from browser import CHROMIUM, Look, visits
@@ -65,20 +70,40 @@ SORT = """(() => {
 PICTURES = "[...document.querySelectorAll('article img')].map(one => one.naturalWidth > 0)"
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server of one's own for the files of a folder."""
+    handler = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path / "site"]
     subprocess.run(build, cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     page = tmp_path / "site" / "findings.html"
-    looks = [
-        Look(page=page, width=width, dark=dark, scripts=(SORT, PICTURES), checked=False)
-        for width, dark in ((1400, False), (390, True))
-    ]
-    for seen in visits(looks, tmp_path):
+    with served(tmp_path / "site") as address:
+        looks = [
+            Look(
+                page=page, address=f"{address}/findings.html", width=width, dark=dark,
+                scripts=(SORT, PICTURES), checked=False,
+            )
+            for width, dark in ((1400, False), (390, True))
+        ]  # fmt: skip
+        visited = visits(looks, tmp_path)
+    for seen in visited:
         order, pictures = seen.told
         assert not seen.errors
-        assert not [url for url in seen.requests if not url.startswith("file:")]
+        assert not [url for url in seen.requests if not url.startswith(address)]
         assert seen.wider == 0
         assert order == sorted(order)
         assert all(pictures)
