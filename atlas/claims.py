@@ -389,7 +389,7 @@ def published_panel() -> Finding:
 
     We divide our steps by the published ones at every batch size that we measured. The claim
     agrees if all ratios lie between 0.5 and 2, and disagrees if one lies outside by more than the
-    10 % to which the figure can be read.
+    10 % to which the figure can be read. It is undecided while batch sizes are missing.
     """
     with open(HERE / "published_panel.csv", encoding="utf-8") as file:
         published = {int(line["batch_size"]): float(line["steps"]) for line in csv.DictReader(file)}
@@ -408,11 +408,16 @@ def published_panel() -> Finding:
         title="The published panel",
         source="Shallue et al.",
         groups=("simple_cnn",),
-        measured=f"{sum(inside)} of {len(inside)} batch sizes are within a factor of two.",
+        measured=f"{sum(inside)} of {len(inside)} measured batch sizes are within a factor of two; "
+        f"{len(points)} are planned.",
         cells=tuple(cells),
         axis="steps / published steps",
         bounds=(0.5, 2),
-        answer="agrees" if all(inside) else "disagrees" if any(outside) else "undecided",
+        answer="disagrees"
+        if any(outside)
+        else "agrees"
+        if all(inside) and len(inside) == len(points)
+        else "undecided",
     )
 
 
