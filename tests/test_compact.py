@@ -3,12 +3,14 @@
 import itertools
 import json
 import math
+import platform
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from conftest import orchestrate, train_all
@@ -105,11 +107,35 @@ def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
     run, compact = runs
     assert (run / "frontier.csv").read_bytes() == (compact / "frontier.csv").read_bytes()
     pages = [Path(orchestrator.open_run(each).report()).read_text() for each in runs]
+    pages[0] = re.sub(rf"(?<=003e){platform.node()}:(?=\d)", "machine-001:", pages[0])
     told = "<dt>measurements</dt><dd>a compact run.*?</dd>"
     assert re.search(told, pages[1])
     figures = [re.sub(told, "", page).split("<figure>") for page in pages]
     differing = [here for there, here in zip(*figures, strict=True) if there != here]
     assert all("of all but the best trials are not in this compact run" in f for f in differing)
+
+
+@pytest.mark.dear
+def test_it_is_trained_alike(runs: tuple[Path, Path]) -> None:
+    run, compact = map(orchestrator.open_run, runs)
+    studies = run.compare(compact).studies
+    assert {pair.verdict for pair in studies} == {"same"}
+
+
+@pytest.mark.dear
+def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    original = Run.open(runs[0])
+    (study, *_) = original.studies()
+    broken = 'Traceback:\n  File "/home/somebody/code.py"\nValueError: too large'
+    rows = original.trials(study.key)
+    place = rows.column_names.index("error")
+    rows = rows.set_column(place, rows.field(place), pa.array([broken] * len(rows)))
+    shutil.copytree(runs[0], tmp_path / "run")
+    Run.open(tmp_path / "run").write_study(study.key, rows, original.measurements(study.key))
+    export_compact(Run.open(tmp_path / "run"), tmp_path / "compact")
+    exported = Run.open(tmp_path / "compact").trials(study.key)
+    assert {*exported["error"].to_pylist()} == {"ValueError: too large"}
+    assert {where.partition(":")[0] for where in exported["where"].to_pylist()} == {"machine-001"}
 
 
 @pytest.mark.dear

@@ -111,6 +111,18 @@ def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
     assert above >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / SEEDS)
 
 
+def test_gradients_of_zero_tell_nothing() -> None:
+    """A network that fits every example to the last bit has such gradients."""
+    zeros = np.zeros((6, 6))
+    for sample in (
+        Sample(size=4, products=zeros),
+        Sample(size=4, products=zeros, squares=zeros[0]),
+    ):
+        found = of_chunks(sample)
+        assert found.noise_scale == math.inf
+        assert found.interval() == (0, math.inf)
+
+
 def test_chunks_and_examples_by_hand() -> None:
     """The formulas are those of McCandlish et al., appendix A."""
     gradients = (

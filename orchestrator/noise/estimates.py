@@ -182,7 +182,9 @@ def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
     """Estimate of tr(S^2)."""
     # This is G'SG / |G|^2 in the direction of the mean gradient. If the slope matters, |G|^2 is
     # large, and then the noise of this direction is small.
-    curvature = (along + trace / count) / float((lengths.sum() + rows.sum()) / count**2)
+    length = float((lengths.sum() + rows.sum()) / count**2)
+    # A network that fits every example has gradients of exactly 0, which have no errors.
+    curvature = (along + trace / count) / length if length > 0 else 0.0
     if square > 0:
         curvature = max(curvature, along / square)
     return 4 * (count - 1) / pairs * curvature, 2 / pairs * trace

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def export_compact(
 
 
 def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> Exported:
-    jobs = [(run, study, copy) for study in run.studies()]
+    machines = _machines(run)
+    jobs = [(run, study, copy, machines) for study in run.studies()]
     total = Exported()
     for done, of_study in enumerate(in_parallel(_export_study, jobs), start=1):
         total += of_study
@@ -80,8 +82,19 @@ def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> Exporte
     return total
 
 
-def _export_study(job: tuple[Run, Study, Run]) -> Exported:
-    run, study, copy = job
+def _machines(run: Run) -> dict[str, str]:
+    """Maps each machine that trained to a name that tells nothing of it."""
+    columns = [
+        of.trials(study.key, {"where"})["where"].to_pylist()
+        for study in run.studies()
+        for of in (run, run.repeats)
+    ]
+    names = {where.rpartition(":")[0] for where in itertools.chain(*columns) if where}
+    return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
+
+
+def _export_study(job: tuple[Run, Study, Run, Mapping[str, str]]) -> Exported:
+    run, study, copy, machines = job
     total = Exported()
     for of, to in ((run, copy), (run.repeats, copy.repeats)):
         trials, measurements = of.trials(study.key), of.measurements(study.key)
@@ -94,7 +107,8 @@ def _export_study(job: tuple[Run, Study, Run]) -> Exported:
         table = measurements.filter(pa.array(kept))
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if "/" in name else "")
-        to.write_study(study.key, trials, table.select(names), smallest=True)
+        rows = _without_places(trials, machines)
+        to.write_study(study.key, rows, table.select(names), smallest=True)
         total += Exported(
             trials=len(trials) if of is run else 0,
             whole=len(whole_curves(copy, study)) if of is run else 0,
@@ -102,3 +116,21 @@ def _export_study(job: tuple[Run, Study, Run]) -> Exported:
             of_measurements=len(measurements),
         )
     return total
+
+
+def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
+    """The rows of trials without names of machines, and with the last line of each error only,
+    since the lines above name folders."""
+
+    def anonymous(where: str) -> str:
+        machine, _, process = where.rpartition(":")
+        return f"{machines[machine]}:{process}"
+
+    def last_line(error: str) -> str:
+        return error.strip().splitlines()[-1]
+
+    for name, change in (("where", anonymous), ("error", last_line)):
+        place = trials.column_names.index(name)
+        values = [change(text) if text else text for text in trials[name].to_pylist()]
+        trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
+    return trials

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from orchestrator.records import StudyKey
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
-Places = NDArray[np.int64]
-
 
 def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
     """Whether the trials and repeats of a study that both runs hold have the same seeds and
     metaparameters, and the same value of each metric wherever both were measured. How far a trial
-    was trained that could not win depends on the clock, so one of the two may have gone further."""
+    was trained that could not win depends on the clock, so one of the two may have gone further,
+    and a compact run holds only some of its measurements."""
     return all(_alike(x, y, study) for x, y in ((a, b), (a.repeats, b.repeats)))
 
 
@@ -31,8 +29,7 @@ def _alike(a: Run, b: Run, study: StudyKey) -> bool:
     x, y = _shared(a.measurements(study), b.measurements(study))
     metrics = {name for name in x.column_names if "/" in name} & {*y.column_names}
     return all(
-        np.array_equal(numbers(x[name]), numbers(y[name]), equal_nan=True)
-        for name in ("step", *metrics)
+        np.array_equal(numbers(x[name]), numbers(y[name]), equal_nan=True) for name in metrics
     )
 
 
@@ -41,21 +38,16 @@ def _same_trial(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def _shared(a: pa.Table, b: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The first rows of each trial or repeat that is in both tables: as many as both have."""
-    (of_a, starts_a, counts_a), (of_b, starts_b, counts_b) = _trials_in(a), _trials_in(b)
-    _, in_a, in_b = np.intersect1d(of_a, of_b, assume_unique=True, return_indices=True)
-    counts = np.minimum(counts_a[in_a], counts_b[in_b])
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return (
-        a.take(np.repeat(starts_a[in_a], counts) + within),
-        b.take(np.repeat(starts_b[in_b], counts) + within),
-    )
-
-
-def _trials_in(table: pa.Table) -> tuple[Places, Places, Places]:
-    """A number for each trial or repeat of a table, its first row and how many rows it has. The
-    rows of each follow each other."""
-    trials = numbers(table["trial"]).astype(np.int64) << 32
-    if "repeat" in table.column_names:
-        trials += numbers(table["repeat"])
-    return np.unique(trials, return_index=True, return_counts=True)
+    """The rows that both tables have, in the same order. A row is told by its trial, its repeat and
+    its step, as far as the tables have these columns."""
+    if not len(a) or not len(b):  # a run without repeats does not even have their column
+        return a.slice(0, 0), b.slice(0, 0)
+    names = np.zeros(len(a) + len(b), dtype=np.int64)
+    for column in ("trial", "repeat", "step"):
+        if column in a.column_names:
+            both = np.concatenate([numbers(a[column]), numbers(b[column])])
+            values, places = np.unique(both, return_inverse=True)
+            names = names * len(values) + places
+    in_a, in_b = np.split(names, [len(a)])
+    _, of_a, of_b = np.intersect1d(in_a, in_b, assume_unique=True, return_indices=True)
+    return a.take(of_a), b.take(of_b)
