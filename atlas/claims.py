@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from measured import (
@@ -20,39 +20,47 @@ from measured import (
     GROUPS,
     HERE,
     MIDDLE,
-    Answer,
-    Cell,
-    Finding,
     best_errors,
     curve_of,
-    decided,
     fewest_steps,
     fifth_more,
     frontier_of,
-    high_end,
     known,
-    low_end,
-    mean_of,
     of_point,
     opened,
     points_by,
-    ratio_of,
-    reach_of,
-    recipes_compared,
     rows_of,
     scalings_of,
     steps_of,
-    within,
 )
 from picture import said
+from rules import (
+    REGISTERED,
+    Answer,
+    Cell,
+    Claim,
+    Measured,
+    all_within,
+    beyond,
+    cell,
+    claim,
+    high_end,
+    low_end,
+    mean_of,
+    reach_of,
+    within,
+)
 from scipy import stats
 
-from orchestrator.analysis import tuned
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis import Estimate, tuned
 from orchestrator.analysis.tuned import EFFECTIVE
 
+NEVER = Estimate(value=math.inf, low=math.inf, high=math.inf)
+"""The steps to a goal that most repeats never reach, over those of others that do."""
 
-def regimes() -> Finding:
+
+@claim(title="Three regimes", source="Shallue et al.", groups=GROUPS.values())
+def regimes() -> Measured:
     """Steps fall in inverse proportion to the batch size at first, then less and less, and at last
     not at all (Shallue et al.).
 
@@ -72,18 +80,16 @@ def regimes() -> Finding:
             known.append(Cell(name=f"{workload}, {recipe}", estimate=useful))
             shown.append(perfect.value >= 2 * min(sizes) and useful.value < max(sizes))
     share = sum(shown) / len(shown)
-    return Finding(
-        title="Three regimes",
-        source="Shallue et al.",
-        groups=tuple(GROUPS.values()),
-        measured=f"{sum(shown)} of {len(shown)} curves show all three regimes.",
-        cells=tuple(known),
+    return Measured(
+        said=f"{sum(shown)} of {len(shown)} curves show all three regimes.",
+        cells=known,
         axis="largest useful batch size",
         answer="agrees" if share >= 0.75 else "disagrees" if share < 0.5 else "undecided",
     )
 
 
-def workloads_differ() -> Finding:
+@claim(title="Workloads differ", source="Shallue et al.", groups=GROUPS.values())
+def workloads_differ() -> Measured:
     """How far the batch size scales differs enormously between workloads (Shallue et al.).
 
     We divide the largest by the smallest batch size that needs a fifth more examples, of momentum
@@ -93,21 +99,17 @@ def workloads_differ() -> Finding:
     known = sorted(
         ((name, one) for name, one in found if one is not None), key=lambda each: each[1].value
     )
-    ratio = ratio_of(known[-1][1], known[0][1])
-    return decided(
-        title="Workloads differ",
-        source="Shallue et al.",
-        groups=GROUPS.values(),
-        measured=f"{known[-1][0]} scales {said(ratio)} times as far as {known[0][0]}.",
+    ratio = cell("largest / smallest", known[-1][1], known[0][1]).estimate
+    return Measured(
+        said=f"{known[-1][0]} scales {said(ratio)} times as far as {known[0][0]}.",
         cells=[Cell(name=name, estimate=one) for name, one in known],
         axis="batch size that needs a fifth more examples",
-        estimate=ratio,
-        side="above",
-        bound=4,
+        answer=beyond(ratio, "above", 4),
     )
 
 
-def momentum_extends() -> Finding:
+@claim(title="Momentum extends perfect scaling", source="Shallue et al.", groups=GROUPS.values())
+def momentum_extends() -> Measured:
     """Momentum and Nesterov momentum keep scaling perfect to larger batch sizes than plain SGD
     (Shallue et al.).
 
@@ -115,15 +117,18 @@ def momentum_extends() -> Finding:
     size that needs a fifth more examples by that of SGD. The claim agrees if the geometric mean of
     the ratios is above 1.
     """
-    return recipes_compared(
-        title="Momentum extends perfect scaling",
-        source="Shallue et al.",
+    return _compared(
         pairs=[(w, r, "sgd") for w in GROUPS for r in ("momentum", "nesterov")],
         what="The batch size that needs a fifth more examples is {} times that of SGD.",
     )
 
 
-def momentum_equal_at_first() -> Finding:
+@claim(
+    title="Momentum gains nothing at small batch sizes",
+    source="Shallue et al.",
+    groups=GROUPS.values(),
+)
+def momentum_equal_at_first() -> Measured:
     """At small batch sizes, momentum needs as many steps as plain SGD (Shallue et al.).
 
     We divide the steps of momentum and Nesterov by those of SGD at the smallest batch size, on the
@@ -138,36 +143,35 @@ def momentum_equal_at_first() -> Finding:
             other = steps_of(workload, recipe, first)
             if sgd is not None and other is not None:
                 name = f"{workload}, {recipe}, batch size {first}"
-                cells.append(Cell(name=name, estimate=ratio_of(other, sgd)))
+                cells.append(cell(name, other, sgd))
     mean = mean_of(cells)
-    return Finding(
-        title="Momentum gains nothing at small batch sizes",
-        source="Shallue et al.",
-        groups=tuple(GROUPS.values()),
-        measured=f"Momentum needs {said(mean)} times the steps of SGD at the smallest batch size.",
-        cells=tuple(cells),
+    return Measured(
+        said=f"Momentum needs {said(mean)} times the steps of SGD at the smallest batch size.",
+        cells=cells,
         axis="steps / steps of SGD",
         bounds=(0.8, 1.25),
         answer=within(mean, 0.8, 1.25),
     )
 
 
-def preconditioning_extends() -> Finding:
+@claim(
+    title="Preconditioning extends perfect scaling", source="Zhang et al.", groups=["digits_mlp"]
+)
+def preconditioning_extends() -> Measured:
     """Preconditioned optimizers scale to larger batch sizes than momentum (Zhang et al. of K-FAC;
     here SOAP, Muon and AdamW).
 
     We divide the batch size that needs a fifth more examples by that of momentum, on the digits.
     The claim agrees if the geometric mean of the three ratios is above 1.
     """
-    return recipes_compared(
-        title="Preconditioning extends perfect scaling",
-        source="Zhang et al.",
+    return _compared(
         pairs=[(DIGITS, recipe, "momentum") for recipe in ("soap", "muon", "adamw")],
         what="The batch size that needs a fifth more examples is {} times that of momentum.",
     )
 
 
-def layerwise_at_full_batch() -> Finding:
+@claim(title="Layer-wise rates at the full batch", source="You et al.", groups=["digits_mlp"])
+def layerwise_at_full_batch() -> Measured:
     """With layer-wise rates (LARS), the full batch needs fewer steps than with momentum (You et
     al.).
 
@@ -177,25 +181,25 @@ def layerwise_at_full_batch() -> Finding:
     full = max(row.batch_size for row in rows_of(DIGITS))
     lars, momentum = steps_of(DIGITS, "lars", full), steps_of(DIGITS, "momentum", full)
     if lars is None or momentum is None:
-        raise SystemExit("LARS or momentum has no steps at the full batch")
-    ratio = ratio_of(lars, momentum)
-    return decided(
-        title="Layer-wise rates at the full batch",
-        source="You et al.",
-        groups=["digits_mlp"],
-        measured=f"LARS needs {said(ratio)} times the steps of momentum.",
+        return Measured(said="LARS or momentum never reaches the goal.", answer="undecided")
+    ratio = cell("lars / momentum", lars, momentum).estimate
+    return Measured(
+        said=f"LARS needs {said(ratio)} times the steps of momentum.",
         cells=[
             Cell(name="lars, steps", estimate=lars),
             Cell(name="momentum, steps", estimate=momentum),
         ],
         axis="steps at the full batch",
-        estimate=ratio,
-        side="below",
-        bound=1,
+        answer=beyond(ratio, "below", 1),
     )
 
 
-def no_rule_holds() -> Finding:
+@claim(
+    title="No learning-rate rule holds",
+    source="Shallue et al., Golmant et al.",
+    groups=("rules_digits", "rules_fashion"),
+)
+def no_rule_holds() -> Measured:
     """No rule for learning rates (linear, square root, constant) holds across workloads and batch
     sizes (Shallue et al., Golmant et al.).
 
@@ -215,31 +219,30 @@ def no_rule_holds() -> Finding:
                 if tuned_point is None:
                     continue
                 point = points[rule, size]
-                ratio = (
-                    Estimate(value=math.inf, low=math.inf, high=math.inf)
-                    if point is None
-                    else ratio_of(of_point(point), of_point(tuned_point))
-                )
-                ratios.append(ratio)
-                cells.append(Cell(name=f"{group}, {rule}, batch size {size}", estimate=ratio))
-        if any(low_end(ratio) > 1.25 for ratio in ratios):
+                name = f"{group}, {rule}, batch size {size}"
+                if point is None:
+                    ratios.append(Cell(name=name, estimate=NEVER))
+                else:
+                    ratios.append(cell(name, of_point(point), of_point(tuned_point)))
+        cells += ratios
+        if any(low_end(one.estimate) > 1.25 for one in ratios):
             failing.add(rule)
-        if all(high_end(ratio) < 1.25 for ratio in ratios):
+        if all(high_end(one.estimate) < 1.25 for one in ratios):
             holding.add(rule)
-    return Finding(
-        title="No learning-rate rule holds",
-        source="Shallue et al., Golmant et al.",
-        groups=("rules_digits", "rules_fashion"),
-        measured=f"{len(failing)} of 3 rules fail at some batch size"
+    return Measured(
+        said=f"{len(failing)} of 3 rules fail at some batch size"
         + (f": {', '.join(sorted(failing))}." if failing else "."),
-        cells=tuple(cells),
+        cells=cells,
         axis="steps / tuned steps",
         bounds=(1.25,),
         answer="agrees" if len(failing) == 3 else "disagrees" if holding else "undecided",
     )
 
 
-def effective_rate() -> Finding:
+@claim(
+    title="Effective learning rates follow no rule", source="Shallue et al.", groups=GROUPS.values()
+)
+def effective_rate() -> Measured:
     """The best effective learning rate, learning rate / (1 - momentum), follows neither the linear
     nor the square root rule (Shallue et al.).
 
@@ -272,20 +275,20 @@ def effective_rate() -> Finding:
         answer = "agrees"
     elif width < 0.25 and not (any(excludes[1]) and any(excludes[0.5])):
         answer = "disagrees"
-    return Finding(
-        title="Effective learning rates follow no rule",
-        source="Shallue et al.",
-        groups=tuple(GROUPS.values()),
-        measured=f"Of {len(cells)} curves, {sum(excludes[1])} exclude the linear rule and "
+    return Measured(
+        said=f"Of {len(cells)} curves, {sum(excludes[1])} exclude the linear rule and "
         f"{sum(excludes[0.5])} the square root rule.",
-        cells=tuple(cells),
+        cells=cells,
         axis="power of the batch size",
         bounds=(0.5, 1),
         answer=answer,
     )
 
 
-def data_set_size() -> Finding:
+@claim(
+    title="The size of the data set", source="Shallue et al., Golmant et al.", groups=["subsets"]
+)
+def data_set_size() -> Measured:
     """How far the batch size scales depends little on the size of the data set (Shallue et al.,
     Golmant et al.).
 
@@ -309,20 +312,16 @@ def data_set_size() -> Finding:
     power = float((weights * (sizes - middle) * logs).sum() / spread)
     half = float(spread**-0.5)
     estimate = Estimate(value=power, low=power - half, high=power + half)
-    return decided(
-        title="The size of the data set",
-        source="Shallue et al., Golmant et al.",
-        groups=["subsets"],
-        measured=f"It grows like the number of examples to the power {said(estimate)}.",
+    return Measured(
+        said=f"It grows like the number of examples to the power {said(estimate)}.",
         cells=[Cell(name=f"{size:,} examples", estimate=one) for size, one in found],
         axis="batch size that needs a fifth more examples",
-        estimate=estimate,
-        side="below",
-        bound=0.5,
+        answer=beyond(estimate, "below", 0.5),
     )
 
 
-def noise_scale_foretells() -> Finding:
+@claim(title="The noise scale foretells B_crit", source="McCandlish et al.", groups=GROUPS.values())
+def noise_scale_foretells() -> Measured:
     """The gradient noise scale foretells the critical batch size (McCandlish et al.).
 
     We divide the forecast of each curve by its measured B_crit, for SGD and momentum on the three
@@ -336,19 +335,19 @@ def noise_scale_foretells() -> Finding:
                 name = f"{workload}, {compared.recipe}: forecast / measured"
                 cells.append(Cell(name=name, estimate=compared.ratio))
     mean = mean_of(cells)
-    return Finding(
-        title="The noise scale foretells B_crit",
-        source="McCandlish et al.",
-        groups=tuple(GROUPS.values()),
-        measured=f"Forecasts are {said(mean)} times the measured B_crit.",
-        cells=tuple(cells),
+    return Measured(
+        said=f"Forecasts are {said(mean)} times the measured B_crit.",
+        cells=cells,
         axis="forecast / measured B_crit",
         bounds=(1 / 3, 3),
         answer=within(mean, 1 / 3, 3),
     )
 
 
-def stricter_goals() -> Finding:
+@claim(
+    title="Stricter goals allow larger batches", source="McCandlish et al.", groups=GROUPS.values()
+)
+def stricter_goals() -> Measured:
     """The critical batch size grows as training proceeds, so that a stricter goal allows a larger
     batch (McCandlish et al.).
 
@@ -367,23 +366,19 @@ def stricter_goals() -> Finding:
             strict, loose = by_goal[min(by_goal)], by_goal[max(by_goal)]
             if strict is not None and loose is not None:
                 name = f"{workload}, {recipe}: strictest / loosest"
-                cells.append(Cell(name=name, estimate=ratio_of(strict, loose)))
+                cells.append(cell(name, strict, loose))
     mean = mean_of(cells)
-    return decided(
-        title="Stricter goals allow larger batches",
-        source="McCandlish et al.",
-        groups=GROUPS.values(),
-        measured=f"From the loosest to the strictest goal it grows {said(mean)} times.",
+    return Measured(
+        said=f"From the loosest to the strictest goal it grows {said(mean)} times.",
         cells=cells,
         axis="at the strictest / at the loosest goal",
         bounds=(1,),
-        estimate=mean,
-        side="above",
-        bound=1,
+        answer=beyond(mean, "above", 1),
     )
 
 
-def published_panel() -> Finding:
+@claim(title="The published panel", source="Shallue et al.", groups=("simple_cnn",))
+def published_panel() -> Measured:
     """Simple CNN trained with Nesterov momentum reaches 10 % validation error on Fashion-MNIST in
     the published number of steps (Shallue et al., their first figure).
 
@@ -401,27 +396,22 @@ def published_panel() -> Finding:
                 value=published[size], low=published[size] / 1.1, high=published[size] * 1.1
             )
             name = f"batch size {size:,}: steps / published"
-            cells.append(Cell(name=name, estimate=ratio_of(of_point(point), read)))
-    inside = [0.5 <= cell.estimate.value <= 2 for cell in cells]
-    outside = [high_end(cell.estimate) < 0.5 or low_end(cell.estimate) > 2 for cell in cells]
-    return Finding(
-        title="The published panel",
-        source="Shallue et al.",
-        groups=("simple_cnn",),
-        measured=f"{sum(inside)} of {len(inside)} measured batch sizes are within a factor of two; "
+            cells.append(cell(name, of_point(point), read))
+    inside, answer = all_within(cells, 0.5, 2)
+    if answer == "agrees" and len(cells) < len(points):
+        answer = "undecided"
+    return Measured(
+        said=f"{inside} of {len(cells)} measured batch sizes are within a factor of two; "
         f"{len(points)} are planned.",
-        cells=tuple(cells),
+        cells=cells,
         axis="steps / published steps",
         bounds=(0.5, 2),
-        answer="disagrees"
-        if any(outside)
-        else "agrees"
-        if all(inside) and len(inside) == len(points)
-        else "undecided",
+        answer=answer,
     )
 
 
-def noisy_quadratic() -> Finding:
+@claim(title="The noisy quadratic model", source="Zhang et al.", groups=("noisy_quadratic",))
+def noisy_quadratic() -> Measured:
     """The noisy quadratic model foretells how steps fall with the batch size (Zhang et al.): here,
     its closed recursion against our trainings of it.
 
@@ -439,23 +429,22 @@ def noisy_quadratic() -> Finding:
         if point is not None:
             exact = Estimate(value=fewest_steps(size, goal=0.01, dimensions=100))
             name = f"batch size {size:,}: steps / fewest"
-            cells.append(Cell(name=name, estimate=ratio_of(of_point(point), exact)))
-    inside = [0.9 <= cell.estimate.value <= 1.15 for cell in cells]
-    outside = [high_end(cell.estimate) < 0.9 or low_end(cell.estimate) > 1.15 for cell in cells]
-    return Finding(
-        title="The noisy quadratic model",
-        source="Zhang et al.",
-        groups=("noisy_quadratic",),
-        measured=f"{sum(inside)} of {len(inside)} batch sizes need the fewest steps that the "
+            cells.append(cell(name, of_point(point), exact))
+    inside, answer = all_within(cells, 0.9, 1.15)
+    return Measured(
+        said=f"{inside} of {len(cells)} batch sizes need the fewest steps that the "
         f"recursion allows, within 10 to 15 %.",
-        cells=tuple(cells),
+        cells=cells,
         axis="steps / fewest steps of the recursion",
         bounds=(0.9, 1.15),
-        answer="agrees" if all(inside) else "disagrees" if any(outside) else "undecided",
+        answer=answer,
     )
 
 
-def no_loss_of_quality() -> Finding:
+@claim(
+    title="Quality at large batch sizes", source="Shallue et al., You et al.", groups=("quality",)
+)
+def no_loss_of_quality() -> Measured:
     """Large batches do not train to a worse error if metaparameters are tuned (Shallue et al.; You
     et al. find that huge batches do).
 
@@ -469,11 +458,8 @@ def no_loss_of_quality() -> Finding:
     small, full = errors[32], errors[max(errors)]
     found = stats.ttest_ind(full, small, equal_var=False).confidence_interval(0.9)
     difference = Estimate(value=full.mean() - small.mean(), low=found.low, high=found.high)
-    return Finding(
-        title="Quality at large batch sizes",
-        source="Shallue et al., You et al.",
-        groups=("quality",),
-        measured=f"The full batch comes to an error of {full.mean():.2%} and batch size 32 to "
+    return Measured(
+        said=f"The full batch comes to an error of {full.mean():.2%} and batch size 32 to "
         f"{small.mean():.2%}, in the mean of repeats.",
         cells=(Cell(name="full batch - batch size 32", estimate=difference),),
         axis="difference of the lowest validation errors",
@@ -486,19 +472,22 @@ def no_loss_of_quality() -> Finding:
     )
 
 
-CLAIMS: tuple[Callable[[], Finding], ...] = (
-    regimes,
-    workloads_differ,
-    momentum_extends,
-    momentum_equal_at_first,
-    preconditioning_extends,
-    layerwise_at_full_batch,
-    no_rule_holds,
-    effective_rate,
-    data_set_size,
-    noise_scale_foretells,
-    stricter_goals,
-    published_panel,
-    noisy_quadratic,
-    no_loss_of_quality,
-)
+def _compared(*, pairs: Sequence[tuple[str, str, str]], what: str) -> Measured:
+    """Whether one recipe scales further than another, over (workload, recipe, other recipe)."""
+    cells = []
+    for workload, recipe, other in pairs:
+        first, second = fifth_more(workload, recipe), fifth_more(workload, other)
+        if first is not None and second is not None:
+            cells.append(cell(f"{workload}, {recipe} / {other}", first, second))
+    mean = mean_of(cells)
+    return Measured(
+        said=what.format(said(mean)),
+        cells=cells,
+        axis="ratio of the batch sizes that need a fifth more examples",
+        bounds=(1,),
+        answer=beyond(mean, "above", 1),
+    )
+
+
+CLAIMS: tuple[Claim, ...] = tuple(REGISTERED)
+"""All claims, in the order of the page."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from claims import CLAIMS
-from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, Finding, NotMeasured, opened
+from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, opened
 from picture import intervals, said
+from rules import Claim, Measured
 
 from orchestrator.analysis import Scaling
 from orchestrator.analysis.estimates import Estimate
@@ -38,7 +39,7 @@ def main() -> int:
     parser.add_argument("claims", nargs="*", help="names of claims; all of them if left out")
     parser.add_argument("--write", action="store_true", help="write docs/findings.md")
     arguments = parser.parse_args()
-    known = {claim.__name__: claim for claim in CLAIMS}
+    known = {claim.name: claim for claim in CLAIMS}
     for name in arguments.claims:
         if name not in known:
             parser.error(f"{name!r} is no claim. The claims are {', '.join(known)}.")
@@ -49,24 +50,24 @@ def main() -> int:
             print(path)
         return 0
     for name in arguments.claims or known:
-        print_finding(finding_of(known[name]))
+        print_finding(known[name], measured_of(known[name]))
     return 0
 
 
-def print_finding(found: Finding) -> None:
-    print(f"{found.title}: {found.answer}\n  {found.measured}")
+def print_finding(claim: Claim, found: Measured) -> None:
+    print(f"{claim.title}: {found.answer}\n  {found.said}")
     for cell in found.cells:
         print(f"    {cell.name:60} {said(cell.estimate)}")
 
 
 def files() -> dict[Path, str]:
     """The page and its pictures, as paths with their texts."""
-    found = {claim: finding_of(claim) for claim in CLAIMS}
+    found = [(claim, measured_of(claim)) for claim in CLAIMS]
     curves, three = curves_of_all(), three_instruments()
     pictures = {
-        DOCS / PICTURES / f"{claim.__name__}.svg": picture_of(finding)
-        for claim, finding in found.items()
-        if finding.cells
+        DOCS / PICTURES / f"{claim.name}.svg": picture_of(measured)
+        for claim, measured in found
+        if measured.cells
     }
     pictures[DOCS / PICTURES / "critical_batch_sizes.svg"] = intervals(
         [
@@ -82,60 +83,56 @@ def files() -> dict[Path, str]:
     parts = [
         BEGINNING.read_text(encoding="utf-8"),
         summary(found),
-        *(section(*pair) for pair in found.items()),
+        *(section(claim, measured) for claim, measured in found),
         instruments(three) if three else "",
         atlas(curves),
     ]
     return {DOCS / "findings.md": "\n".join(parts), **pictures}
 
 
-def finding_of(claim: Callable[[], Finding]) -> Finding:
-    """What was measured of a claim, or that its runs are not there yet."""
-    try:
-        return claim()
-    except NotMeasured as missing:
-        return Finding(
-            title=claim.__name__.replace("_", " ").capitalize(),
-            source="",
-            groups=(),
-            measured=f"The run {missing} is not measured yet.",
-            cells=(),
-            axis="",
-            answer="not measured",
-        )
+def measured_of(claim: Claim) -> Measured:
+    """What was measured of a claim, or that some of its runs are not there yet."""
+    missing = [group for group in claim.groups if not (RUNS / group).exists()]
+    if not missing:
+        return claim.rule()
+    return Measured(said=f"Still to be measured: {', '.join(missing)}.", answer="not measured")
 
 
-def summary(found: dict[Callable[[], Finding], Finding]) -> str:
+def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
     lines = ["## All claims", "", "| claim | from | measured | answer |", "|---|---|---|---|"]
     lines += [
-        f"| [{one.title}](#{_anchor(one.title)}) | {one.source} | {one.measured} | {one.answer} |"
-        for one in found.values()
+        f"| [{claim.title}](#{_anchor(claim.title)}) | {claim.source} | {measured.said} "
+        f"| {measured.answer} |"
+        for claim, measured in found
     ]
     return "\n".join(lines) + "\n"
 
 
-def section(claim: Callable[[], Finding], found: Finding) -> str:
-    said_first, _, rule = inspect.cleandoc(claim.__doc__ or "").partition("\n\n")
-    runs = ", ".join(f"[{group}](../atlas/runs/{group})" for group in found.groups)
+def section(claim: Claim, measured: Measured) -> str:
+    claimed, _, rule = inspect.cleandoc(claim.rule.__doc__ or "").partition("\n\n")
+    runs = ", ".join(
+        f"[{group}](../atlas/runs/{group})" if (RUNS / group).exists() else group
+        for group in claim.groups
+    )
+    picture = [f"![{claim.title}]({PICTURES}/{claim.name}.svg)", ""] if measured.cells else []
     return "\n".join(
         [
-            f"## {found.title}",
+            f"## {claim.title}",
             "",
-            f"**Claim.** {_joined(said_first)}",
+            f"**Claim.** {_joined(claimed)}",
             "",
             f"**How it is decided.** {_joined(rule)}",
             "",
-            f"**Measured.** {found.measured} **{found.answer.capitalize()}.**",
+            f"**Measured.** {measured.said} **{measured.answer.capitalize()}.**",
             "",
-            *([f"![{found.title}]({PICTURES}/{claim.__name__}.svg)", ""] if found.cells else []),
-            f"Command: `python atlas/findings.py {claim.__name__}`."
-            + (f" Runs: {runs}." if runs else ""),
+            *picture,
+            f"Command: `python atlas/findings.py {claim.name}`. Runs: {runs}.",
             "",
         ]
     )
 
 
-def picture_of(found: Finding) -> str:
+def picture_of(found: Measured) -> str:
     rows = [(cell.name, cell.estimate) for cell in found.cells]
     return intervals(rows, axis=found.axis, bounds=found.bounds)
 

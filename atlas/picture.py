@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis import Estimate, factor_in_words, in_words
 
 WIDTH, ROW, TOP, BOTTOM, MARGIN = 420, 32, 8, 34, 14
 STYLE = """\
@@ -67,22 +67,11 @@ def intervals(
 
 
 def said(estimate: Estimate) -> str:
-    """An estimate with its interval, in words."""
-    if math.isinf(estimate.value):
-        least = estimate.low or 0
-        return f"{_number(least)} or more" if 0 < least < math.inf else "never"
-    if estimate.low is None or estimate.high is None:
-        return _number(estimate.value)
-    if math.isinf(estimate.high):
-        return f"{_number(estimate.value)} ({_number(estimate.low)} or more)"
-    return f"{_number(estimate.value)} ({_number(estimate.low)} to {_number(estimate.high)})"
-
-
-def _number(value: float) -> str:
-    if abs(value) >= 100:
-        digits = max(len(f"{abs(value):.0f}") - 3, 0)
-        return f"{round(value / 10**digits) * 10**digits:,}"
-    return f"{value:.2g}"
+    """An estimate with its interval, in words: with two digits if it may be a ratio."""
+    if estimate.low is not None and math.isinf(estimate.low):
+        return "never"
+    small = estimate.value < 100
+    return factor_in_words(estimate) if small else in_words(estimate)
 
 
 def _scaled(value: float, logarithmic: bool) -> float:

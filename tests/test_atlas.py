@@ -1,5 +1,6 @@
 """The atlas: its page says what its files say, and its sweeps can be run."""
 
+import math
 import os
 import re
 import subprocess
@@ -11,16 +12,23 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 from browser import CHROMIUM, Look, visits
 from conftest import ROOT, files_of_repository, orchestrate
+from quadratic import steps_to_goal
 
+from orchestrator.analysis import Estimate
 from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.records import EvaluationGrid
 from orchestrator.workloads import load_workload
 
 sys.path.insert(0, str(ROOT / "atlas"))
 
 import findings
+import measured
+import rules
+from picture import intervals
 
 ATLAS = ROOT / "atlas"
 SWEEPS = [
@@ -53,12 +61,52 @@ def test_its_sweeps_are_accepted(name: Path) -> None:
 
 @pytest.mark.slow
 def test_a_group_measured_again_agrees(tmp_path: Path) -> None:
-    """Byte for byte on the same kind of CPU; elsewhere, within intervals."""
-    again = tmp_path / "again"
-    orchestrate("sweep", ATLAS / "rules_digits.yaml", "--out", again, "--yes")
-    compared = orchestrate("compare", ATLAS / "runs" / "rules_digits", again)
-    same_cpu = "CPU" not in compared.stdout
-    assert ("byte for byte" in compared.stdout) or not same_cpu
+    """It is the same byte for byte on the same kind of processor. Elsewhere it need not be, and
+    processors of several kinds have one name, so that the test asks only whether the runs agree."""
+    orchestrate("sweep", ATLAS / "rules_digits.yaml", "--out", tmp_path / "again", "--yes")
+    compared = orchestrate("compare", ATLAS / "runs" / "rules_digits", tmp_path / "again")
+    assert compared.returncode == 0, compared.stdout
+
+
+@pytest.mark.parametrize(("batch_size", "goal"), [(1, 0.2), (16, 0.1), (256, 0.1)])
+def test_fewest_steps_are_those_of_the_recursion(batch_size: int, goal: float) -> None:
+    grid = EvaluationGrid(spacing=0, min_gap=1)
+    rates = np.geomspace(0.005, 1.99, 120)
+    steps = (
+        steps_to_goal(
+            d=20, goal=goal, learning_rate=rate, batch_size=batch_size, budget=2000, grid=grid
+        )
+        for rate in rates
+    )
+    fewest = measured.fewest_steps(batch_size, goal=goal, dimensions=20)
+    assert min(steps) == pytest.approx(math.ceil(fewest), rel=0.01, abs=1)
+
+
+def test_only_whole_intervals_decide() -> None:
+    over, across = Estimate(value=2, low=1.5, high=3), Estimate(value=2, low=0.9, high=3)
+    assert (rules.beyond(over, "above", 1), rules.beyond(over, "below", 1)) == (
+        "agrees",
+        "disagrees",
+    )
+    assert rules.beyond(across, "above", 1) == "undecided"
+    assert rules.within(over, 1, 4) == "agrees"
+    assert rules.within(over, 1, 2) == "undecided"
+    assert rules.within(over, 4, 5) == "disagrees"
+    cells = [rules.Cell(name="", estimate=one) for one in (over, across)]
+    assert rules.all_within(cells, 1, 4) == (2, "agrees")
+    assert rules.all_within(cells, 2.5, 4) == (0, "undecided")
+    assert rules.all_within(cells, 4, 5) == (0, "disagrees")
+    assert rules.all_within([], 1, 4) == (0, "undecided")
+
+
+def test_a_picture_holds_what_has_no_end() -> None:
+    never = Estimate(value=math.inf, low=math.inf, high=math.inf)
+    least = Estimate(value=math.inf, low=8, high=math.inf)
+    drawn = intervals([("one", Estimate(value=4)), ("two", least), ("three", never)], axis="x")
+    assert "at least 8" in drawn
+    assert "never" in drawn
+    assert "nan" not in drawn
+    assert "inf" not in drawn.replace("info", "")
 
 
 SORT = """(() => {

@@ -28,7 +28,7 @@ from orchestrator.analysis.doubling import (
 )
 from orchestrator.analysis.enough import BestOf, Contributions, EqualQuality
 from orchestrator.analysis.enough_words import contributions_in_words, enough_in_words
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
@@ -38,9 +38,7 @@ from orchestrator.analysis.forecasts import (
     compared,
     corrected,
     forecast_by,
-    forecast_ratio,
     forecasts_of,
-    together,
 )
 from orchestrator.analysis.judging import BranchJudge
 from orchestrator.analysis.laws import Law, LawChoice, choose_law, measured_of
@@ -143,7 +141,6 @@ __all__ = [
     "factor_in_words",
     "fifth_more_in_words",
     "forecast_by",
-    "forecast_ratio",
     "forecasts_of",
     "gaps",
     "groups_of",
@@ -159,6 +156,7 @@ __all__ = [
     "megatron",
     "on_medians",
     "points_of",
+    "ratio_of",
     "ratios_in_words",
     "relative",
     "remarks_of",

@@ -1,8 +1,15 @@
-"""The type of a number with its interval, which all answers use."""
+"""The type of a number with its interval, which all answers use, and ratios and means of these."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from orchestrator.analysis.hyperbola import CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,3 +20,42 @@ class Estimate:
     low: float | None = None
     high: float | None = None
     """Upper end of the interval; infinite if nothing bounds it."""
+
+
+def together(parts: Sequence[Estimate]) -> Estimate:
+    """The geometric mean of estimates that are assumed to differ by chance. Infinite ones are left
+    out, unless all are infinite."""
+    known = [part for part in parts if math.isfinite(part.value) and part.value > 0]
+    if len(known) < 2:
+        return known[0] if known else parts[0]
+    logs = np.log([part.value for part in known])
+    reach = float(
+        stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5
+    )
+    middle = float(logs.mean())
+    return Estimate(
+        value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
+    )
+
+
+def ratio_of(first: Estimate, second: Estimate | None) -> Estimate | None:
+    """The ratio of two estimates; None if one of them is not known or not a number above 0.
+    Distances of the ends of the intervals are added in logarithms as for independent errors, by
+    their squares."""
+    if second is None or not (0 < first.value < math.inf and 0 < second.value < math.inf):
+        return None
+    value = first.value / second.value
+    down = distance(first.low, first.value), distance(second.value, second.high)
+    up = distance(first.value, first.high), distance(second.low, second.value)
+    return Estimate(
+        value=value,
+        low=value * math.exp(-math.hypot(*down)),
+        high=value * math.exp(math.hypot(*up)) if max(up) < math.inf else math.inf,
+    )
+
+
+def distance(low: float | None, high: float | None) -> float:
+    """The distance between two ends of an interval in natural logarithms; 0 if one is unknown."""
+    if low is None or high is None:
+        return 0.0
+    return math.log(high / low) if low > 0 and high < math.inf else math.inf

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.estimates import Estimate, distance, ratio_of, together
 from orchestrator.analysis.hyperbola import CONFIDENCE
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
@@ -187,27 +187,11 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
                 forecasts=tuple(of_recipe),
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
-                ratio=forecast_ratio(forecast, scaling.critical_batch_size),
+                ratio=ratio_of(forecast, scaling.critical_batch_size),
                 preconditioned=together(scaled) if scaled else None,
             )
         )
     return found
-
-
-def together(parts: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of estimates that are assumed to differ by chance. Infinite ones are left
-    out, unless all are infinite."""
-    known = [part for part in parts if math.isfinite(part.value) and part.value > 0]
-    if len(known) < 2:
-        return known[0] if known else parts[0]
-    logs = np.log([part.value for part in known])
-    reach = float(
-        stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5
-    )
-    middle = float(logs.mean())
-    return Estimate(
-        value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
-    )
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
@@ -221,31 +205,10 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
         down = up = float(reach * math.sqrt(1 + 1 / len(logs)))
     else:
         (ratio,) = ratios
-        down, up = _distance(ratio.value, ratio.high), _distance(ratio.low, ratio.value)
-    down = math.hypot(down, _distance(forecast.low, forecast.value))
-    up = math.hypot(up, _distance(forecast.value, forecast.high))
+        down, up = distance(ratio.value, ratio.high), distance(ratio.low, ratio.value)
+    down = math.hypot(down, distance(forecast.low, forecast.value))
+    up = math.hypot(up, distance(forecast.value, forecast.high))
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
-
-
-def forecast_ratio(forecast: Estimate, measured: Estimate | None) -> Estimate | None:
-    """The ratio of the forecast to the measured B_crit. Distances of the ends of the intervals are
-    added in logarithms as for independent errors, by their squares."""
-    if measured is None or not (0 < measured.value < math.inf and 0 < forecast.value < math.inf):
-        return None
-    value = forecast.value / measured.value
-    down = _distance(forecast.low, forecast.value), _distance(measured.value, measured.high)
-    up = _distance(forecast.value, forecast.high), _distance(measured.low, measured.value)
-    return Estimate(
-        value=value,
-        low=value * math.exp(-math.hypot(*down)),
-        high=value * math.exp(math.hypot(*up)) if max(up) < math.inf else math.inf,
-    )
-
-
-def _distance(low: float | None, high: float | None) -> float:
-    if low is None or high is None:
-        return 0.0
-    return math.log(high / low) if low > 0 and high < math.inf else math.inf
 
 
 def a_fifth_more(critical: Estimate) -> Estimate:

@@ -214,7 +214,7 @@ def factor_in_words(ratio: Estimate) -> str:
     """Says a ratio and its interval with two digits, because ratios such as 1.4 and 0.6 are not
     whole numbers."""
     said = [ratio.value, *(end for end in (ratio.low, ratio.high) if end is not None)]
-    value, *ends = (f"{number:.2g}" if number < 100 else f"{number:,.0f}" for number in said)
+    value, *ends = (f"{number:.2g}" if number < 99.5 else f"{number:,.0f}" for number in said)
     if len(ends) == 2 and not math.isfinite(said[-1]):
         return f"{value} ({ends[0]} or more)"
     return f"{value} ({' to '.join(ends)})" if len(ends) == 2 else value

@@ -11,8 +11,8 @@ from orchestrator.analysis import (
     critical_in_words,
     factor_in_words,
     fifth_more_in_words,
-    forecast_ratio,
     in_words,
+    ratio_of,
 )
 from orchestrator.report.branch_content import BranchContent
 from orchestrator.report.tables import table
@@ -90,7 +90,7 @@ def noise_table(content: BranchContent) -> str:
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:
-            ratio = forecast_ratio(point.scale, verdict.critical)
+            ratio = ratio_of(point.scale, verdict.critical)
             rows.append(
                 [
                     f"{verdict.at_examples:,}",
