@@ -40,6 +40,8 @@ PARTS = {
 
 SMALL = {"workloads": ["mine.py:Patient"], "batch_sizes": [64], "budget": {"steps": 2000}}
 
+ONE_BY_ONE = {"resources": {"stack": 1}}
+
 
 def small(folder: Path, **changes: Any) -> Path:
     return describe(folder, PATIENT, **SMALL, **changes)
@@ -316,20 +318,21 @@ def test_a_sweep_that_can_not_write_stops_within_seconds(tmp_path: Path) -> None
 
 def test_a_search_that_learns_waits_for_trials_that_it_lost(tmp_path: Path) -> None:
     searching = {
-        "batch_sizes": [64],
+        **SMALL,
+        **ONE_BY_ONE,  # the end of a stack counts against none of its trials
         "search": {"algorithm": "tpe", "trials": 8, "generation": 4},
-        "budget": {"steps": 800},
         "faults": {"max_failures": 0},
     }
-    truth = undisturbed(tmp_path, **searching)
+    truth = undisturbed(tmp_path, PATIENT, **searching)
     run = tmp_path / "run"
     with driving(tmp_path, "sweep", tmp_path / "sweep.yaml", "--out", run) as driver:
-        for there in (1, 2):
-            driver.wait_until(lambda there=there: len(files(run)) >= there)
-            os.kill(driver.wait_until(driver.ranks)[0], signal.SIGKILL)
+        with waiting(tmp_path):
+            killed = driver.wait_until(lambda: training(driver))[0]
+            os.kill(killed, signal.SIGKILL)
+            driver.wait_until(lambda: killed not in driver.family())
         code, said = driver.end()
     assert code == 1, said
-    assert re.search(r"lost at every attempt: digits/mlp sgd batch size 64 trial \d", said)
+    assert re.search(r"lost at every attempt: mine.py:Patient sgd batch size 64 trial \d", said)
     assert len(trials_of(run)) < 8
     with driving(tmp_path, "resume", run) as driver:
         code, said = driver.end()
@@ -339,8 +342,6 @@ def test_a_search_that_learns_waits_for_trials_that_it_lost(tmp_path: Path) -> N
 
 ATTACKS = 3
 """On the processes of each series."""
-
-ONE_BY_ONE = {"resources": {"stack": 1}}
 
 
 @pytest.fixture(scope="module")
