@@ -166,7 +166,7 @@ def test_equal_quality_moves_the_curve_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"known": 1}, "the best 3 trials are known of 0 batch sizes"),
+        ({"known": 1}, "the best 3 trials of 4 batch sizes, and they are known of none"),
         ({"searched": None}, "not chosen by a design"),
     ],
 )

@@ -157,8 +157,8 @@ def enough_trials(points: Sequence[Point]) -> tuple[tuple[BestOf, ...], Errors]:
     seeds = seed_variances(points)
     if len(told) < ENOUGH_SIZES:
         reason = (
-            f"the best {FEWEST_KNOWN} trials are known of {len(told)} batch sizes, and it takes "
-            f"{ENOUGH_SIZES}: `stop: {{keep: 5}}` keeps the best 5"
+            f"this takes the best {FEWEST_KNOWN} trials of {ENOUGH_SIZES} batch sizes, "
+            f"and they are known of {len(told) or 'none'}: `stop: {{keep: 5}}` keeps the best 5"
         )
         return _without_tails(tried, reason), Errors(seeds=seeds, reason=reason)
     searched = {points[place].row.searched for place in told}
