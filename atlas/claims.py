@@ -377,7 +377,11 @@ def stricter_goals() -> Measured:
     )
 
 
-@claim(title="The published panel", source="Shallue et al.", groups=("simple_cnn",))
+@claim(
+    title="The published panel",
+    source="Shallue et al.",
+    groups=("simple_cnn", "simple_cnn_closer"),
+)
 def published_panel() -> Measured:
     """Simple CNN trained with Nesterov momentum reaches 10 % validation error on Fashion-MNIST in
     the published number of steps (Shallue et al., their first figure).
@@ -385,25 +389,36 @@ def published_panel() -> Measured:
     We divide our steps by the published ones at every batch size that we measured. The claim
     agrees if all ratios lie between 0.5 and 2, and disagrees if one lies outside by more than the
     10 % to which the figure can be read. It is undecided while batch sizes are missing.
+
+    The published steps are of the best of 100 points, ours of the best of 12 in wide ranges. Ten
+    more points where the best ones lay ("closer") tell how much of the distance comes from that.
+    They were added after the first were measured, and do not count for the answer.
     """
     with open(HERE / "published_panel.csv", encoding="utf-8") as file:
         published = {int(line["batch_size"]): float(line["steps"]) for line in csv.DictReader(file)}
-    points = {size: point for (_, size), point in points_by("simple_cnn").items()}
-    cells = []
-    for size, point in sorted(points.items()):
-        if point is not None and size in published:
-            read = Estimate(
-                value=published[size], low=published[size] / 1.1, high=published[size] * 1.1
-            )
-            name = f"batch size {size:,}: steps / published"
-            cells.append(cell(name, of_point(point), read))
+    read = {
+        size: Estimate(value=steps, low=steps / 1.1, high=steps * 1.1)
+        for size, steps in published.items()
+    }
+
+    def beside_published(group: str, name: str) -> list[Cell]:
+        return [
+            cell(f"{name}, batch size {size:,}: steps / published", of_point(point), read[size])
+            for (_, size), point in sorted(points_by(group).items(), key=lambda each: each[0])
+            if point is not None and size in read
+        ]
+
+    cells = beside_published("simple_cnn", "12 points")
     inside, answer = all_within(cells, 0.5, 2)
-    if answer == "agrees" and len(cells) < len(points):
+    planned = len(points_by("simple_cnn"))
+    if answer == "agrees" and len(cells) < planned:
         answer = "undecided"
+    closer = beside_published("simple_cnn_closer", "10 points closer")
+    near, _ = all_within(closer, 0.5, 2)
     return Measured(
         said=f"{inside} of {len(cells)} measured batch sizes are within a factor of two; "
-        f"{len(points)} are planned.",
-        cells=cells,
+        f"{planned} are planned. With ten points closer to the best, {near} of {len(closer)} are.",
+        cells=[*cells, *closer],
         axis="steps / published steps",
         bounds=(0.5, 2),
         answer=answer,

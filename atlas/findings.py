@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claims import CLAIMS
+from lessons import points, ranges
 from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, opened
 from picture import intervals, said
 from rules import Claim, Measured
@@ -86,6 +87,7 @@ def files() -> dict[Path, str]:
         *(section(claim, measured) for claim, measured in found),
         instruments(three) if three else "",
         atlas(curves),
+        next_search(),
     ]
     return {DOCS / "findings.md": "\n".join(parts), **pictures}
 
@@ -217,6 +219,29 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
             f"| [{group}](../atlas/runs/{group}) |"
         )
     return "\n".join([*lines, "", "</div>"]) + "\n"
+
+
+def next_search() -> str:
+    """What the runs tell about ranges and numbers of points."""
+    lines = [
+        "## For your next search",
+        "",
+        "**How many points suffice?** The table says how many times the steps of the best of all "
+        "points the best of fewer points needs: the median over all choices of so many of the "
+        "points, in the geometric mean over recipes and batch sizes, at the middle goals. Measure "
+        "one batch size with many points, then choose. `orchestrate frontier` prints what more "
+        "points would find.",
+        "",
+        *points(),
+        "",
+        "**Which ranges?** The best point of each batch size and goal, in the range that was "
+        "searched. If many of them lie at one end, the range is too narrow there; if all of them "
+        "lie in its middle, it wastes points. From this table, AdamW and Muon got higher learning "
+        "rates on the digits ([orchestrate spaces](command-line.md#orchestrate-spaces) shows them).",
+        "",
+        *ranges(),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _anchor(title: str) -> str:

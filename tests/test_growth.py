@@ -121,6 +121,17 @@ def test_what_cannot_be_compared_is_refused(
         refuse_incomparable(run, plan(load_sweep(sweep_file(), [change])))
 
 
+def test_ranges_may_be_named_that_were_taken_by_default(
+    sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    """So that a run can grow when the default ranges of the project have changed."""
+    run, _ = made(tmp_path / "run", sweep_file())
+    named = "recipes=[{name: sgd, space: {learning_rate: {low: %s, high: 10, scale: log}}}]"
+    refuse_incomparable(run, plan(load_sweep(sweep_file(), [named % "1e-3"])))
+    with pytest.raises(BadInput, match=r"learning_rate: 0\.001 to 10, log in the run, 0\.01 to"):
+        refuse_incomparable(run, plan(load_sweep(sweep_file(), [named % "1e-2"])))
+
+
 @pytest.mark.parametrize(
     ("there", "here", "named"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.planning.rehearsal import widest
 from orchestrator.planning.studies import Plan
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import BadInput, Study, StudyKey, widened_to
+from orchestrator.records import BadInput, Choice, Range, Study, StudyKey, Value, widened_to
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import is_adaptive
@@ -44,9 +44,12 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     # A setting that an older version did not have yet acted like today's default.
     before = validated(run.sweep(), f"{run.place} (studies.json)").resolved()
     after = planned.sweep.resolved()
-    problems = differences(before, after)
     old = {study.key: study for study in run.studies()}
     new = {study.key: study for study in planned.studies}
+    if all(old[key].space == new[key].space for key in old.keys() & new.keys()):
+        # The same ranges, whether the sweep names them or search_spaces/ does.
+        before, after = _without_spaces(before), _without_spaces(after)
+    problems = differences(before, after)
     problems += [f"{key}: in the run, but not in this sweep" for key in old.keys() - new.keys()]
     if budgets := [
         f"{study.key}: {problem}"
@@ -122,7 +125,14 @@ def _of_study(old: Study, new: Study) -> list[str]:
         f"{field.name}: {getattr(old, field.name)!r} in the run, {getattr(new, field.name)!r} in "
         f"the sweep"
         for field in fields(Study)
-        if field.name not in GROWING and getattr(old, field.name) != getattr(new, field.name)
+        if field.name not in (*GROWING, "space")
+        and getattr(old, field.name) != getattr(new, field.name)
+    ]
+    lines += [
+        f"{name}: {_entry(old.space.get(name))} in the run, {_entry(new.space.get(name))} in the "
+        f"sweep"
+        for name in dict.fromkeys([*old.space, *new.space])
+        if old.space.get(name) != new.space.get(name)
     ]
     if old.search.points != new.search.points[: len(old.search.points)]:
         lines.append("its points differ")
@@ -132,6 +142,15 @@ def _of_study(old: Study, new: Study) -> list[str]:
         if getattr(new, name) < getattr(old, name)
     ]
     return lines
+
+
+def _entry(entry: Range | Choice | Value | None) -> str:
+    """An entry of a search space, as a sweep file has it."""
+    if entry is None:
+        return "nothing"
+    if isinstance(entry, Range):
+        return f"{entry.low:g} to {entry.high:g}, {entry.scale}"
+    return _short(entry)
 
 
 def _of_budget(old: Study, new: Study) -> Iterator[str]:
@@ -200,6 +219,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         before, after = ({**r, **_without_growth(r)} for r in (of_old[name], of_new[name]))
         lines += [f"recipe {name!r}: {line}" for line in _changes(before, after)]
     return lines
+
+
+def _without_spaces(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    return {**sweep, "recipes": [{**recipe, "space": None} for recipe in sweep["recipes"]]}
 
 
 def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
