@@ -237,7 +237,7 @@ def next_search() -> str:
         "**Which ranges?** The best point of each batch size and goal, in the range that was "
         "searched. If many of them lie at one end, the range is too narrow there; if all of them "
         "lie in its middle, it wastes points. From this table, AdamW and Muon got higher learning "
-        "rates on the digits ([orchestrate spaces](command-line.md#orchestrate-spaces) shows them).",
+        "rates on the digits; [orchestrate spaces](command-line.md#orchestrate-spaces) shows them.",
         "",
         *ranges(),
     ]
