@@ -66,7 +66,8 @@ def points() -> list[str]:
             else ""
             for count in FEWER
         ]
-        lines.append(f"| {workload} | {made} | {' | '.join(told)} |")
+        if any(told):
+            lines.append(f"| {workload} | {made} | {' | '.join(told)} |")
     return lines
 
 
