@@ -226,18 +226,20 @@ def next_search() -> str:
     lines = [
         "## For your next search",
         "",
-        "**How many points suffice?** The table says how many times the steps of the best of all "
-        "points the best of fewer points needs: the median over all choices of so many of the "
-        "points, in the geometric mean over recipes and batch sizes, at the middle goals. Measure "
-        "one batch size with many points, then choose. `orchestrate frontier` prints what more "
-        "points would find.",
+        "**How many points suffice?** Suppose that fewer points had been tried. A number of 1.5 "
+        "means that the best of these fewer points needs 1.5 times the steps of the best of all "
+        "points. Each number is a median over all choices of so many points, and then the "
+        "geometric mean over recipes and batch sizes, at the middle goal. For your own workload, "
+        "try many points at one batch size first, and look at what `orchestrate frontier` says of "
+        "fewer and of more.",
         "",
         *points(),
         "",
-        "**Which ranges?** The best point of each batch size and goal, in the range that was "
-        "searched. If many of them lie at one end, the range is too narrow there; if all of them "
-        "lie in its middle, it wastes points. From this table, AdamW and Muon got higher learning "
-        "rates on the digits; [orchestrate spaces](command-line.md#orchestrate-spaces) shows them.",
+        "**Which ranges?** Each row is about the best points of all batch sizes and goals: where "
+        "in the searched range they lie. If many lie at one end, the range is too narrow there. "
+        "If all lie in the middle, the range wastes points. Because of this table, the ranges of "
+        "the learning rates of AdamW and Muon on the digits are higher now than those that were "
+        "searched here. [orchestrate spaces](command-line.md#orchestrate-spaces) prints today's.",
         "",
         *ranges(),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from statistics import geometric_mean
 
 from measured import CNN, DIGITS, FASHION, GROUPS, MIDDLE, frontier_of, opened, scalings_of
 
@@ -14,7 +14,7 @@ FEWER = (4, 8, 12, 16)
 """Numbers of points that are compared with all that were made."""
 
 NEAR = 0.1
-"""A best point is near the end of its range if it lies within this part of it."""
+"""A best point is near an end of its range if it lies in the tenth of the range at that end."""
 
 
 def ranges() -> list[str]:
@@ -44,9 +44,10 @@ def ranges() -> list[str]:
 
 
 def points() -> list[str]:
-    """A table: how many more steps the best of fewer points needs than the best of all. A number is
-    left out if the trials that are known do not determine it in every study, and for half of the
-    points or more: half of all choices of so many hold the best one, so that it would be 1."""
+    """A table: the steps that the best of fewer points needs, over those of the best of all. A
+    number is left out if the known trials of some study do not determine it. It is also left out
+    for half of the points or more: at least half of all such choices hold the best point, so the
+    number would be 1 whatever was measured."""
     lines = [
         f"| workload | points | {' | '.join(f'best of {count}' for count in FEWER)} |",
         f"|---|---|{'---|' * len(FEWER)}",
@@ -61,7 +62,7 @@ def points() -> list[str]:
                     for count, steps in study.medians:
                         ratios[count].append(steps / study.steps)
         told = [
-            f"{mean(ratios[count]):.2f}"
+            f"{geometric_mean(ratios[count]):.2f}"
             if len(ratios[count]) == studies and 2 * count < made
             else ""
             for count in FEWER
@@ -69,7 +70,3 @@ def points() -> list[str]:
         if any(told):
             lines.append(f"| {workload} | {made} | {' | '.join(told)} |")
     return lines
-
-
-def mean(ratios: Sequence[float]) -> float:
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))

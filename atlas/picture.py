@@ -12,7 +12,11 @@ from html import escape
 
 from orchestrator.analysis import Estimate, factor_in_words, in_words
 
-WIDTH, ROW, TOP, BOTTOM, MARGIN = 420, 32, 8, 34, 14
+WIDTH, ROW, LINE, TOP, BOTTOM, MARGIN = 420, 32, 16, 8, 34, 14
+
+FITS = 60
+"""Largest number of characters of a name and its number on one line, in the widest usual font."""
+
 STYLE = """\
 text{font:12px system-ui,sans-serif;fill:#333}.n{fill:#666;text-anchor:end}.t{fill:#666;\
 text-anchor:middle}.g{stroke:#ddd}.b{stroke:#c2410c;stroke-dasharray:4 3}.i{stroke:#3f6ea6;\
@@ -24,7 +28,8 @@ def intervals(
     rows: Sequence[tuple[str, Estimate]], *, axis: str, bounds: Sequence[float] = ()
 ) -> str:
     """A picture with a row for each name and estimate, and a dashed line at each bound. The scale
-    is logarithmic if all numbers are above 0."""
+    is logarithmic if all values are above 0 and no interval goes below 0. An interval that begins
+    at 0 then begins at the edge."""
     ends = [
         end
         for _, one in rows
@@ -32,36 +37,40 @@ def intervals(
         if end is not None and math.isfinite(end)
     ]
     ends += bounds
-    logarithmic = all(end > 0 for end in ends)
+    logarithmic = min(ends) >= 0 and all(one.value > 0 for _, one in rows)
+    least, most = min(end for end in ends if end > 0 or not logarithmic), max(ends)
 
     def place(value: float) -> float:
-        low, high = _scaled(min(ends), logarithmic), _scaled(max(ends), logarithmic)
+        low, high = _scaled(least, logarithmic), _scaled(most, logarithmic)
         span = (high - low) or 1.0
         part = (_scaled(value, logarithmic) - low) / span
         return MARGIN + (WIDTH - 2 * MARGIN) * part
 
-    height = TOP + ROW * len(rows) + BOTTOM
-    floor = height - BOTTOM
+    shown = [(escape(name.replace("/fc_64_64_64", "")), said(one)) for name, one in rows]
+    drops = [0 if len(name) + len(number) <= FITS else LINE for name, number in shown]
+    floor = TOP + ROW * len(rows) + sum(drops)
+    height = floor + BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img"><style>{STYLE}</style>'
     ]
-    for tick in _ticks(min(ends), max(ends), logarithmic):
+    for tick in _ticks(least, most, logarithmic):
         x = place(tick)
         parts.append(f'<path class="g" d="M{x:.1f} {TOP}V{floor}"/>')
         parts.append(f'<text class="t" x="{x:.1f}" y="{floor + 14}">{tick:g}</text>')
     parts += [f'<path class="b" d="M{place(bound):.1f} {TOP}V{floor}"/>' for bound in bounds]
-    for row, (name, one) in enumerate(rows):
-        y = TOP + ROW * row
-        shown = escape(name.replace("/fc_64_64_64", ""))  # else it would run into the number
-        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{shown}</text>')
-        parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{said(one)}</text>')
+    y = TOP
+    for (_, one), (name, number), drop in zip(rows, shown, drops, strict=True):
+        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{name}</text>')
+        y += drop
+        parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{number}</text>')
         low, high = (one.value if end is None else end for end in (one.low, one.high))
         if math.isfinite(low):
-            right = place(min(high, max(ends)))
-            parts.append(f'<path class="i" d="M{place(low):.1f} {y + 23}H{right:.1f}"/>')
+            left, right = place(max(low, least)), place(min(high, most))
+            parts.append(f'<path class="i" d="M{left:.1f} {y + 23}H{right:.1f}"/>')
         if math.isfinite(one.value):
             parts.append(f'<circle class="v" cx="{place(one.value):.1f}" cy="{y + 23}" r="4.5"/>')
+        y += ROW
     parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{height - 4}">{escape(axis)}</text></svg>')
     return "\n".join(parts) + "\n"
 

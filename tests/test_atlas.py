@@ -109,6 +109,17 @@ def test_a_picture_holds_what_has_no_end() -> None:
     assert "inf" not in drawn.replace("info", "")
 
 
+def test_a_picture_is_readable_with_long_names_and_intervals_from_nothing() -> None:
+    wide = Estimate(value=64, low=0, high=1024)
+    narrow = Estimate(value=64, low=16, high=1024)
+    drawn = intervals([("short", narrow), ("a long name " * 5, wide)], axis="x")
+    heights = re.findall(r'<text (?:class="n" )?x="\d+" y="(\d+)">', drawn)
+    (name, number), (long_name, long_number) = heights[:2], heights[2:]
+    assert name == number
+    assert int(long_name) < int(long_number)
+    assert re.findall(r'class="t".*>(\d+)<', drawn) == ["16", "64", "256", "1024"], "a log scale"
+
+
 SORT = """(() => {
     const table = document.querySelector(".sortable table");
     table.querySelector("th:nth-child(2) button").click();

@@ -12,10 +12,12 @@ from conftest import orchestrate
 from test_archive import write_study, write_trial
 from test_docs import COMMANDS, blocks
 
+from orchestrator.cli.options import DIFFER, DONE
+
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {"branches", "bring-your-training", "CONTRIBUTING", "python", "your-own-workload"}
-"""Pages that are followed by tests of their own."""
+"""Pages that have tests of their own."""
 
 MACHINES = {"cluster"}
 """Pages about machines that cost money."""
@@ -33,10 +35,6 @@ SMALL = {
     "recipes": ["sgd", "momentum"], "batch_sizes": [16, 64, 256, 1024], "search": {"trials": 6},
     "repeats": {"count": 3, "evaluate": {"noise_scale": True}},
 }  # fmt: skip
-
-
-DIFFERENT = 4
-"""The exit code of `compare` if two runs differ."""
 
 
 def page_of(place: str) -> str:
@@ -78,7 +76,7 @@ def test_commands_of_the_pages_succeed(page: str, assumed: Path, tmp_path: Path)
         if ">" in words:
             words = words[: words.index(">")]
         done = orchestrate(*words, cwd=folder)
-        expected = DIFFERENT if "runs/second" in words else 0
+        expected = DIFFER if "runs/second" in words else DONE
         assert done.returncode == expected, (line, done.stderr)
 
 
