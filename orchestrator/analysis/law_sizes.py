@@ -1,4 +1,4 @@
-"""Finds the batch size whose measurement would best tell two laws apart."""
+"""Finds the batch size whose measurement would best tell laws apart."""
 
 from __future__ import annotations
 
@@ -28,37 +28,50 @@ examples."""
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """One of the two laws that are to be told apart."""
+    """One of the laws that are to be told apart."""
 
     name: Any
     fit: Callable[[Measured], Bend | SmallestUseful]
 
 
 def deciding_size(
-    measured: Measured, first: Contender, second: Contender, *, largest: int | None = None
+    measured: Measured, first: Contender, *others: Contender, largest: int | None = None
 ) -> int | None:
-    """Returns the batch size at which one more measurement would tell the two laws apart best. At
-    each candidate, we add a point on either law and fit the other law to all points. The more its
-    squared distances grow, the better the laws can be told apart there. Returns None if there is no
-    candidate."""
-    curves = first.fit(measured), second.fit(measured)
+    """Returns the batch size at which one more measurement would best tell the first law from the
+    others. At each candidate, we add a point on either of two laws and fit the other one to all
+    points. The more its squared distances grow, the better the laws can be told apart there.
+    Returns None if there is no candidate."""
+    curve = first.fit(measured)
+    rivals = [(other, other.fit(measured)) for other in others]
     sizes = candidate_sizes(measured, largest=largest)
-    if any(isinstance(curve, SmallestUseful) for curve in curves) or _starves(measured):
+    curves = [curve, *(rival for _, rival in rivals)]
+    if any(isinstance(one, SmallestUseful) for one in curves) or _starves(measured):
         # The goal may be out of reach below the smallest, which a whole search would pay for.
         sizes = [size for size in sizes if math.log2(size) > measured.log_sizes[0]]
     told: dict[int, float] = {}
     for size in sizes:
-        log_size = math.log2(size)
-        logs = [float(curve.log_steps(np.array([log_size]))[0]) for curve in curves]
-        if min(logs) < math.log2(ENOUGH_STEPS):
+        at = math.log2(size)
+        if min(_log_steps(one, at) for one in curves) < math.log2(ENOUGH_STEPS):
             continue
         told[size] = sum(
-            law.fit(measured.with_point(log_size, log)).squares - curve.squares
-            for law, curve, log in ((second, curves[1], logs[0]), (first, curves[0], logs[1]))
+            _spoils(measured, other, rival, at, _log_steps(curve, at))
+            + _spoils(measured, first, curve, at, _log_steps(rival, at))
+            for other, rival in rivals
         )
-        if log_size < measured.log_sizes[0]:
+        if at < measured.log_sizes[0]:
             told[size] /= SMALLER_COSTS
     return max(told, key=lambda size: told[size], default=None)
+
+
+def _log_steps(curve: Bend | SmallestUseful, log_size: float) -> float:
+    return float(curve.log_steps(np.array([log_size]))[0])
+
+
+def _spoils(
+    measured: Measured, law: Contender, curve: Bend | SmallestUseful, log_size: float, log: float
+) -> float:
+    """Returns by how much one more point would spoil the fit of the law."""
+    return law.fit(measured.with_point(log_size, log)).squares - curve.squares
 
 
 def _starves(measured: Measured) -> bool:

@@ -167,7 +167,9 @@ def choose_law(
         rises=rises,
         residual_log2=_rms(closest, measured),
         deciding_size=(
-            deciding_size(measured, *pair, largest=largest) if pair and recommend else None
+            deciding_size(measured, *pair, *_also_likely(measured, fit, useful), largest=largest)
+            if pair and recommend
+            else None
         ),
     )
 
@@ -268,6 +270,18 @@ def _contenders(
         ]
     first, second = sorted(pair, key=lambda contender: contender.fit(measured).squares)
     return first, second
+
+
+def _also_likely(
+    measured: Measured, fit: BendFit, useful: tuple[SmallestUseful, float] | None
+) -> list[Contender]:
+    """The law with a smallest useful batch size, if two bends are in question and the points are as
+    likely to follow it as either. It may need the fewest examples between two batch sizes, so that
+    no test of the points that exist would find it."""
+    too_few = len(measured.logs) < ENOUGH_FOR_SMALLEST
+    if useful is not None or too_few or fit_useful(measured).squares > fit.allowed:
+        return []
+    return [Contender(name="smallest useful batch", fit=fit_useful)]
 
 
 def _name(softness: float) -> Law:
