@@ -2,17 +2,19 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import train_all, wait_for
 from machines import Machine, can_be_had, machines
+from test_docs import blocks
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
@@ -78,11 +80,59 @@ UsePAM no
 PidFile none
 """
 
-RUN = ("runs/away", "--cluster", "cluster.yaml")
+NEAR = {
+    "name": "near",
+    "workloads": ["digits/mlp"],
+    "goals": ["val/error < 0.5"],
+    "recipes": ["sgd"],
+    "batch_sizes": [64, 256],
+    "search": {"trials": 2},
+    "budget": {"steps": 60},
+}
+
+NAMES = {
+    "runs/fashion_mnist": "runs/away",
+    "orchestrate sweep fashion_mnist --cluster": "orchestrate sweep sweep.yaml --cluster",
+    "plan fashion_mnist": "plan near.yaml",
+    "/results/": "$HOME/results/",
+    " fashion_mnist --out": " near.yaml --out",
+    "my_sweep.yaml": "near.yaml",
+    "tar c -C /results": "tar cf near.tar -C $HOME/results",
+}
+"""Names in the pages -> names of this test."""
+
+
+def of_page(name: str) -> list[str]:
+    """The commands of a page, in its order, for files of this test."""
+    lines = []
+    for place, block in blocks("sh"):
+        if place.startswith(f"docs/{name}"):
+            lines += re.sub(r"\\\n\s*", " ", block).splitlines()
+    for old, new in NAMES.items():
+        lines = [line.replace(old, new) for line in lines]
+    return lines
+
+
+@dataclass
+class Page:
+    """The commands of a page that no test has given yet."""
+
+    left: list[str] = field(
+        default_factory=lambda: [
+            line for line in of_page("cluster") if line.startswith(("ray ", "orchestrate "))
+        ]
+    )
+
+    def take(self, start: str) -> list[str]:
+        """Returns the first command that begins so, as words."""
+        line = next(line for line in self.left if line.startswith(start))
+        self.left.remove(line)
+        return shlex.split(line, comments=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Away:
+    page: Page
     laptop: Machine
     head: Machine
     worker: Machine
@@ -129,37 +179,46 @@ def away(tmp_path: Path) -> Iterator[Away]:
         }
         (laptop.home / "cluster.yaml").write_text(yaml.safe_dump(cluster))
         (laptop.home / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+        project = head.home / "orchestrate"  # where the cluster files copy it to
+        project.mkdir()
+        (project / "cluster.yaml").write_text(yaml.safe_dump(cluster))
+        for folder in (laptop.home, head.home, project):
+            (folder / "near.yaml").write_text(yaml.safe_dump(NEAR))
         (laptop.home / "mine.py").write_text(MINE.format(hold=tmp_path / "hold"))
-        laptop.do("ray", "up", "--yes", "cluster.yaml")
+        page = Page()
+        laptop.do(*page.take("orchestrate plan"))
+        laptop.do(*page.take("ray up"))
         status = ("bash", "-ic", "ray status")
         wait_for(lambda: "0.0/2.0 CPU" in head.run(*status).stdout, server)
-        yield Away(laptop=laptop, head=head, worker=worker, server=server)
+        yield Away(page=page, laptop=laptop, head=head, worker=worker, server=server)
 
 
 def test_a_sweep_outlives_the_terminal_that_began_it(
     away: Away, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    laptop, there = away.laptop, away.head.home / "results" / "away"
+    laptop, there, page = away.laptop, away.head.home / "results" / "away", away.page
     log = tmp_path / "sweep.txt"
-    sweep = ("orchestrate", "sweep", "sweep.yaml", "--cluster", "cluster.yaml")
+    assert "Device-time of all trials" in laptop.do(*page.take("ray exec"))
+    sweep = page.take("orchestrate sweep")
     with laptop.running(log, *sweep) as client:
         wait_for(lambda: finished(there) >= 2, client, log)
         (tmp_path / "hold").touch()
     # Killed; nobody is left to close its connection, which ends all the same.
     wait_for(lambda: "ssh" not in laptop.do("ps", "-e", "-o", "comm="), away.server)
 
-    jobs = json.loads(laptop.do("orchestrate", "status", "--cluster", "cluster.yaml", "--json"))
+    jobs = json.loads(laptop.do(*page.take("orchestrate status --cluster"), "--json"))
     assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
     # The same command again follows what runs already.
     with laptop.running(tmp_path / "again.txt", *sweep) as client:
         again = (tmp_path / "again.txt").read_text
         wait_for(lambda: "is being trained already" in again(), client)
 
-    assert "orchestrate resume" in laptop.run("orchestrate", "stop", *RUN).stderr
-    seen = json.loads(laptop.do("orchestrate", "status", *RUN, "--json"))
+    assert "orchestrate resume" in laptop.run(*page.take("orchestrate stop")).stderr
+    seen = json.loads(laptop.do(*page.take("orchestrate status runs"), "--json"))
     assert 2 <= seen["finished"] < seen["planned"]
+    laptop.do(*page.take("orchestrate report"))
     (tmp_path / "hold").unlink()
-    resumed = laptop.run("orchestrate", "resume", *RUN, "--json")
+    resumed = laptop.run(*page.take("orchestrate resume"), "--json")
     assert all(row["reached"] for row in json.loads(resumed.stdout))
     assert "does not see" in resumed.stderr
 
@@ -192,12 +251,26 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     )
     assert (laptop.home / "runs" / "far" / "schedules.yaml").exists()
 
-    laptop.do("ray", "down", "--yes", "cluster.yaml")
+    kubernetes(away)
+    laptop.do(*page.take("ray down"))
+    assert not page.left
     for machine in (away.head, away.worker):
         wait_for(lambda: "raylet" not in machine.do("ps", "-e", "-o", "comm="), away.server)  # noqa: B023
     refused = laptop.run("orchestrate", "status", "--cluster", "cluster.yaml")
     assert refused.returncode == 2
     assert "ray up cluster.yaml" in refused.stderr
+
+
+def kubernetes(away: Away) -> None:
+    """The commands that the page about Kubernetes gives on the head."""
+    on_head = [line.removeprefix("on-head ") for line in of_page("kubernetes")]
+    for line in on_head:
+        if line.startswith(("orchestrate status", "ray job submit", "tar")):
+            waits = line.partition("|")[0].replace("--no-wait", "")
+            done = away.head.run("bash", "-ic", f"cd orchestrate && {waits}")
+            assert done.returncode == 0, (line, done.stdout, done.stderr)
+    assert (away.head.home / "results" / "mine" / "report.html").exists()
+    assert (away.head.home / "orchestrate" / "near.tar").exists()
 
 
 def finished(run: Path) -> int:

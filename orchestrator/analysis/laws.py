@@ -58,7 +58,8 @@ SHARPEST_HYPERBOLA, SOFTEST_STRAIGHT_THEN_FLAT = 1 / 1.75, 1 / 2.5
 flat only if exponents of 2.5 or less are."""
 
 GOOD_FIT_LOG2 = 0.25
-"""Root mean square distance, in doublings, up to which a law is said to fit."""
+"""Scatter about the curve beyond the known errors, as a standard deviation in doublings, up to
+which a law is said to fit."""
 
 ENOUGH_FOR_SMALLEST = 7
 """Number of batch sizes from which on the law with a smallest useful batch size may be chosen: it
@@ -148,12 +149,12 @@ def choose_law(
     rises = _departs(measured, fit.best, upwards=True)
     law = "none" if rises else _law(measured, fit, useful)
     refused |= law in {"none", "smallest useful batch"}
-    refused |= _rms(hyperbola.squares, measured) > GOOD_FIT_LOG2
+    refused |= not _fits(hyperbola.squares, measured)
     curve: Bend | SmallestUseful = fit.best if refused else hyperbola
     if law == "straight then flat":
         curve = best_bend(measured, STRAIGHT_THEN_FLAT)
     elif useful is not None and (
-        law == "smallest useful batch" or _rms(fit.best.squares, measured) > GOOD_FIT_LOG2
+        law == "smallest useful batch" or not _fits(fit.best.squares, measured)
     ):
         curve = useful[0]
     closest = fit.best.squares if useful is None else min(fit.best.squares, useful[0].squares)
@@ -165,7 +166,7 @@ def choose_law(
         exponent=None if law in {"none", "smallest useful batch"} else _exponent(fit),
         hyperbola_refused=bool(refused),
         rises=rises,
-        residual_log2=_rms(closest, measured),
+        residual_log2=math.sqrt(closest / len(measured.logs)),
         deciding_size=(
             deciding_size(measured, *pair, *_also_likely(measured, fit, useful), largest=largest)
             if pair and recommend
@@ -181,15 +182,15 @@ def _law(measured: Measured, fit: BendFit, useful: tuple[SmallestUseful, float] 
         return "smallest useful batch"
     if useful is not None and many:
         return "undecided"
-    if _rms(fit.best.squares, measured) > GOOD_FIT_LOG2:
+    if not _fits(fit.best.squares, measured):
         return "none"
     if not many and _departs(measured, fit.best, upwards=False):
         return "none"
     return "undecided" if useful is not None else _law_of_bends(measured, fit)
 
 
-def _rms(squares: float, measured: Measured) -> float:
-    return math.sqrt(squares / len(measured.logs))
+def _fits(squares: float, measured: Measured) -> bool:
+    return squares / len(measured.logs) <= GOOD_FIT_LOG2**2 + measured.known_variance
 
 
 def _law_of_bends(measured: Measured, fit: BendFit) -> Law:
@@ -220,7 +221,7 @@ def _useful_if_possible(measured: Measured, fit: BendFit) -> tuple[SmallestUsefu
         near = useful.squares / (count - 4) < CLEARLY_FARTHER * fit.best.squares / (count - 3)
         return (useful, 1.0) if near and falls else None
     far = fit.best.squares + count * measured.known_variance
-    if _rms(useful.squares, measured) > GOOD_FIT_LOG2 or useful.squares > CLEARLY_FARTHER * far:
+    if not _fits(useful.squares, measured) or useful.squares > CLEARLY_FARTHER * far:
         return None
     bends, usefuls = left_out_errors(measured, fit.best, useful)
     floor = measured.known_variance + 1e-9
