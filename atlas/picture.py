@@ -7,6 +7,7 @@ must be readable on a phone and on a dark page. A plotly figure is neither.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -46,7 +47,7 @@ def intervals(
         part = (_scaled(value, logarithmic) - low) / span
         return MARGIN + (WIDTH - 2 * MARGIN) * part
 
-    shown = [(escape(name.replace("/fc_64_64_64", "")), said(one)) for name, one in rows]
+    shown = [(_short(name), said(one)) for name, one in rows]
     drops = [0 if len(name) + len(number) <= FITS else LINE for name, number in shown]
     floor = TOP + ROW * len(rows) + sum(drops)
     height = floor + BOTTOM
@@ -61,7 +62,7 @@ def intervals(
     parts += [f'<path class="b" d="M{place(bound):.1f} {TOP}V{floor}"/>' for bound in bounds]
     y = TOP
     for (_, one), (name, number), drop in zip(rows, shown, drops, strict=True):
-        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{name}</text>')
+        parts.append(f'<text x="{MARGIN}" y="{y + 13}">{escape(name)}</text>')
         y += drop
         parts.append(f'<text class="n" x="{WIDTH - MARGIN}" y="{y + 13}">{number}</text>')
         low, high = (one.value if end is None else end for end in (one.low, one.high))
@@ -73,6 +74,11 @@ def intervals(
         y += ROW
     parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{height - 4}">{escape(axis)}</text></svg>')
     return "\n".join(parts) + "\n"
+
+
+def _short(name: str) -> str:
+    name = name.replace("/fc_64_64_64", "").replace("val/error", "error")
+    return re.sub(r"\?train_examples=(\d+)", r", \1 examples", name)
 
 
 def said(estimate: Estimate) -> str:

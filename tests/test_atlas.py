@@ -1,5 +1,6 @@
 """The atlas: its page says what its files say, and its sweeps can be run."""
 
+import html
 import math
 import os
 import re
@@ -28,7 +29,7 @@ sys.path.insert(0, str(ROOT / "atlas"))
 import findings
 import measured
 import rules
-from picture import intervals
+from picture import FITS, MARGIN, intervals
 
 ATLAS = ROOT / "atlas"
 SWEEPS = [
@@ -118,6 +119,16 @@ def test_a_picture_is_readable_with_long_names_and_intervals_from_nothing() -> N
     assert name == number
     assert int(long_name) < int(long_number)
     assert re.findall(r'class="t".*>(\d+)<', drawn) == ["16", "64", "256", "1024"], "a log scale"
+
+
+def test_no_name_in_a_picture_is_cut_off() -> None:
+    names = [
+        name
+        for picture in (ROOT / "docs/pictures/atlas").glob("*.svg")
+        for name in re.findall(rf'<text x="{MARGIN}" y="\d+">(.*?)</text>', picture.read_text())
+    ]
+    assert len(names) > 50
+    assert not [name for name in map(html.unescape, names) if len(name) > FITS]
 
 
 SORT = """(() => {
