@@ -147,6 +147,26 @@ def test_the_deciding_size_is_where_the_curves_differ() -> None:
     assert choose_law(points).deciding_size in (512, 4096, 16384)
 
 
+def test_the_deciding_size_also_tells_whether_a_smallest_useful_batch_hides_between_two() -> None:
+    """Batch sizes 8 and 32 take as many examples. 16 takes more than that by the bends in question,
+    and fewer by the law with a smallest useful batch size, which the points allow too."""
+    steps = np.array([8756, 2434, 1918, 1902, 1835, 1979, 1881], dtype=np.float64)
+    sizes = 8 * 4.0 ** np.arange(7)
+    found = choose_law(measured_of(sizes, steps, np.zeros(7)))
+    assert set(found.between) == {"straight then flat", "between"}
+    assert found.deciding_size == 16
+
+
+def test_errors_that_are_known_do_not_refuse_the_hyperbola() -> None:
+    off = 0.35 * np.resize([1.0, -1.0], len(SIZES))
+    steps = bend(1)(SIZES) * 2**off
+    rough = measured_of(SIZES, steps, np.zeros_like(SIZES))
+    assert choose_law(rough).law == "none"
+    known = measured_of(SIZES, steps, np.zeros_like(SIZES), known_variance=0.35**2)
+    found = choose_law(known)
+    assert (found.law, found.hyperbola_refused) == ("undecided", False)
+
+
 def scaling(curve: Curve, sizes: NDArray[np.float64] = SIZES) -> object:
     points = [(int(size), float(curve(np.array([size]))[0]), 0) for size in sizes]
     return scaling_of("w", "r", "g", points, tested=len(points), of_medians=True)
