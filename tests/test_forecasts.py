@@ -71,6 +71,15 @@ def test_a_gradient_that_is_not_seen_gives_no_number() -> None:
     assert blind.high == math.inf
 
 
+def test_a_step_without_a_gradient_is_left_out() -> None:
+    """A network that fits every example to the last bit has such steps."""
+    moving = mean_of(course([1, 0.5], [40, 20], [0, 10]))
+    resting = mean_of(course([0, 1, 0.5], [0, 40, 20], [0, 10, 20]))
+    assert resting.noise_scale == pytest.approx(40)
+    assert moving.noise_scale == pytest.approx(40)
+    assert math.isinf(foretold([course([0, 0], [0, 0], [0, 10])]).value)
+
+
 def test_along_a_training() -> None:
     points = along([course([1, 1, 1], [10, 20, 30], [0, 1, 2]), course([1, 1], [14, 20], [0, 7])])
     assert [(p.step, p.trainings) for p in points] == [(0, 2), (1, 1), (2, 1), (7, 1)]

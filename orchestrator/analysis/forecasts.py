@@ -83,7 +83,11 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
             for point in points
         ]
     ).T
-    weights = shares / shares.sum() / (np.maximum(square, 0) + variance / course.batch_size)
+    lengths = np.maximum(square, 0) + variance / course.batch_size
+    moves = lengths > 0
+    weights = np.divide(
+        shares, lengths * shares[moves].sum(), out=np.zeros_like(lengths), where=moves
+    )
     return estimates.Estimate(
         gradient_square=float((weights * square).sum()),
         variance=float((weights * variance).sum()),
