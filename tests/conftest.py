@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--series", type=int, default=3, help="Random series of kills in test_siege.py."
+        "--series", type=int, default=2, help="Random series of kills in test_siege.py."
     )
 
 

@@ -245,6 +245,18 @@ def test_a_signal_at_the_start_ends_it_as_well(moment: str, tmp_path: Path) -> N
     assert "Traceback" not in said
 
 
+def test_a_signal_ends_a_calibration(tmp_path: Path) -> None:
+    with (
+        waiting(tmp_path),
+        driving(tmp_path, "plan", small(tmp_path), "--calibrate") as driver,
+    ):
+        driver.wait_until(lambda: training(driver))
+        driver.process.send_signal(signal.SIGTERM)
+        code, said = driver.end()
+    assert code == 130, said
+    assert "SIGTERM" not in said, "Ray's own handler prints a stack and aborts"
+
+
 def test_it_ends_when_asked_to_while_a_part_of_ray_is_stopped(tmp_path: Path) -> None:
     """Ray itself would wait for that part for ever."""
     run = tmp_path / "run"

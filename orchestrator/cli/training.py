@@ -14,7 +14,6 @@ from orchestrator.cli.ending import (
     MOST_DEATHS,
     begin_anew,
     death_before,
-    heed_termination,
     heeding_interrupts,
 )
 from orchestrator.cli.options import (
@@ -212,7 +211,6 @@ def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: Ho
         begin_anew(reason, asked_to_end=asked_to_end())
 
     with run.log() as log, connect(how.address, log, died) as cluster:
-        heed_termination()  # again, since Ray has installed its own handler, which aborts
         if cluster.dashboard:
             say(
                 f"Ray dashboard: http://{cluster.dashboard} (`ray get-auth-token` prints its token)"

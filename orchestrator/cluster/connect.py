@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +47,10 @@ def connect(
     The output of Ray and Tune goes to the file `log`, not to the terminal.
     """
     address = address or os.environ.get("RAY_ADDRESS")
+    on_termination = signal.getsignal(signal.SIGTERM)
     with _logging_to(log), _joined(address) if address else embedded(died) as context:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
         ray_internals.no_output_of_workers()
         cluster = Cluster(
             machines=_machines(),
