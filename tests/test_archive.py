@@ -390,7 +390,7 @@ def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
         after = goal.bound * (0.9 if goal.direction == "<" else 1.1)
         for size, steps in points:
             study = write_study(tmp_path / "archive" / workload / "momentum" / str(size))
-            text = f"step,{goal.metric}\n0,{goal.bound}\n{steps},{after}\n"
+            text = f"step,{goal.metric}\n{steps - 1},{goal.bound}\n{steps},{after}\n"
             write_trial(study, 1, text, steps=steps)
     goals = [f"--goal={pattern}: {goal}" for pattern, goal in PUBLISHED_GOALS.items()]
     imported = orchestrate("import", tmp_path / "archive", "--out", tmp_path / "run")
