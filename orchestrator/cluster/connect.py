@@ -49,7 +49,7 @@ def connect(
     address = address or os.environ.get("RAY_ADDRESS")
     on_termination = signal.getsignal(signal.SIGTERM)
     with _logging_to(log), _joined(address) if address else embedded(died) as context:
-        if threading.current_thread() is threading.main_thread():
+        if on_termination is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
         ray_internals.no_output_of_workers()
         cluster = Cluster(
