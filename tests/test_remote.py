@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -117,11 +117,7 @@ def of_page(name: str) -> list[str]:
 class Page:
     """The commands of a page that no test has given yet."""
 
-    left: list[str] = field(
-        default_factory=lambda: [
-            line for line in of_page("cluster") if line.startswith(("ray ", "orchestrate "))
-        ]
-    )
+    left: list[str]
 
     def take(self, start: str) -> list[str]:
         """Returns the first command that begins so, as words."""
@@ -185,7 +181,8 @@ def away(tmp_path: Path) -> Iterator[Away]:
         for folder in (laptop.home, head.home, project):
             (folder / "near.yaml").write_text(yaml.safe_dump(NEAR))
         (laptop.home / "mine.py").write_text(MINE.format(hold=tmp_path / "hold"))
-        page = Page()
+        commands = of_page("cluster")
+        page = Page([line for line in commands if line.startswith(("ray ", "orchestrate "))])
         laptop.do(*page.take("orchestrate plan"))
         laptop.do(*page.take("ray up"))
         status = ("bash", "-ic", "ray status")
