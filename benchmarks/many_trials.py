@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result, slowness
+from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.progress import Progress
-from orchestrator.cluster.run import run_trials
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 
 TRIALS, STUDIES = 10_000, 50
 SMOKE_TRIALS, SMOKE_STUDIES = 12, 2

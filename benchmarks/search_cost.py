@@ -35,17 +35,17 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result
+from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.machines import Cluster
-from orchestrator.cluster.progress import Progress
-from orchestrator.cluster.run import run_trials
+from orchestrator.planning.machines import Cluster
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 from orchestrator.records import Study, StudyKey
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 
 LAVISH = 4
 

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result
+from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.progress import Progress
-from orchestrator.cluster.run import run_trials
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 
 # Ray brings it along, on a path that `import ray` adds.
 import psutil  # isort: skip

@@ -43,17 +43,17 @@ from typing import Any
 
 import torch
 from command_line import parser_with_smoke, print_result, slowness
+from orchestrator.cluster.run import run_trials
 from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.machines import Cluster
-from orchestrator.cluster.progress import Progress
-from orchestrator.cluster.run import run_trials
+from orchestrator.planning.machines import Cluster
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Goal, Range, Study
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 from orchestrator.workloads import Split, Tensors, load_workload
 
 # Ray reads its settings when imported: after orchestrator.cluster, which makes them.

@@ -52,6 +52,9 @@ ROOT = Path(__file__).parent.parent
 
 ask_for_alike()
 
+# Ray reads it once, when it is imported, which some tests do before they start it.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+
 # Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
 os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 

@@ -11,9 +11,10 @@ import pytest
 ROOT = Path(__file__).parent.parent / "orchestrator"
 
 FLOORS = {
-    "api": 7,
-    "cli": 6,
-    "cluster": 5,
+    "api": 9,
+    "cli": 8,
+    "cluster": 7,
+    "sweeping": 6,
     "report": 5,
     "planning": 4,
     "analysis": 4,

@@ -14,9 +14,9 @@ from conftest import orchestrate
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
-from orchestrator.cli.branching import answer_in
 from orchestrator.report.figures import Mark, Series, Stairs, batch_sizes_along
 from orchestrator.results import Run
+from orchestrator.sweeping.branch_answer import answer_in
 
 TINY = {
     "name": "tiny",

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from conftest import orchestrate
 
-from orchestrator.cluster.machines import (  # before ray, which reads RAY_AUTH_MODE
+from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
     places_for,
 )

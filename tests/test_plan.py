@@ -12,7 +12,6 @@ from conftest import ROOT, make_trial, orchestrate, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.cluster.progress import Progress
 from orchestrator.planning.doubts import starving
 from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.planning.outlook import (
@@ -40,6 +39,7 @@ from orchestrator.records import (
     Study,
 )
 from orchestrator.results import Run
+from orchestrator.sweeping.progress import Progress
 
 SMALL = replace(
     make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,

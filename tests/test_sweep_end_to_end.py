@@ -15,22 +15,22 @@ import pytest
 import yaml
 from conftest import TINY, first_trials, orchestrate, wait_for
 from driving import trained_alone
+from orchestrator.cluster.run import run_trials
 from quadratic import steps_to_goal
 
 from orchestrator.cluster import recorder
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.machines import Cluster
-from orchestrator.cluster.run import run_trials
+from orchestrator.planning.machines import Cluster
 
 # isort: split
 import ray
 
-from orchestrator.cluster.progress import Progress
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, Run, frontier_of, merger, to_csv
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 
 pytestmark = pytest.mark.dear
 

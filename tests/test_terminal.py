@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
-from orchestrator.cluster.progress import Progress
 from orchestrator.records import CONTROLS, FinishedTrial, Measurement, Outcome, Range, Study, Trial
 from orchestrator.results import FrontierRow, Run
 from orchestrator.search import Director
+from orchestrator.sweeping.progress import Progress
 
 HOSTILE = "[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
 SHOWN = r"[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cluster.folder import UserFolder
 from orchestrator.files.own_code import import_own
+from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Sweep
 
 

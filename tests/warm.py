@@ -13,7 +13,7 @@ SECONDS = 300
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["torch", "orchestrator.cli.training", "orchestrator.planning.studies", "orchestrator.report"]
+    ["torch", "orchestrator.cli.sessions", "orchestrator.planning.studies", "orchestrator.report"]
 )
 
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cli import call
-from orchestrator.cli.ending import ERROR_FILE
 from orchestrator.cli.options import BAD_INPUT, DONE, GOAL_UNREACHED, INTERRUPTED
-from orchestrator.cli.terminal import errors
+from orchestrator.cli.terminal import ERROR_FILE, errors
 from orchestrator.files.own_code import BY_VALUE, of_main
 from orchestrator.records import BadInput, SweepFailed
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.cli.advising import Suggestion
-    from orchestrator.cli.branching import Answer
+    from orchestrator.sweeping.branch_answer import Answer
 
 
 STUDY = ("workload", "recipe", "batch_size")
@@ -187,7 +187,7 @@ class Run:
         return self._branches().schedules
 
     def _branches(self) -> Answer:
-        from orchestrator.cli.branching import answer_in
+        from orchestrator.sweeping.branch_answer import answer_in
 
         if not holds_branches(self._files):
             raise BadInput(
@@ -239,8 +239,8 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
-        from orchestrator.cli.branching import write_page
         from orchestrator.report import write_report_of
+        from orchestrator.sweeping.branch_answer import write_page
 
         page = self._files.place / "report.html" if path is None else Place.at(path)
         if holds_branches(self._files) and goal is None:

@@ -26,9 +26,9 @@ from orchestrator.cli import (
     schema,
     trial,
 )
-from orchestrator.cli.ending import heed_termination
 from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
+from orchestrator.sweeping.interrupts import heed_termination
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 """Typer prints an error without a traceback only if its class derives from this one."""

@@ -73,9 +73,9 @@ def export(
 
 
 def _export_compact(run: Run, target: Path) -> None:
-    from orchestrator.cli.branching import answer_in
     from orchestrator.cli.terminal import counting, say
     from orchestrator.results import Run, export_compact, frontier_of, holds_branches
+    from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:
         found = export_compact(run, target, progress)

@@ -17,8 +17,9 @@ from orchestrator.cli.options import (
     SetOption,
     YesOption,
 )
-from orchestrator.cli.runs import refuse_both, run_described
-from orchestrator.cli.training import How
+from orchestrator.cli.runs import refuse_both
+from orchestrator.cli.sessions import how_to_train, tell
+from orchestrator.sweeping import session
 
 
 def branch(
@@ -52,10 +53,10 @@ def branch(
     with larger batch sizes, and makes a schedule of batch sizes from the results."""
     from orchestrator.planning.branch_file import find_branch_file, load_branches
 
-    how = How(address=address, data_dir=data_dir, ray=ray)
+    how = how_to_train(address=address, data_dir=data_dir, yes=yes, ray=ray)
     asked = ["confirm=true"] if confirm else []
     described = load_branches(find_branch_file(file), [*(set_ or []), *asked])
     if cluster is not None:
         refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, None, yes=yes, as_json=as_json)
-    return run_described(described, out, how, yes=yes, as_json=as_json)
+    return tell(session.sweep(described, out, how), as_json=as_json)

@@ -47,9 +47,9 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 
 def main() -> None:
-    from orchestrator.cli.branching import answer_in, write_page
     from orchestrator.report import write_report_of
     from orchestrator.results import Run, frontier_of, holds_branches
+    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     place, seconds = sys.argv[1:]
     run = Run.open(place)

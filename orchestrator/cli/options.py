@@ -91,6 +91,8 @@ RayOption = Annotated[
 
 def print_json(document: Any) -> None:
     """Prints one JSON document to standard output; numbers that are not finite become null."""
+    from orchestrator.results.purpose import finite
+
     text = json.dumps(finite(document), indent=1, ensure_ascii=False)
     # JSON does not escape some control characters that a terminal obeys, or surrogates that can't
     # be encoded.
@@ -99,13 +101,3 @@ def print_json(document: Any) -> None:
 
 def _escaped(character: str) -> str:
     return f"\\u{ord(character):04x}"
-
-
-def finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return None
-    return value

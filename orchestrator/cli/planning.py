@@ -22,7 +22,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.cluster.machines import Cluster
+    from orchestrator.planning.machines import Cluster
     from orchestrator.planning.outlook import Outlook, Speed
     from orchestrator.planning.sweep import Sweep
     from orchestrator.planning.widths import Width
@@ -146,7 +146,7 @@ def _of_file(
     """The number of ranks that the machines of a cluster file train at once, and the price of one
     rank for one hour."""
     from orchestrator.cli.terminal import say
-    from orchestrator.cluster.machines import described_in, places_for
+    from orchestrator.planning.machines import described_in, places_for
 
     cluster = described_in(file)
     if cluster is None:
@@ -164,8 +164,9 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
     Raises `BadInput` unless the answer is yes."""
     from orchestrator.cli.outlooks import outlook_in_words
     from orchestrator.cli.terminal import say
+    from orchestrator.cluster.ray_death import death_before
 
-    if yes:
+    if yes or death_before() is not None:  # then the user has agreed before
         return
     if found is None:
         why = "Its data set is not on this machine, so the number of steps can't be estimated here."
@@ -196,7 +197,7 @@ def _measured(
     of each, and the number of ranks that these machines have room for."""
     from orchestrator.cli.terminal import say
     from orchestrator.cluster.connect import connect
-    from orchestrator.cluster.machines import places_for
+    from orchestrator.planning.machines import places_for
     from orchestrator.planning.outlook import (
         PILOT_STEPS,
         calibration_of,
@@ -239,11 +240,12 @@ def _tried(
 ) -> Run:
     """Trains these studies in a run of their own, apart from the planned one."""
     from orchestrator.cli.terminal import say, showing
-    from orchestrator.cluster.progress import Progress
-    from orchestrator.cluster.run import run_trials
+    from orchestrator.cluster.tune_executor import on_ray
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run
     from orchestrator.search import Director
+    from orchestrator.sweeping.progress import Progress
+    from orchestrator.sweeping.session import train
 
     run = Run(Path(folder) / name)
     run.create(sweep.resolved(), studies, {})
@@ -251,8 +253,8 @@ def _tried(
     director.begin()
     progress = Progress(studies)
     try:
-        with showing(progress):
-            run_trials(run, director, sweep, cluster=cluster, progress=progress, data_dir=data_dir)
+        with on_ray(cluster, run, sweep, studies, data_dir) as executor, showing(progress):
+            train(run, director, sweep, executor, progress=progress)
     except SweepFailed as error:
         say(str(error))
     return run

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.branching import answer_in, write_up
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
 from orchestrator.records import MissingData
 
@@ -71,8 +70,8 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree
     from orchestrator.cli.terminal import say
-    from orchestrator.cluster.machines import described_in, places_for
     from orchestrator.planning.branch_plan import at_most
+    from orchestrator.planning.machines import described_in, places_for
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
@@ -92,10 +91,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
     """Follows the job that trains `run`. Submits one first if there is none."""
     from orchestrator.cli.answers import print_frontier
+    from orchestrator.cli.branching import print_branches
     from orchestrator.cli.terminal import complain, say
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
     from orchestrator.results.searches import holds_branches
+    from orchestrator.sweeping.branch_answer import answer_in, write_branches
 
     head_run = _there(run)
 
@@ -132,7 +133,10 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     _fetch(file, run)
     here = Run.open(run)
     if holds_branches(here):
-        return code if write_up(here, answer_in(here), as_json) else FAILED
+        answer = answer_in(here)
+        write_branches(here, answer, here.place / "report.html")
+        print_branches(here, answer, as_json)
+        return code
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.
         here.in_parallel(lambda study: here.put_together(study.key, over=True), here.studies())
@@ -232,6 +236,6 @@ def _tracked(track: list[str] | None) -> list[str]:
 
 def _code(described: Sweep) -> dict[str, bytes]:
     """The files of the user's code that a sweep names, from the current folder."""
-    from orchestrator.cluster.folder import UserFolder
+    from orchestrator.files.user_folder import UserFolder
 
     return dict(UserFolder.here(described.places).code)

@@ -121,9 +121,9 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
 def _report_branches(
     run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
 ) -> int:
-    from orchestrator.cli.branching import answer_in, document_of, write_page
     from orchestrator.cli.terminal import answer
     from orchestrator.files.places import Place
+    from orchestrator.sweeping.branch_answer import answer_in, document_of, write_page
 
     found = answer_in(run)
     if as_json:

@@ -27,9 +27,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.ending import ERROR_FILE
-from orchestrator.cluster.progress import Progress, StudyProgress
 from orchestrator.records import escaped
+from orchestrator.sweeping.progress import Progress, StudyProgress
+
+ERROR_FILE = "ORCHESTRATE_ERROR_FILE"
+"""The environment variable that names a file; a failing command writes its error there, for the
+process that started it."""
 
 PLAIN_INTERVAL_SECONDS = 30
 REFRESHES_PER_SECOND = 2

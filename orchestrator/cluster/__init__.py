@@ -1,11 +1,1 @@
-"""Runs trials on Ray. No other package imports Ray.
-
-Nothing is imported in this file, because each of Ray's processes would load it before its first
-trial."""
-
-import os
-
-# Ray listens on all interfaces, so only the token keeps strangers out. Ray reads both settings
-# once, when it is imported.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+"""Runs trials on Ray. No other package imports Ray."""

@@ -12,13 +12,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
+
+# Ray listens on all interfaces, so only the token keeps strangers out. Ray reads both settings
+# once, when it is imported.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# isort: split
 import ray
 from ray.exceptions import AuthenticationError
 
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.embedded import embedded
-from orchestrator.cluster.machines import Cluster, Machine
+from orchestrator.planning.machines import Cluster, Machine
 from orchestrator.records import BadInput
+from orchestrator.sweeping.log import logging_to
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +56,7 @@ def connect(
     """
     address = address or os.environ.get("RAY_ADDRESS")
     on_termination = signal.getsignal(signal.SIGTERM)
-    with _logging_to(log), _joined(address) if address else embedded(died) as context:
+    with logging_to(log), _joined(address) if address else embedded(died) as context:
         if on_termination is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
         ray_internals.no_output_of_workers()
@@ -135,30 +143,3 @@ def _knock(place: str, *, with_token: bool) -> bool:
                 return False
             raise ConnectionError(place) from None
     return True
-
-
-class _LogFile(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Does nothing. Otherwise, on a full disk, each line of the log would print a traceback."""
-
-
-@contextmanager
-def _logging_to(log: Path) -> Iterator[None]:
-    """Sends log messages to the file `log`. Several of Ray's loggers have terminal handlers, which
-    are all replaced."""
-    handler = _LogFile(log, encoding="utf-8", errors="backslashreplace")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "orchestrator")]
-    before = [(each, each.handlers, each.level, each.propagate) for each in loggers]
-    for each in loggers:
-        each.handlers, each.propagate = [handler], False
-        each.setLevel(logging.INFO)
-    # At the end Tune looks for files of loggers that we turn off, and would warn once per trial.
-    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for each, handlers, level, propagate in before:
-            each.handlers, each.propagate = handlers, propagate
-            each.setLevel(level)
-        handler.close()

@@ -71,7 +71,7 @@ def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
             "Ray is started on this machine only with token authentication, since it would obey "
             "every user of the machine otherwise, but token authentication is off. Either "
             "RAY_AUTH_MODE turns it off: unset it. Or ray was imported before "
-            "orchestrator.cluster: import orchestrator.cluster first."
+            "orchestrator.cluster.connect, which turns it on: import that first."
         )
     _keep_token_private()
     with _private_folder() as folder:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
-from orchestrator.cluster import ray_internals
+from orchestrator.sweeping.executor import Failure
 
 ERROR_LINES = 20
 """Number of lines that are kept of an error's text: the last ones, which say what was raised and
@@ -52,15 +50,6 @@ class _GangLost(RayActorError):
         super().__init__(error_msg=text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    text: str
-    died: bool
-    """Whether the trial's process ended or was ended, so that another attempt may succeed. If
-    False, its code raised an exception."""
-    machine_lost: bool
-
-
 def failure_of(error: Exception) -> Failure:
     """The failure behind an error that Tune received for a trial."""
     cause = getattr(error, "cause", None)
@@ -91,27 +80,12 @@ def last_lines(text: str) -> str:
     return "\n".join(shortened).encode(errors="backslashreplace").decode()
 
 
-def failures_of_trials_only() -> AbstractContextManager[None]:
-    """Makes everything that ends a gang, such as Ray's memory monitor, a failure of its trial only,
-    during the `with` block. The error is kept in memory, on the trial."""
-
-    def failure(gang: str, error: Exception) -> Exception:
-        if isinstance(error, (RayActorError, RayTaskError)):
-            return error
-        return _GangLost(_in_our_words(error, gang))
-
-    def keep(trial: Any, exc: Exception | None = None) -> None:
-        trial.temporary_state.error = exc
-        trial.run_metadata.num_failures += 1
-        trial.run_metadata.invalidate_cache()
-
-    return ray_internals.failing_as(failure, keep)
-
-
-def error_of(trial: Any) -> Exception:
-    """The error that `failures_of_trials_only` has kept on a trial."""
-    error: Exception = trial.temporary_state.error
-    return error
+def as_known(gang: str, error: Exception) -> Exception:
+    """The error that ended a gang, given the id of its actor, as one for which Tune ends only its
+    trial. For everything else, such as Ray's memory monitor, Tune would end the experiment."""
+    if isinstance(error, (RayActorError, RayTaskError)):
+        return error
+    return _GangLost(_in_our_words(error, gang))
 
 
 def _in_our_words(error: Exception, gang: str) -> str:

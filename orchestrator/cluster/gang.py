@@ -10,8 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import ray
@@ -21,17 +20,16 @@ from ray.exceptions import RayActorError
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.cluster.board import Listener, Watchdog, numbered
+from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
-from orchestrator.cluster.folder import UserFolder
-from orchestrator.files.places import Place
+from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Resources
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
+from orchestrator.records import FinishedTrial, Study, Trial, TrialKey
 from orchestrator.search import PackRace, Proposal
+from orchestrator.sweeping.executor import Pack
+from orchestrator.sweeping.tasks import Tasks
 from orchestrator.training import (
-    Checkpoint,
     Ranks,
-    States,
     Task,
     is_built_in,
     listen_at,
@@ -64,45 +62,31 @@ are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GangSettings:
-    """Settings that all gangs of a sweep share. They are sent once, not with each trial."""
+class GangSettings(Tasks):
+    """Settings that all gangs of a sweep share. They are sent once, not with each pack."""
 
-    studies: Sequence[Study]
     resources: Resources
-    data_dir: Path | None
     folder: UserFolder
-    checkpoints: Place
-    """The place where unfinished trials keep their state, if all machines share it."""
-    checkpoint_seconds: float
     hang_seconds: float | None
     board: Any
     """The actor that tells running trials what other trials have reached."""
 
-    def checkpoint(self, trial: Trial) -> Checkpoint:
-        number = self.number(trial.study)
-        name = f"study-{number:04d}-trial-{trial.index:05d}-{trial.repeat}.pt"
-        return Checkpoint(place=self.checkpoints / name, every_seconds=self.checkpoint_seconds)
-
-    def states(self, study: Study) -> States:
-        return States(folder=self.checkpoints, keep_at=study.states_at, begin_at=study.start_step)
-
-    def ranks(self, config: Mapping[str, Any]) -> int:
-        return self.resources.ranks(self.studies[config["study"]].batch_size)
-
-    def bundles(self, config: Mapping[str, Any]) -> list[dict[str, float]]:
+    def bundles(self, study: Study) -> list[dict[str, float]]:
         """The resources of each rank. They depend only on the study, so that studies of the same
         shape share warm gangs."""
         bundle: dict[str, float] = {"CPU": self.resources.cpus_per_rank}
         if self.resources.gpus_per_device:
             bundle["GPU"] = self.resources.gpus_per_device
-        return [bundle] * self.ranks(config)
+        return [bundle] * self.resources.ranks(study.batch_size)
 
-    def config(self, pack: Sequence[Proposal], **how: Any) -> dict[str, Any]:
-        """Trials, and how to train them, as a config of Tune: small, of plain values, and readable
-        in the dashboard."""
+    def config(self, pack: Pack) -> dict[str, Any]:
+        """The pack as a config of Tune: small, of plain values, and readable in the dashboard."""
         return {
-            **how,
-            "study": self.number(pack[0].trial.study),
+            "pack": pack.serial,
+            "study": self.numbers[pack.study.key],
+            "width": pack.width,
+            "micro_batch": pack.micro_batch,
+            "to_time": pack.to_time,
             "trials": [
                 {
                     "index": proposal.trial.index,
@@ -112,19 +96,12 @@ class GangSettings:
                     "bounds": proposal.bounds,
                     "limit": proposal.limit,
                 }
-                for proposal in pack
+                for proposal in pack.proposals
             ],
         }
 
-    def number(self, study: Study) -> int:
-        return self._numbers[study.key]
-
-    @cached_property
-    def _numbers(self) -> dict[StudyKey, int]:
-        return {study.key: number for number, study in enumerate(self.studies)}
-
-    def pack(self, config: Mapping[str, Any]) -> list[Proposal]:
-        """The pack from which `config` was made."""
+    def proposals(self, config: Mapping[str, Any]) -> list[Proposal]:
+        """The proposals of the pack from which `config` was made."""
         return [
             Proposal(
                 trial=Trial(
@@ -155,10 +132,10 @@ class Gang(tune.Trainable):
         self._listener = Listener(settings.board)
         self._watchdog = Watchdog(settings.board, settings.hang_seconds)
         self._reaches_run = (settings.checkpoints.parent / "sweep.yaml").is_file()
-        self._count = settings.ranks(config)
+        self._count = len(settings.bundles(settings.studies[config["study"]]))
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, self._count)]
-        with self._watchdog.over(numbered(config)):
+        with self._watchdog.over(config["pack"]):
             self._ranks = self._assemble()
         self._begin(config)
 
@@ -181,24 +158,15 @@ class Gang(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._config, settings = config, self._settings
-        pack, study = settings.pack(config), settings.studies[config["study"]]
-        heard = partial(self._listener.bounds, config["study"])
-        self._race = PackRace(study, heard)
-        tasks = [
-            Task(
-                trial=proposal.trial,
-                checkpoint=settings.checkpoint(proposal.trial),
-                ending=partial(self._race.ending, proposal),
-                states=settings.states(study),
-            )
-            for proposal in pack
-        ]
+        proposals, study = settings.proposals(config), settings.studies[config["study"]]
+        self._race = PackRace(study, partial(self._listener.bounds, config["study"]))
+        tasks = settings.of(proposals, self._race)
         options = {"micro_batch": config["micro_batch"], "data_dir": settings.data_dir}
         self._following = [
             peer.follow.remote([replace(task, ending=None) for task in tasks], options)
             for peer in self._peers
         ]
-        self._to_time = pack[0].trial if config["to_time"] else None
+        self._to_time = proposals[0].trial if config["to_time"] else None
         self._timed: float | None = None
         self._begun: list[TrialKey] = []
         self._ended: list[FinishedTrial] = []
@@ -236,7 +204,7 @@ class Gang(tune.Trainable):
         if self._failure is not None:
             raise self._failure
         deadline = time.monotonic() + PROGRESS_SECONDS
-        with self._watchdog.over(numbered(self._config)):
+        with self._watchdog.over(self._config["pack"]):
             if (trial := self._to_time) is not None:
                 self._to_time = None
                 self._timed = time_alone(trial, self._ranks, self._settings.data_dir)

@@ -7,6 +7,8 @@ from urllib.parse import quote
 from ray.util.metrics import Counter, Gauge
 
 from orchestrator.records import FinishedTrial, StudyKey, TrialKey
+from orchestrator.search import Search
+from orchestrator.sweeping.usage import trained
 
 STUDY = ("sweep", "workload", "recipe", "batch_size")
 
@@ -38,7 +40,7 @@ class Metrics:
         self._status: dict[TrialKey, str] = {}
         self._counts: dict[tuple[StudyKey, str], int] = {}
 
-    def add(self, finished: FinishedTrial, *, examples: int, busy_seconds: float) -> None:
+    def hear(self, finished: FinishedTrial, search: Search) -> None:
         """Adds a trial that ended, or was paused and may go on, with what it trained since it was
         started last."""
         name, status = finished.trial.key, finished.outcome.status
@@ -49,13 +51,18 @@ class Metrics:
         self._count(key, status, 1)
         # Set each time, because a value that is set before Ray has begun to export is lost.
         self._slots.set(self._ranks, self._sweep)
+        examples, rank_seconds = trained(finished)
         # Ray accepts only increments above 0.
         if examples > 0:
             self._examples.inc(examples, self._tags(key))
-        if busy_seconds > 0:
-            self._busy.inc(busy_seconds, self._sweep)
+        if rank_seconds > 0:
+            self._busy.inc(rank_seconds, self._sweep)
+        if (steps := search.frontier_step()) is not None:
+            self._best.set(steps, self._tags(key))
+        if search.done:
+            self._end(key)
 
-    def over(self, key: StudyKey) -> None:
+    def _end(self, key: StudyKey) -> None:
         """Takes note that the paused trials of a study won't go on."""
         if paused := self._counts.get((key, "paused"), 0):
             self._count(key, "paused", -paused)
@@ -65,10 +72,6 @@ class Metrics:
         count = self._counts.get((key, status), 0) + change
         self._counts[key, status] = count
         self._trials.set(count, {**self._tags(key), "status": status})
-
-    def best(self, key: StudyKey, steps: int | None) -> None:
-        if steps is not None:
-            self._best.set(steps, self._tags(key))
 
     def _tags(self, key: StudyKey) -> dict[str, str]:
         return {

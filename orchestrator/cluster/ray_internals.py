@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import ray
 from ray import _raylet
 from ray._private import services, utils, worker
 from ray._private.authentication import authentication_token_setup, authentication_utils
-from ray.air._internal import usage
-from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
-from ray.tune.execution import class_cache, tune_controller
-from ray.tune.experiment import Trial
+from ray.tune.execution import tune_controller
 from ray.tune.utils import object_cache
 
 Context = worker.BaseContext
@@ -32,6 +30,10 @@ ensure_token = authentication_token_setup.ensure_token_if_auth_enabled
 find_control_plane = services.canonicalize_bootstrap_address
 """Returns the HOST:PORT of an address such as `auto`. `ray.init` would try for a quarter of an
 hour."""
+
+TuneController = tune_controller.TuneController
+"""Tune's event loop. `Tuner.fit` runs it to its end, but the loop of a sweep is our own, so that the
+same loop drives executors without Ray."""
 
 IdleActors = object_cache._ObjectCache
 """Tune's cache of actors that have no trial. Ours keeps them longer."""
@@ -94,33 +96,43 @@ def own_processes() -> Mapping[str, Sequence[Any]]:
     return found
 
 
-@contextmanager
-def failing_as(
-    failure: Callable[[str, Exception], Exception], keep: Callable[[Any, Exception | None], None]
-) -> Iterator[None]:
-    """During the `with` block, `failure` replaces an error that ends one of Tune's actors, given
-    the actor's id and the error, and `keep` receives each trial's error. Tune would end the whole
-    experiment for errors that it does not know. It writes other errors to files, which fails on a
-    full disk."""
-    task_failed = RayActorManager._actor_task_failed
-
-    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        actor = tracked_actor_task._tracked_actor
-        gang, _ = manager._live_actors_to_ray_actors_resources[actor]
-        task_failed(manager, tracked_actor_task, failure(gang._actor_id.hex(), exception))
-
-    with (
-        overridden(RayActorManager, _actor_task_failed=failed),
-        overridden(Trial, handle_error=keep),
-    ):
-        yield
-
-
 def actor_is_coming(controller: Any, trial: Any) -> bool:
     """Whether Tune has started an actor for a trial that has not begun with the trial yet."""
-    inner = controller._tune_controller
-    actor = inner._trial_to_actor.get(trial)
-    return actor is not None and bool(inner._actor_manager.is_actor_started(actor))
+    actor = controller._trial_to_actor.get(trial)
+    return actor is not None and bool(controller._actor_manager.is_actor_started(actor))
+
+
+def replace_parts(
+    controller: Any,
+    *,
+    idle_actors: IdleActors,
+    failure: Callable[[str, Exception], Exception],
+) -> None:
+    """Makes Tune keep its idle actors in `idle_actors`, and lets `failure` replace the error of an
+    actor, given the actor's id and the error."""
+    manager = controller._actor_manager
+    task_failed = manager._actor_task_failed
+
+    def failed(tracked_actor_task: Any, exception: Exception) -> None:
+        actor = tracked_actor_task._tracked_actor
+        gang, _ = manager._live_actors_to_ray_actors_resources[actor]
+        task_failed(tracked_actor_task, failure(gang._actor_id.hex(), exception))
+
+    manager._actor_task_failed = failed
+    controller._actor_cache = idle_actors
+    controller._class_cache = _PlainActors()
+
+
+class _PlainActors:
+    """Stands for Tune's cache of actor classes, which gives each actor an environment."""
+
+    def __init__(self) -> None:
+        self._classes: dict[type, Any] = {}
+
+    def get(self, cls: type) -> Any:
+        if cls not in self._classes:
+            self._classes[cls] = ray.remote(cls)
+        return self._classes[cls]
 
 
 def wandb_actor() -> Any:
@@ -129,18 +141,3 @@ def wandb_actor() -> Any:
     from ray.air.integrations import wandb
 
     return wandb._WandbLoggingActor
-
-
-@contextmanager
-def leaner_tune(idle_actors: type[Any]) -> Iterator[None]:
-    """Changes three things in Tune during the `with` block. It does not import all trackers only to
-    count them, which takes two seconds. It does not pass on credentials through Ray's logs: workers
-    on this machine get them from the environment, and other machines have their own. It keeps its
-    idle actors in the class `idle_actors`."""
-    handed_on = {n for n in class_cache.ENV_VARS_TO_PROPAGATE if not n.startswith("AWS_")}
-    with (
-        overridden(usage, tag_callbacks=lambda callbacks: False),
-        overridden(class_cache, ENV_VARS_TO_PROPAGATE=handed_on),
-        overridden(tune_controller, _ObjectCache=idle_actors),
-    ):
-        yield

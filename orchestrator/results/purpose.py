@@ -145,6 +145,17 @@ def to_json(document: Any) -> str:
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
+def finite(value: Any) -> Any:
+    """The value with null in place of numbers that are not finite, which JSON can't hold."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        return None
+    return value
+
+
 def study_from(entry: Mapping[str, Any]) -> Study:
     """The study that `asdict` and JSON turned into this entry."""
     space = {name: _space_entry(value) for name, value in entry["space"].items()}

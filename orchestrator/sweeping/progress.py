@@ -3,6 +3,7 @@ by `cli/terminal.py`."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import defaultdict
@@ -12,6 +13,8 @@ from typing import Protocol
 
 from orchestrator.planning.evaluations import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
+
+logger = logging.getLogger(__name__)
 
 WORTH_SAYING_SECONDS = 10.0
 """Seconds of evaluation from which on a note may say that evaluations take much of the time."""
@@ -72,11 +75,24 @@ class Progress:
         self.slots = 1
         self.notes: list[str] = []
         """Messages that are displayed below the table."""
+        self._noted: set[str] = set()
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
         self._first_start = math.inf
         self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
-        self._called_dear: set[str] = set()
+
+    def note(self, kind: str, text: str) -> bool:
+        """Shows a message, but only the first one of its kind. Returns whether it is the first."""
+        if kind in self._noted:
+            return False
+        self._noted.add(kind)
+        self.notes.append(text)
+        logger.warning("%s", text)
+        return True
+
+    def forget(self, kind: str) -> None:
+        """Lets the next message of this kind be shown again."""
+        self._noted.discard(kind)
 
     def follow(self, key: StudyKey, search: Standing) -> None:
         """Takes the numbers of a study from its search."""
@@ -116,11 +132,8 @@ class Progress:
         so_far.evaluations += len(finished.measurements)
         so_far.training += outcome.seconds
         so_far.evaluating += outcome.evaluation_seconds
-        if so_far.evaluating < WORTH_SAYING_SECONDS or study.workload in self._called_dear:
-            return
-        if said := dear_evaluations(**vars(so_far)):
-            self._called_dear.add(study.workload)
-            self.notes.append(f"{study.workload}: {said}")
+        if so_far.evaluating >= WORTH_SAYING_SECONDS and (said := dear_evaluations(**vars(so_far))):
+            self.note(f"dear {study.workload}", f"{study.workload}: {said}")
 
     @property
     def running(self) -> int:

@@ -20,17 +20,14 @@ class Usage:
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
 
-    def add(self, finished: FinishedTrial) -> tuple[int, float]:
-        """Adds a trial. Returns its number of examples and its rank-seconds."""
-        outcome, study = finished.outcome, finished.trial.study
-        examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
-        self.examples[str(study.key)] += examples
-        seconds = outcome.own_seconds
+    def add(self, finished: FinishedTrial) -> None:
+        examples, rank_seconds = trained(finished)
+        self.examples[str(finished.trial.study.key)] += examples
         if finished.started is not None:
+            outcome = finished.outcome
             # A stacked trial shared its rank, so its seconds are spread over its whole duration.
-            end = time.time() if outcome.width > 1 else finished.started + seconds
-            self.spans.append((finished.started, end, seconds * finished.ranks))
-        return examples, seconds * finished.ranks
+            end = time.time() if outcome.width > 1 else finished.started + outcome.own_seconds
+            self.spans.append((finished.started, end, rank_seconds))
 
     def summary(self, ranks: int) -> dict[str, Any]:
         starts = [start for start, _, _ in self.spans]
@@ -51,3 +48,10 @@ class Usage:
             "seconds": window,
             "busy_share": busy / (ranks * window) if window else None,
         }
+
+
+def trained(finished: FinishedTrial) -> tuple[int, float]:
+    """The number of examples and of rank-seconds that a trial took since it was last started."""
+    outcome, study = finished.outcome, finished.trial.study
+    examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
+    return examples, outcome.own_seconds * finished.ranks

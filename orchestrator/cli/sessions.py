@@ -1,0 +1,87 @@
+"""How commands train: with progress on the terminal, a report that is rewritten meanwhile, and the
+answer printed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED
+from orchestrator.records import BadInput
+from orchestrator.sweeping.session import Ended, Engine, How
+
+if TYPE_CHECKING:
+    from orchestrator.results import Run
+    from orchestrator.sweeping.progress import Progress
+
+CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "interrupted": INTERRUPTED, "failed": FAILED}
+"""How a session ended -> the exit code of its command."""
+
+
+def how_to_train(
+    *,
+    address: str | None = None,
+    data_dir: Path | None = None,
+    track: Sequence[str] | None = None,
+    yes: bool = True,
+    ray: bool = True,
+) -> How:
+    """The cluster at `address` trains, or one that is started here, or this process."""
+    from orchestrator.cli.planning import agree
+    from orchestrator.cli.terminal import say
+
+    if not ray and address:
+        raise BadInput("--no-ray trains in this process, without a cluster: leave out --address.")
+    return How(
+        engine=_engine(address, ray=ray),
+        data_dir=data_dir,
+        track=track or (),
+        agree=lambda outlook: agree(outlook, yes=yes),
+        say=say,
+        showing=_showing,
+    )
+
+
+def _engine(address: str | None, *, ray: bool) -> Engine:
+    if not ray:
+        from orchestrator.sweeping.local import in_this_process
+
+        return in_this_process
+    from orchestrator.cli.terminal import say
+    from orchestrator.cluster.engine import ray_at
+
+    return ray_at(address, say)
+
+
+@contextmanager
+def _showing(run: Run, progress: Progress) -> Iterator[None]:
+    from orchestrator.cli.live import rewritten
+    from orchestrator.cli.terminal import showing
+
+    with showing(progress), rewritten(run):
+        yield
+
+
+def tell(ended: Ended, *, as_json: bool) -> int:
+    """Prints the answer of a session. Returns the exit code of its command."""
+    from orchestrator.cli.answers import print_frontier, what_next
+    from orchestrator.cli.branching import print_branches
+    from orchestrator.cli.terminal import complain, say
+
+    run = ended.run
+    if ended.branches is not None:
+        print_branches(run, ended.branches, as_json)
+    elif ended.rows:
+        print_frontier(run, ended.rows, as_json)
+    if ended.page is not None:
+        say(f"Report: {ended.page}")
+    go_on = f"Go on with: orchestrate resume {run.place}"
+    if ended.status == "interrupted":
+        say(f"Interrupted. {go_on}")
+    elif ended.status == "failed":
+        complain(f"{ended.error}\n{go_on}" if ended.page else ended.error)
+    elif ended.rows:
+        say(what_next(ended.rows, run.place))
+    return CODES[ended.status]

@@ -1,0 +1,53 @@
+"""Ray as the engine of a sweep: joins a cluster or starts one here, and trains on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from orchestrator.cluster.connect import connect
+from orchestrator.cluster.ray_death import MOST_DEATHS, begin_anew, death_before
+from orchestrator.cluster.tune_executor import on_ray
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import Study, SweepFailed
+from orchestrator.results import Run
+from orchestrator.sweeping.executor import Executor
+from orchestrator.sweeping.session import Engine
+
+
+def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
+    """Trains on the cluster at `address`, or on one that is started on this machine. If that Ray
+    dies, the same command is begun anew."""
+
+    @contextmanager
+    def engine(
+        run: Run,
+        sweep: Sweep,
+        studies: Sequence[Study],
+        data_dir: Path | None,
+        asked_to_end: Callable[[], bool],
+    ) -> Iterator[Executor]:
+        _tell_of_death(say)
+
+        def died(reason: str) -> None:
+            begin_anew(reason, asked_to_end=asked_to_end())
+
+        with run.log() as log, connect(address, log, died) as cluster:
+            if cluster.dashboard:
+                url = f"http://{cluster.dashboard}"
+                say(f"Ray dashboard: {url} (`ray get-auth-token` prints its token)")
+            with on_ray(cluster, run, sweep, studies, data_dir) as executor:
+                yield executor
+
+    return engine
+
+
+def _tell_of_death(say: Callable[[str], None]) -> None:
+    if (death := death_before()) is None:
+        return
+    if death.asked_to_end:
+        raise KeyboardInterrupt
+    if death.count > MOST_DEATHS:
+        raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
+    say(f"{death.reason} Ray is started anew (restart {death.count} of at most {MOST_DEATHS}).")

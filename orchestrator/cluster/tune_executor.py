@@ -1,0 +1,282 @@
+"""The executor that trains on a Ray cluster: one experiment of Ray Tune for the whole sweep."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray import tune
+from ray.exceptions import RayError
+from ray.tune.experiment import Experiment, Trial
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import SearchAlgorithm
+
+from orchestrator.cluster import ray_internals
+from orchestrator.cluster.board import last_words, open_board
+from orchestrator.cluster.failures import as_known, failure_of
+from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangSettings, gang_with
+from orchestrator.cluster.metrics import Metrics
+from orchestrator.files.user_folder import UserFolder
+from orchestrator.planning.machines import Cluster, fit_resources, places
+from orchestrator.planning.sweep import Sweep
+from orchestrator.records import Study, StudyKey
+from orchestrator.results import Run
+from orchestrator.search import Bounds
+from orchestrator.sweeping.executor import Executor, News, Pack
+
+IDLE_SECONDS = 20.0
+"""Seconds that a gang without a trial waits for the next one, on a machine that may cost money. It
+is about the time that it takes to start a gang."""
+
+
+@contextmanager
+def on_ray(
+    cluster: Cluster, run: Run, sweep: Sweep, studies: Sequence[Study], data_dir: Path | None
+) -> Iterator[TuneExecutor]:
+    """An executor for the sweep on the cluster that this process has joined or started."""
+    settings = GangSettings(
+        studies=studies,
+        resources=fit_resources(sweep.resources, cluster),
+        data_dir=data_dir and data_dir.resolve(),
+        folder=UserFolder.here(sweep.places),
+        checkpoints=run.place.absolute() / "checkpoints",
+        checkpoint_seconds=sweep.checkpoint.every_seconds,
+        hang_seconds=sweep.faults.hang_seconds,
+        board=open_board(),
+    )
+    with tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch:
+        executor = TuneExecutor(settings, cluster, sweep.name, scratch)
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+
+class TuneExecutor(Executor):
+    """Each pack is a trial of Tune, which places it on a gang, keeps gangs warm, and shows an
+    autoscaler what is wanted. Tune's event loop makes one step whenever the sweep's own loop waits
+    for news."""
+
+    def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
+        self._settings, self.resources = settings, settings.resources
+        self.data_dir = settings.data_dir
+        self.kind: Literal["cpu", "cuda"] = "cuda" if self.resources.gpus_per_device else "cpu"
+        self.ranks = places(self.resources, cluster)
+        self.listeners = [Metrics(name, self.ranks)]
+        largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
+        self._most_waiting = 2 if cluster.embedded else max(2, self.ranks // largest)
+        self._gang = gang_with(settings)
+        self._experiment = Experiment("sweep", self._gang, storage_path=scratch)
+        self._shapes = [
+            tune.PlacementGroupFactory(settings.bundles(study), strategy="PACK")
+            for study in settings.studies
+        ]
+        self._tune = _Loop(self._experiment, _Callback(self._hear, settings.board))
+        self._news: list[News] = []
+        self._waiting: set[int] = set()
+        """Packs that wait for a gang."""
+        self._running: dict[int, _PackTrial] = {}
+        self._moved: Any = None
+        """The answer of the board that is on its way."""
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._waiting) < self._most_waiting
+
+    def start(self, pack: Pack) -> None:
+        self._waiting.add(pack.serial)
+        config = self._settings.config(pack)
+        self._running[pack.serial] = trial = _PackTrial(
+            self._gang, self._experiment, config, self._shapes[config["study"]]
+        )
+        self._tune.add_trial(trial)
+
+    def wait(self) -> Iterable[News]:
+        self._tune.step()
+        news, self._news = self._news, []
+        return news
+
+    def _hear(self, news: News) -> None:
+        self._news.append(news)
+        self._waiting.discard(news.serial)
+        if news.over or news.failure:
+            self._running.pop(news.serial, None)
+
+    def post(self, key: StudyKey, bounds: Bounds) -> None:
+        self._settings.board.post.remote(self._settings.numbers[key], bounds)
+
+    def moved(self) -> Collection[int] | None:
+        if self._moved is None:
+            self._moved = self._settings.board.moved_since.remote()
+        if not ray.wait([self._moved], timeout=0)[0]:
+            return None
+        try:
+            moved: Collection[int] = ray.get(self._moved)
+        except RayError:
+            return None  # without the board, nobody knows
+        self._moved = None
+        return moved
+
+    def end(self, serial: int) -> None:
+        if (actor := self._running[serial].temporary_state.ray_actor) is not None:
+            ray.kill(actor)
+
+    def why_idle(self) -> str:
+        ranks = [self._settings.bundles(study) for study in self._settings.studies]
+        most = max(ranks, key=len)
+        available = {name: ray.cluster_resources().get(name, 0) for name in most[0]}
+        return (
+            f"Trials need up to {len(most)} x {most[0]}, and the machines that are up have "
+            f"{available} in total. `ray status` shows which machines are starting."
+        )
+
+    def close(self) -> None:
+        self._tune.cleanup()
+
+
+class _PackTrial(Trial):
+    """A trial of Tune that needs no files, neither for output nor for errors, since they could not
+    be written to a full disk."""
+
+    def __init__(self, gang: type, experiment: Experiment, config: dict[str, Any], shape: Any):
+        self._gang = gang
+        super().__init__(
+            experiment.spec["run"],
+            config=config,
+            storage=experiment.storage,
+            placement_group_factory=shape,
+        )
+
+    def get_trainable_cls(self) -> type:
+        return self._gang  # Tune would unpickle it for each trial
+
+    def init_local_path(self) -> None:
+        assert self.storage is not None
+        self.storage.trial_dir_name = self.trial_id
+
+    def handle_error(self, exc: Exception | None = None) -> None:
+        self.error = exc
+        self.run_metadata.num_failures += 1
+        self.run_metadata.invalidate_cache()
+
+
+class _Callback(tune.Callback):
+    """Turns what Tune tells into news."""
+
+    def __init__(self, hear: Callable[[News], None], board: Any) -> None:
+        self._hear, self._board = hear, board
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._hear(News(serial=trial.config["pack"], started=True))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._hear(
+            News(
+                serial=trial.config["pack"],
+                begun=result[BEGUN],
+                # Removed, so that Tune doesn't keep all measurements of the sweep in memory.
+                ended=result.pop(FINISHED),
+                timed=result[TIMED],
+                sees_run=result[REACHES_RUN],
+                over=result["done"],
+            )
+        )
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        serial = trial.config["pack"]
+        failure = failure_of(trial.error)
+        if failure.died:
+            failure = last_words(self._board, serial, failure)
+        self._hear(News(serial=serial, failure=failure))
+
+
+class _Loop(ray_internals.TuneController):
+    """Tune's event loop, with five changes. Packs are added by the sweep's loop: while nothing
+    runs, Tune would wait for its searcher and do nothing else. Gangs without a pack are kept for a
+    while. Actors have no environment of their own, which would hand on credentials through Ray's
+    logs. An error that Tune does not know is that of one trial. There are no snapshots, since the
+    run's files are all that is needed to go on."""
+
+    def __init__(self, experiment: Experiment, callback: tune.Callback) -> None:
+        scheduler = _InOrder()
+        super().__init__(
+            search_alg=_Endless(),
+            scheduler=scheduler,
+            storage=experiment.storage,
+            callbacks=[callback],
+            reuse_actors=True,
+        )
+        scheduler.is_coming = partial(ray_internals.actor_is_coming, self)
+        ray_internals.replace_parts(
+            self, idle_actors=_IdleGangs(may_keep_one=True), failure=as_known
+        )
+
+    def _maybe_update_trial_queue(self) -> None:
+        """Does nothing."""
+
+    def checkpoint(self, force: bool = False, wait: bool = False) -> None:
+        """Does nothing."""
+
+
+class _Endless(SearchAlgorithm):
+    """Stands for the searches of the sweep, so that Tune keeps its loop open."""
+
+    def is_finished(self) -> bool:
+        return False
+
+
+class _InOrder(FIFOScheduler):
+    """Tune's scheduler with two changes. It does not go through all trials of the experiment at
+    each step. It gives no free gang to a trial for which a gang is starting: Tune would then end
+    the starting gang. With trials shorter than a start, this would repeat until one gang trains the
+    whole sweep."""
+
+    is_coming: Callable[[Any], bool]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._coming: list[Any] = []
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        self._coming.append(trial)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        self._coming = [trial for trial in self._coming if trial.status == "PENDING"]
+        return next((trial for trial in self._coming if not self.is_coming(trial)), None)
+
+
+class _IdleGangs(ray_internals.IdleActors):
+    """Keeps gangs that have no trial. Tune's class ends all but one of them as soon as no trial
+    waits, so that each round and each generation of a search would start them anew."""
+
+    def __init__(self, may_keep_one: bool) -> None:
+        super().__init__(may_keep_one)
+        self._latest = -math.inf
+
+    def cache_object(self, key: Any, obj: Any) -> bool:
+        if self._others_wait():
+            is_kept: bool = super().cache_object(key, obj)
+            return is_kept
+        self._latest = time.monotonic()
+        self._cached_objects[key].append(obj)
+        self._num_cached_objects += 1
+        return True
+
+    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
+        if force_all or self._others_wait() or time.monotonic() - self._latest > IDLE_SECONDS:
+            yield from super().flush_cached_objects(force_all)
+
+    def _others_wait(self) -> bool:
+        """Whether trials wait for a gang of another shape, which may need the place of these."""
+        return any(
+            wanted and not self._cached_objects[k] for k, wanted in self._max_num_objects.items()
+        )

@@ -1,0 +1,209 @@
+"""The answer of a run of branches: how large the batch may be along its trunk, and the schedules of
+batch sizes that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from orchestrator.analysis import Confirmed, ScheduleStep, Verdict
+    from orchestrator.files.places import Place
+    from orchestrator.planning.sweep import Sweep
+    from orchestrator.records import Study
+    from orchestrator.results import Run
+    from orchestrator.search import Branching
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer of a run of branches, as far as it is trained."""
+
+    queue: Branching[Verdict]
+    sweep: Sweep
+    studies: Sequence[Study]
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of the points that have one, in order along the trunk. Each is taken from
+        the longest branches of its point."""
+        return [found[-1] for found in self.by_length if found]
+
+    @cached_property
+    def by_length(self) -> list[list[Verdict]]:
+        """The verdicts of each point for each length of branches, from the shortest to the
+        longest."""
+        return self.queue.judged()
+
+    @property
+    def trunk(self) -> Study:
+        return next(study for study in self.studies if study.states_at)
+
+    @property
+    def total_examples(self) -> int:
+        """Number of examples of the trunk, if it is trained to its end."""
+        return self.trunk.examples(self.trunk.budget_steps)
+
+    @cached_property
+    def schedules(self) -> dict[str, dict[str, Any]]:
+        """Two schedules: `conservative` follows the lower ends of the verdicts' intervals,
+        `central` their values. Each is given as a list of stages, in the form of Megatron-style
+        trainers, and as a recipe of this project."""
+        from orchestrator.analysis import megatron, schedule_of, steps_saved
+
+        found = {}
+        for name, end in ENDS.items() if self.verdicts else ():
+            steps = schedule_of(self.verdicts, end=end)
+            found[name] = {
+                "steps_saved": steps_saved(
+                    steps, batch_size=self.trunk.batch_size, total_examples=self.total_examples
+                ),
+                "stages": [
+                    {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
+                    for s in steps
+                ],
+                "samples": megatron(steps),
+                "recipe": self._recipe(name, steps),
+            }
+        return found
+
+    def _recipe(self, name: str, steps: Sequence[ScheduleStep]) -> dict[str, Any]:
+        trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
+        first, *later = steps
+        stages: list[dict[str, Any]] = [{"batch_size": first.batch_size}]
+        stages += [
+            {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
+            for s in later
+        ]
+        return {**trunk, "name": name, "batch_schedule": stages}
+
+    @property
+    def confirming(self) -> Sweep | None:
+        """A sweep that trains with each schedule and with the constant batch size, to the end of
+        the trunk's budget, with as many seeds as branches have. None if no schedule ever enlarges
+        the batch."""
+        sweep, asked = self.sweep, self.sweep.branch
+        assert asked is not None
+        constant = sweep.recipes[0].model_copy(update={"name": CONSTANT})
+        recipes = [schedule["recipe"] for schedule in self.schedules.values()]
+        growing = [recipe for recipe in recipes if len(recipe["batch_schedule"]) > 1]
+        if not growing:
+            return None
+        return type(sweep).model_validate(
+            {
+                **sweep.resolved(),
+                "name": f"{sweep.name}-confirm",
+                "recipes": [constant, *growing],
+                "repeats": asked.seeds - 1,
+                "stop": {"at_goal": False},
+                "branch": None,
+            }
+        )
+
+    def confirmed(self, run: Run) -> list[Confirmed]:
+        """The results of training with the schedules; empty if that was not done."""
+        from orchestrator.analysis import confirmed
+        from orchestrator.results import confirmation_of
+
+        trained = confirmation_of(run)
+        if not trained.exists:
+            return []
+        of_recipe = {s.recipe: [*trained.finished(s)] for s in trained.studies()}
+        constant = of_recipe.pop(CONSTANT)
+        goals = [goal for finished in constant[:1] for goal in finished.trial.study.goals]
+        assert self.sweep.branch is not None
+        metrics = [self.sweep.branch.loss, *(goal.metric for goal in goals)]
+        found = [
+            confirmed(recipe, trials, constant, [*dict.fromkeys(metrics)])
+            for recipe, trials in of_recipe.items()
+        ]
+        return [schedule for schedule in found if schedule is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "complete": self.queue.done,
+            "problems": self.queue.problems,
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "by_length": [[verdict.to_json() for verdict in point] for point in self.by_length],
+            "schedules": self.schedules,
+        }
+
+
+CONSTANT = "constant"
+"""Name of the recipe that keeps the trunk's batch size, beside those of the schedules."""
+
+ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "value"}
+"""Name of a schedule -> the number of each verdict that it follows: the lower end of its interval,
+or its value."""
+
+
+def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
+    """The answer that the files of a run give."""
+    queue = queue_of(sweep, studies)
+    for study in studies:
+        for finished in run.finished(study):
+            queue.load(finished)  # failed trials, too: an answer does not wait for another attempt
+    queue.begin()
+    return Answer(queue=queue, sweep=sweep, studies=studies)
+
+
+def answer_in(run: Run) -> Answer:
+    """The answer of a run whose sweep and studies are read from its files."""
+    from orchestrator.planning.sweep_file import validated
+
+    return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
+
+
+def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
+    from orchestrator.analysis import BranchJudge
+    from orchestrator.planning.branch_plan import points_of, trunk_of
+    from orchestrator.search import Branching
+
+    assert sweep.branch is not None
+    trunk = trunk_of(sweep, studies)
+    judge = BranchJudge(loss=sweep.branch.loss, learning_rate=float(trunk.params["learning_rate"]))
+    return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
+
+
+def document_of(answer: Answer, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
+    return {**answer.to_json(), "confirmed": [schedule.to_json() for schedule in confirmed]}
+
+
+def write_page(
+    run: Run,
+    answer: Answer,
+    page: Place,
+    *,
+    confirmed: Sequence[Confirmed] | None = None,
+    reload_seconds: int | None = None,
+    images: tuple[Path, str] | None = None,
+) -> None:
+    from orchestrator.report import BranchContent, write_branch_report
+
+    content = BranchContent(
+        run=run,
+        sweep=answer.sweep,
+        trunk=answer.trunk,
+        total_examples=answer.total_examples,
+        queue=answer.queue,
+        by_length=answer.by_length,
+        schedules=answer.schedules,
+        confirmed=answer.confirmed(run) if confirmed is None else confirmed,
+    )
+    write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
+
+
+def write_branches(run: Run, answer: Answer, page: Place) -> None:
+    """Writes the verdicts, the schedules and the page."""
+    from orchestrator.files.yaml_files import write_yaml
+    from orchestrator.results.purpose import finite, to_json
+
+    confirmed = answer.confirmed(run)
+    document = document_of(answer, confirmed)
+    (run.place / "branches.json").write_text(to_json(finite(document)))
+    (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
+    write_page(run, answer, page, confirmed=confirmed)

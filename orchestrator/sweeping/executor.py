@@ -1,0 +1,114 @@
+"""What the dispatcher and an executor tell each other: packs, news of packs, and failures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:  # the process of the board should load next to nothing
+    from pathlib import Path
+
+    from orchestrator.planning.sweep import Resources
+    from orchestrator.records import FinishedTrial, Study, StudyKey, TrialKey
+    from orchestrator.search import Bounds, Proposal, Search
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """Trials of one study and of one kind, which one process trains, together or one by one."""
+
+    serial: int
+    """The identity of this attempt. Trials that are tried again get a pack with another number, so
+    late news of an earlier attempt can't be taken for news of this one."""
+    proposals: Sequence[Proposal]
+    width: int
+    """Number of trials that are stacked; 1: each is trained alone."""
+    micro_batch: int | None = None
+    """A micro-batch that is known to fit into the memory of a device, where a larger one did
+    not."""
+    to_time: bool = False
+    """Whether to time a step without stacking first."""
+
+    @property
+    def study(self) -> Study:
+        return self.proposals[0].trial.study
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The reason why a pack ended early."""
+
+    text: str
+    died: bool
+    """Whether the pack's process ended or was ended, so that another attempt may succeed. If False,
+    the code of a trial raised an exception."""
+    machine_lost: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """What has become of a pack since the previous news of it."""
+
+    serial: int
+    started: bool = False
+    """Whether a process has taken the pack."""
+    begun: Sequence[TrialKey] = ()
+    """The trials that got a slot."""
+    ended: Sequence[FinishedTrial] = ()
+    timed: float | None = None
+    """Seconds of a step without stacking, if they were asked for."""
+    sees_run: bool = True
+    """Whether the pack's machine sees the run's folder, where checkpoints are kept."""
+    over: bool = False
+    """Whether all trials of the pack have ended."""
+    failure: Failure | None = None
+
+
+class Executor(Protocol):
+    """Trains packs: in this process, on a Ray cluster, or, in tests, not at all. It decides
+    nothing about trials."""
+
+    resources: Resources
+    """The sweep's resources, with a value for everything that was left to the machines."""
+    kind: Literal["cpu", "cuda"]
+    """The kind of devices that train."""
+    data_dir: Path | None
+    ranks: int
+    """Number of ranks that can train at once."""
+    listeners: Sequence[Listener] = ()
+    """Those whom the executor itself wants to be told of trials."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether to hand out another pack now. A waiting pack shows an autoscaler that machines
+        are wanted, but its trials were chosen before the results of others are known."""
+
+    def start(self, pack: Pack) -> None:
+        """Takes a pack and returns at once."""
+
+    def wait(self) -> Iterable[News]:
+        """Waits a moment for news. There may be none."""
+
+    def post(self, key: StudyKey, bounds: Bounds) -> None:
+        """Tells all running trials of a study its new bounds."""
+
+    def moved(self) -> Collection[int] | None:
+        """The packs that have made a step since the last call; None if that is not known yet."""
+
+    def end(self, serial: int) -> None:
+        """Ends the process that has this pack, which then fails."""
+
+    def why_idle(self) -> str:
+        """The reason why nothing may be running, in words."""
+
+
+class Listener(Protocol):
+    """Somebody who is told of trials once they are on disk. The sweep does not need them."""
+
+    def hear(self, finished: FinishedTrial, search: Search) -> None: ...
+
+
+def between_looks(hang_seconds: float) -> float:
+    """Seconds between two looks at whether a process still makes steps."""
+    return min(hang_seconds / 4, 10)

@@ -1,0 +1,49 @@
+"""How a user asks for the end of a sweep."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+def heed_termination() -> None:
+    """Makes SIGTERM interrupt this process as Ctrl-C does. This works also where a shell has made
+    the process ignore Ctrl-C, as shells do with background jobs of scripts. Without it, SIGTERM
+    would end the process at once."""
+
+    def interrupt(*told: object) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(*told)  # type: ignore[arg-type]
+
+    signal.signal(signal.SIGTERM, interrupt)
+
+
+class Interrupts:
+    """Called, it tells whether the user has asked for the end."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __call__(self) -> bool:
+        return self._asked
+
+    @contextmanager
+    def heeded(self, told: Callable[[], None]) -> Iterator[None]:
+        """Turns the first interrupt in the `with` block into a request, of which `told` is told. A
+        second interrupt raises KeyboardInterrupt as usual."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread gets interrupts
+            return
+
+        def ask(*_: object) -> None:
+            self._asked = True
+            signal.signal(signal.SIGINT, before)
+            told()
+
+        before = signal.signal(signal.SIGINT, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,105 @@
+"""The executor that trains in this process, one pack after another, without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from orchestrator.planning.sweep import Resources, Sweep
+from orchestrator.records import FinishedTrial, Study, StudyKey, TrialKey
+from orchestrator.results import Run
+from orchestrator.search import Bounds, PackRace
+from orchestrator.sweeping.executor import Executor, Failure, News, Pack
+from orchestrator.sweeping.log import logging_to
+from orchestrator.sweeping.tasks import Tasks
+from orchestrator.training import Ranks, one_thread, time_alone, train_pack
+
+
+@contextmanager
+def in_this_process(
+    run: Run,
+    sweep: Sweep,
+    studies: Sequence[Study],
+    data_dir: Path | None,
+    asked_to_end: Callable[[], bool] = lambda: False,
+) -> Iterator[Executor]:
+    """An executor that trains in this process, on one thread."""
+    tasks = Tasks(
+        studies=studies,
+        data_dir=data_dir,
+        checkpoints=run.place.absolute() / "checkpoints",
+        checkpoint_seconds=sweep.checkpoint.every_seconds,
+    )
+    with run.log() as log, logging_to(log), one_thread():
+        yield Local(tasks, sweep.resources)
+
+
+class Local(Executor):
+    kind: Literal["cpu", "cuda"] = "cpu"
+    ranks = 1
+
+    def __init__(self, tasks: Tasks, resources: Resources) -> None:
+        self._tasks, self.resources, self.data_dir = tasks, resources, tasks.data_dir
+        self._training: Generator[News, None, None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return self._training is None
+
+    def start(self, pack: Pack) -> None:
+        self._training = self._train(pack)
+
+    def wait(self) -> Iterable[News]:
+        news = next(self._training, None) if self._training else None
+        if news is None or news.over or news.failure:
+            self._training = None
+        return [news] if news else []
+
+    def _train(self, pack: Pack) -> Generator[News, None, None]:
+        """Yields after each measurement, when the dispatcher may end the sweep. An exception in
+        the code of a workload is passed on, for example to a debugger, where a cluster would try
+        the trial again and record it as failed."""
+        serial, begun = pack.serial, list[TrialKey]()
+        yield News(serial=serial, started=True)
+        if pack.to_time:
+            seconds = time_alone(pack.proposals[0].trial, Ranks(), self.data_dir)
+            yield News(serial=serial, timed=seconds)
+        race = PackRace(pack.study)
+        events = train_pack(
+            self._tasks.of(pack.proposals, race), pack.width, Ranks(), micro_batch=pack.micro_batch,
+            data_dir=self.data_dir, begun=lambda task: begun.append(task.trial.key),
+        )  # fmt: skip
+        try:
+            with closing(events):
+                for _, event in events:
+                    ended = [event] if isinstance(event, FinishedTrial) else []
+                    for finished in ended:
+                        race.record(finished)
+                    yield News(serial=serial, begun=[*begun], ended=ended)
+                    begun.clear()
+        except Exception as error:
+            if pack.width == 1:
+                raise
+            # The cause may be the stack, and it is not known which of its trials raised.
+            text = f"{type(error).__name__}: {error}"
+            yield News(
+                serial=serial,
+                begun=begun,
+                failure=Failure(text=text, died=False, machine_lost=False),
+            )
+        else:
+            yield News(serial=serial, over=True)
+
+    def post(self, key: StudyKey, bounds: Bounds) -> None:
+        """Does nothing, since no other pack is running."""
+
+    def moved(self) -> Collection[int] | None:
+        return None  # a process can't tell that it is stopped itself
+
+    def end(self, serial: int) -> None:
+        raise AssertionError("nothing is known to be silent")
+
+    def why_idle(self) -> str:
+        return ""

@@ -1,0 +1,128 @@
+"""Writes trials that ended to the run, and then tells everybody of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from orchestrator.planning.sweep import Faults
+from orchestrator.records import FinishedTrial, SweepFailed
+from orchestrator.results import Run
+from orchestrator.results.merger import Merger
+from orchestrator.search import Queue
+from orchestrator.sweeping.executor import Executor, Listener
+from orchestrator.sweeping.progress import Progress
+from orchestrator.sweeping.retries import BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS
+from orchestrator.sweeping.usage import Usage
+
+logger = logging.getLogger(__name__)
+
+UNWRITABLE = (
+    "{run} can't be written: {reason}. Finished trials are kept in memory until it can be written. "
+    "If that takes longer than {patience:g} s (faults.storage_seconds), the sweep ends."
+)
+
+
+class Records:
+    """Keeps trials in memory while the run can't be written. Nobody hears of a trial before it is
+    on disk."""
+
+    def __init__(
+        self,
+        run: Run,
+        queue: Queue,
+        executor: Executor,
+        faults: Faults,
+        progress: Progress,
+        listeners: Sequence[Listener],
+        clock: Callable[[], float],
+    ) -> None:
+        self._run, self._queue, self._executor, self._progress = run, queue, executor, progress
+        self._patience, self._listeners, self._clock = faults.storage_seconds, listeners, clock
+        self._merger, self._usage = Merger(run, queue.searches), Usage()
+        self._waiting: deque[FinishedTrial] = deque()
+        self._unwritable_since: float | None = None
+        self._write_at, self._write_wait = -float("inf"), BACKOFF_SECONDS
+
+    def close(self) -> None:
+        self._merger.close()
+
+    @property
+    def waiting(self) -> int:
+        """Number of trials that are not on disk yet."""
+        return len(self._waiting)
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether the run could not be written for so long that the sweep ends."""
+        since = self._unwritable_since
+        return since is not None and self._clock() - since > self._patience
+
+    def add(self, finished: FinishedTrial) -> None:
+        self._progress.stop(finished.trial, finished.outcome)
+        self._waiting.append(finished)
+        self.flush()
+
+    def flush(self) -> None:
+        """Writes what waits, unless an attempt has failed a moment ago."""
+        if not self._waiting or self._clock() < self._write_at:
+            return
+        try:
+            while self._waiting:
+                self._run.write(self._waiting[0])
+                self._tell(self._waiting.popleft())
+        except OSError as error:
+            now, reason = self._clock(), error.strerror or str(error)
+            self._write_at = now + self._write_wait
+            self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
+            place = self._run.place
+            logger.warning("%s can't be written; another attempt follows: %s", place, error)
+            if self._unwritable_since is None:
+                self._unwritable_since = now
+                text = UNWRITABLE.format(run=place, reason=reason, patience=self._patience)
+                self._progress.note("storage", text)
+        else:
+            self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
+            self._progress.forget("storage")
+
+    def settle(self, *, asked_to_end: Callable[[], bool]) -> None:
+        """Waits until all trials that ended are written, unless the user asks for the end. Raises
+        `SweepFailed` if they can't be written."""
+        while self._waiting:
+            last = asked_to_end() or self.are_lost
+            self._write_at = -float("inf") if last else self._write_at
+            self.flush()
+            if self._waiting and last:
+                raise SweepFailed(
+                    f"{len(self._waiting)} finished trials could not be written to "
+                    f"{self._run.place}. `orchestrate resume` will train them again."
+                )
+            if self._waiting:
+                time.sleep(0.1)
+        with suppress(OSError):  # on a full disk only this record is lost
+            self._run.add_session(self._usage.summary(self._executor.ranks))
+
+    def _tell(self, finished: FinishedTrial) -> None:
+        """Reports a trial that is on disk."""
+        key = finished.trial.study.key
+        bounds = self._queue.record(finished)
+        if bounds is not None:
+            self._executor.post(key, bounds)
+        search = self._queue.searches[key]
+        self._merger.wrote(key)
+        if search.done:
+            self._merger.over(key)
+        self._progress.follow(key, search)
+        self._progress.keep(finished)
+        self._usage.add(finished)
+        for listener in self._listeners:
+            try:
+                listener.hear(finished, search)
+            # No error here may end the sweep, which needs neither metrics nor trackers.
+            except Exception as error:
+                said = f"Metrics or trackers missed trials ({error}). Details are in log.txt."
+                if self._progress.note("telling", said):
+                    logger.exception("the sweep goes on, but metrics or trackers missed a trial")

@@ -1,0 +1,115 @@
+"""Decides which trials of a failed pack are tried again, when, and which have failed for good."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from orchestrator.records import Trial, TrialKey
+from orchestrator.sweeping.executor import Failure
+
+logger = logging.getLogger(__name__)
+
+MAX_LOSSES = 20
+"""Number of times that a trial is tried again because its machine was lost, which is not the
+trial's fault."""
+
+BACKOFF_SECONDS = 1.0
+"""Seconds before the first new attempt; the wait doubles before each further attempt."""
+
+LONGEST_BACKOFF_SECONDS = 60.0
+
+
+@dataclass
+class _Tries:
+    """The attempts at a trial so far."""
+
+    failures: int = 0
+    losses: int = 0
+    alone: bool = False
+    """Whether the trial is trained outside of a stack from now on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The decision on the trials of a failed pack that had not ended. Those that are due later are
+    not in it."""
+
+    put_back: Sequence[Trial] = ()
+    """Trials that certainly did not cause the failure. They wait again like trials that were never
+    started."""
+    failed: Trial | None = None
+    """The trial that has failed for good, because it has used all its attempts."""
+    counts: bool = False
+    """Whether a trial was certainly at fault, rather than a machine or another trial of the
+    pack."""
+
+
+class Retries:
+    """Every attempt so far, and the trials that are due for another one."""
+
+    def __init__(self, max_failures: int, clock: Callable[[], float]) -> None:
+        self._max_failures, self._clock = max_failures, clock
+        self._tries: defaultdict[TrialKey, _Tries] = defaultdict(_Tries)
+        self._due: list[tuple[float, TrialKey, Trial]] = []
+
+    def __bool__(self) -> bool:
+        """Whether a trial is due for another attempt, now or later."""
+        return bool(self._due)
+
+    def next(self) -> Trial | None:
+        """The trial that has been due longest; None if none is due now."""
+        if not self._due or self._due[0][0] > self._clock():
+            return None
+        return heapq.heappop(self._due)[2]
+
+    def is_alone(self, key: TrialKey) -> bool:
+        """Whether a trial is trained outside of any stack from now on."""
+        return self._tries[key].alone
+
+    def judge(
+        self, left: Sequence[Trial], begun: Collection[TrialKey], width: int, failure: Failure
+    ) -> Verdict:
+        """Decides on the trials `left` of a failed pack; those in `begun` had a slot."""
+        if len(left) != 1:
+            return Verdict(put_back=self._try_apart(left, begun, failure))
+        (trial,) = left
+        tries = self._tries[trial.key]
+        if width > 1 and not failure.died:
+            # The cause may be the stack: trying two examples does not show every behaviour of code.
+            tries.alone = True
+            self._again(trial, 0.0)
+            return Verdict()
+        lost = failure.machine_lost
+        tries.losses, tries.failures = tries.losses + lost, tries.failures + (not lost)
+        if tries.failures > self._max_failures or tries.losses > MAX_LOSSES:
+            return Verdict(failed=trial, counts=not lost)
+        wait = BACKOFF_SECONDS * 2 ** (tries.failures + tries.losses - 1)
+        self._again(trial, min(wait, LONGEST_BACKOFF_SECONDS))
+        return Verdict(counts=not lost)
+
+    def _try_apart(
+        self, left: Sequence[Trial], begun: Collection[TrialKey], failure: Failure
+    ) -> list[Trial]:
+        """It is not known which trial of a stack was at fault, so each that may have been is tried
+        again without the others, and this failure counts against none of them. If a machine is lost
+        for the first time, no trial was at fault. Returns the trials that can't have been."""
+        blameless = []
+        for trial in left:
+            tries = self._tries[trial.key]
+            first_loss = failure.machine_lost and not tries.losses
+            tries.losses += failure.machine_lost
+            # A process that died could not report the trials that it began in its last second.
+            if first_loss or not (failure.died or trial.key in begun):
+                blameless.append(trial)
+            else:
+                self._again(trial, 0.0)
+        return blameless
+
+    def _again(self, trial: Trial, seconds: float) -> None:
+        name = f"{trial.study.key} trial {trial.index}"
+        logger.warning("%s is tried again in %g s", name, seconds)
+        heapq.heappush(self._due, (self._clock() + seconds, trial.key, trial))

@@ -1,0 +1,325 @@
+"""A session of a run, from its sweep to its answer: makes or continues the run, trains what is
+missing, and writes what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from orchestrator.records import BadInput, Study, StudyKey, SweepFailed
+from orchestrator.sweeping.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from orchestrator.planning.outlook import Outlook
+    from orchestrator.planning.studies import Plan
+    from orchestrator.planning.sweep import Sweep
+    from orchestrator.results import FrontierRow, Run
+    from orchestrator.search import Queue
+    from orchestrator.sweeping.branch_answer import Answer
+    from orchestrator.sweeping.executor import Executor, Listener
+    from orchestrator.sweeping.progress import Progress
+
+ENDING = (
+    "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
+    "once."
+)
+
+
+class Engine(Protocol):
+    """Opens the executor that trains a run's trials."""
+
+    def __call__(
+        self,
+        run: Run,
+        sweep: Sweep,
+        studies: Sequence[Study],
+        data_dir: Path | None,
+        asked_to_end: Callable[[], bool],
+    ) -> AbstractContextManager[Executor]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a session trains, and how it talks to its user."""
+
+    engine: Engine
+    data_dir: Path | None = None
+    track: Sequence[str] = ()
+    """Names of the trackers that are told of each trial."""
+    agree: Callable[[Outlook], None] = lambda outlook: None
+    """Raises `BadInput` if the user does not want to start a sweep of this size."""
+    say: Callable[[str], None] = lambda text: None
+    """Shows a message."""
+    showing: Callable[[Run, Progress], AbstractContextManager[None]] = lambda run, progress: (
+        nullcontext()
+    )
+    """Shows progress during a `with` block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a session ended, and the answer that it has written."""
+
+    run: Run
+    status: Literal["done", "unreached", "interrupted", "failed"]
+    """`unreached`: all is trained, but not every study has reached its goals."""
+    error: str = ""
+    rows: Sequence[FrontierRow] = ()
+    branches: Answer | None = None
+    page: str | None = None
+    """Where the report is; None if it could not be written."""
+
+
+def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
+    """Makes the run of a sweep, or continues it."""
+    from orchestrator.planning.branch_plan import at_most
+    from orchestrator.planning.growth import refuse_incomparable
+    from orchestrator.planning.outlook import outlook
+    from orchestrator.planning.studies import plan
+    from orchestrator.results import Run, provenance
+
+    run = Run(out or f"runs/{described.name}")
+    _check_trackers(how, run)
+    planned = plan(described, how.data_dir)
+    how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
+    run.check_writable()
+    with run.locked():
+        if run.exists:
+            _refuse_imported(run)
+            refuse_incomparable(run, planned)
+        if run.exists and run.is_for(described.resolved(), planned.studies):
+            run.write_sweep_file()
+        else:
+            run.create(described.resolved(), planned.studies, provenance())
+        return _train_and_confirm(run, planned, how)
+
+
+def resume(run: Run, how: How) -> Ended:
+    """Continues a run: trains what its files do not hold yet."""
+    from orchestrator.planning.growth import refuse_changed
+    from orchestrator.planning.studies import plan_again
+    from orchestrator.planning.sweep_file import validated
+
+    _refuse_imported(run)
+    _check_trackers(how, run)
+    refuse_changed(run)
+    described = validated(run.sweep(), f"{run.place} (studies.json)")
+    planned = plan_again(described, run.studies(), how.data_dir)
+    run.check_writable()
+    with run.locked():
+        if run.studies() != [*planned.studies]:
+            raise BadInput(
+                f"Another process added studies to {run.place} at this moment. Try again."
+            )
+        run.write_sweep_file()
+        return _train_and_confirm(run, planned, how)
+
+
+def train(
+    run: Run,
+    queue: Queue,
+    sweep: Sweep,
+    executor: Executor,
+    *,
+    progress: Progress,
+    listeners: Sequence[Listener] = (),
+    asked_to_end: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Trains the trials that `queue` asks for and writes each to `run` when it ends. Returns
+    whether all were trained. Raises `SweepFailed`."""
+    from orchestrator.planning.widths import decide
+    from orchestrator.sweeping.dispatch import Dispatcher
+
+    studies = [search.study for search in queue.searches.values()]
+    widths = decide(run, studies, executor.resources, executor.kind, executor.data_dir)
+    return Dispatcher(
+        run, queue, executor, widths, sweep.faults,
+        progress=progress, listeners=listeners, asked_to_end=asked_to_end,
+    ).train()  # fmt: skip
+
+
+def _refuse_imported(run: Run) -> None:
+    if run.imported:
+        raise BadInput(
+            f"{run.place} was imported from an archive: nothing can be trained in it. "
+            f"Name another folder with --out."
+        )
+
+
+def _check_trackers(how: How, run: Run) -> None:
+    if how.track:
+        from orchestrator.sweeping.tracking import check_trackers
+
+        check_trackers(how.track, run.place)
+
+
+def _train_and_confirm(run: Run, planned: Plan, how: How) -> Ended:
+    """Trains what the run is missing. If the schedules of its branches are to be confirmed, trains
+    with these, too."""
+    from orchestrator.results import confirmation_of
+
+    ended = _train(run, planned, how)
+    asked = planned.sweep.branch
+    if asked is None or not asked.confirm or ended.branches is None or ended.status != "done":
+        return ended
+    if (confirming := ended.branches.confirming) is None:
+        return ended
+    part = sweep(confirming, str(confirmation_of(run).place), replace(how, agree=lambda _: None))
+    # Trainings that confirm go on to the end of the budget, whatever the goal.
+    status = "done" if part.status == "unreached" else part.status
+    return _written(replace(ended, status=status, error=part.error), planned)
+
+
+def _train(run: Run, planned: Plan, how: How) -> Ended:
+    from orchestrator.results.merger import MOST_LOOSE
+    from orchestrator.sweeping.progress import Progress
+
+    for doubt in planned.doubts:
+        how.say(doubt)
+    keys = [study.key for study in planned.studies]
+    if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
+        _put_together(run, keys, how, over=False)
+    queue, progress = _queue(run, planned, how), Progress(planned.studies)
+    for key, search in queue.searches.items():
+        progress.follow(key, search)
+    ended = Ended(run=run, status="done")
+    if queue.done:
+        how.say(f"{run.place} holds every trial of this sweep, so there is nothing to train.")
+    else:
+        ended = _train_missing(ended, planned, queue, progress, how)
+    if ended.status == "failed" and not progress.done:
+        return ended
+    if ended.status == "done":
+        _put_together(run, keys, how, over=planned.sweep.branch is None)
+        _remove_checkpoints(run, how)
+    return _written(ended, planned)
+
+
+def _queue(run: Run, planned: Plan, how: How) -> Queue:
+    """The searches, brought to the state that the run's files record."""
+    from orchestrator.planning.raising import trials_within
+    from orchestrator.search import Director
+    from orchestrator.sweeping.branch_answer import queue_of
+
+    resources, anew = planned.sweep.resources, 0
+    queue: Queue = (
+        Director(planned.studies, planned.sweep.seed, lambda s: resources.ranks(s.batch_size))
+        if planned.sweep.branch is None
+        else queue_of(planned.sweep, planned.studies)
+    )
+    for study in planned.studies:
+        trials, more = trials_within(run, study)
+        anew += more
+        for finished in trials:
+            if finished.outcome.status != "failed":
+                queue.load(finished)
+    if anew:
+        how.say(
+            f"The sweep asks for more than before, so up to {anew} trials that had ended begin "
+            f"anew."
+        )
+    queue.begin()
+    return queue
+
+
+def _train_missing(
+    ended: Ended, planned: Plan, queue: Queue, progress: Progress, how: How
+) -> Ended:
+    """Trains what the queue asks for, and shows progress."""
+    run, interrupts = ended.run, Interrupts()
+    again = sum(study.most_repeats for study in planned.studies)
+    how.say(
+        f"{len(planned.studies)} studies, {queue.planned - progress.done} trials to train "
+        f"({progress.done} are done already)"
+        f"{f', and up to {again} repeats of the best trials' if again else ''}; the run is "
+        f"{run.place}"
+    )
+    studies = [search.study for search in queue.searches.values()]
+    try:
+        with (
+            how.engine(run, planned.sweep, studies, how.data_dir, interrupts) as executor,
+            interrupts.heeded(lambda: progress.notes.append(ENDING)),
+            _trackers(run, planned, queue, how) as listeners,
+            how.showing(run, progress),
+        ):
+            complete = train(
+                run, queue, planned.sweep, executor,
+                progress=progress, listeners=listeners, asked_to_end=interrupts,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        return replace(ended, status="interrupted")
+    except SweepFailed as failed:
+        return replace(ended, status="failed", error=str(failed))
+    share = [None, *(session["busy_share"] for session in run.sessions())][-1]
+    if share is not None:
+        how.say(f"The slots were busy {share:.0%} of the time until no trial was left to start.")
+    return replace(ended, status="done" if complete else "interrupted")
+
+
+@contextmanager
+def _trackers(run: Run, planned: Plan, queue: Queue, how: How) -> Iterator[Sequence[Listener]]:
+    if not how.track:
+        yield ()
+        return
+    from orchestrator.sweeping.tracking import Trackers
+
+    trackers = Trackers(how.track, run, queue, planned.sweep.name, how.say)
+    try:
+        yield [trackers]
+    finally:
+        trackers.close()
+
+
+def _put_together(run: Run, keys: Sequence[StudyKey], how: How, *, over: bool) -> None:
+    """Merges the files of single trials into one per study, which is faster to read. Storage that
+    refuses this leaves the files as they are."""
+    try:
+        run.in_parallel(partial(run.put_together, over=over), keys)
+    except OSError as error:
+        how.say(
+            f"The files of single trials can't be merged and stay as they are. Nothing is lost, "
+            f"but reading the run is slower: {error}"
+        )
+
+
+def _remove_checkpoints(run: Run, how: How) -> None:
+    """Removes the checkpoints, also those of earlier processes: once all trials are done, none goes
+    on from a checkpoint."""
+    folder = run.place / "checkpoints"
+    try:
+        folder.remove_folder()
+    except OSError as error:
+        how.say(f"{folder} is no longer needed but can't be removed; you may delete it: {error}")
+
+
+def _written(ended: Ended, planned: Plan) -> Ended:
+    """Writes the answer that the run's files give, and adds it to what ended."""
+    from orchestrator.report import write_report_of
+    from orchestrator.results import frontier_of, write_frontier
+    from orchestrator.sweeping.branch_answer import answer_of, write_branches
+
+    run, page = ended.run, ended.run.place / "report.html"
+    if planned.sweep.branch is not None:
+        ended = replace(ended, branches=answer_of(run, planned.sweep, planned.studies))
+    else:
+        rows = frontier_of(run)
+        reached = all(row.reached for row in rows)
+        status = "unreached" if ended.status == "done" and not reached else ended.status
+        ended = replace(ended, rows=rows, status=status)
+    try:
+        if ended.branches is not None:
+            write_branches(run, ended.branches, page)
+        else:
+            write_frontier(run, ended.rows)
+            write_report_of({"": (run, ended.rows)}, page)
+    except OSError as error:
+        unwritten = (
+            f"The answer can't be written to {run.place}: {error}. The measurements are kept; "
+            f"`orchestrate report` writes the page."
+        )
+        return replace(ended, status="failed", error=ended.error or unwritten)
+    return replace(ended, page=str(page))
