@@ -17,8 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.api.calls import Trained, branch, open_run, plan, sweep, train
-    from orchestrator.api.run import Compared, Run
+    from orchestrator.api.calls import Trained, branch, plan, sweep, train
+    from orchestrator.api.run import Compared, Run, open_run
     from orchestrator.api.tables import Table
     from orchestrator.records import BadInput, SweepFailed
     from orchestrator.workloads import (
@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 _WHERE = {
-    "orchestrator.api.calls": ("Trained", "branch", "open_run", "plan", "sweep", "train"),
-    "orchestrator.api.run": ("Compared", "Run"),
+    "orchestrator.api.calls": ("Trained", "branch", "plan", "sweep", "train"),
+    "orchestrator.api.run": ("Compared", "Run", "open_run"),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),
     "orchestrator.workloads": (

@@ -6,10 +6,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.command import pairs, run_command
+from orchestrator.api.command import Command, pairs
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.files.own_code import name_of
@@ -18,32 +19,47 @@ from orchestrator.planning.branch_file import BranchFile, find_branch_file, load
 from orchestrator.planning.outlook import StudyOutlook, outlook
 from orchestrator.planning.studies import plan as plan_of
 from orchestrator.planning.studies import single_trial
-from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated, validated_as
 from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
+from orchestrator.sweeping import session
 from orchestrator.training import one_thread, train_on_ranks
 
 Described = str | Path | Mapping[str, Any] | None
 """A sweep file, the name of a sweep of the project, the content of a sweep file as a dict, or None
 for the quickstart. A dict may hold classes in place of their names."""
 
+Set = Sequence[str] | Mapping[str, Any] | None
+"""Values for keys of the file, as a dict or as `KEY=VALUE`, such as {"search.trials": 50}."""
+
 
 def sweep(
-    what: Described = None, *, out: str | Path | None = None, ray: bool = True, **options: Any
+    what: Described = None,
+    *,
+    out: str | Path | None = None,
+    set: Set = None,
+    address: str | None = None,
+    cluster: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    yes: bool = False,
+    track: Sequence[str] | None = None,
+    ray: bool = True,
+    quiet: bool = False,
 ) -> Run:
-    """Trains a sweep, or what its run is missing, and returns the run. `options` are those of
-    `orchestrate sweep` (data_dir=..., set={"search.trials": 8}, address=..., yes=True, ...).
-    `ray=False` trains one trial after another in this process. The run is written to `out`, by
-    default runs/NAME."""
+    """Trains a sweep, or what its run is missing, and returns the run. The arguments are the
+    options of `orchestrate sweep`. `ray=False` trains in this process. The run is written to `out`,
+    by default runs/NAME."""
     with _as_file(what) as file:
-        described = _load(what, file, options.get("set"))
-        place = str(out or f"runs/{described.name}")
         try:
-            run_command(
-                "sweep", file, {"out": place, **options, "ray": ray}, own=described.places
+            described = load_sweep(Path(file), _pairs(set))
+            place = str(out or f"runs/{described.name}")
+            call = Command(
+                "sweep", file, own=described.places, out=place, set=set, address=address,
+                cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
             )  # fmt: skip
+            call.run(partial(session.sweep, described, place))
         except BadInput as error:
-            raise BadInput(str(error).replace(file, _called(what, file))) from error.__cause__
+            known = type(error)(str(error).replace(file, _called(what, file)))
+            raise known from error.__cause__
     return Run(place)
 
 
@@ -51,13 +67,18 @@ def branch(
     what: str | Path | Mapping[str, Any],
     *,
     out: str | Path | None = None,
+    set: Set = None,
+    address: str | None = None,
+    cluster: str | Path | None = None,
+    data_dir: str | Path | None = None,
     confirm: bool = False,
+    yes: bool = False,
     ray: bool = True,
-    **options: Any,
+    quiet: bool = False,
 ) -> Run:
-    """Finds how large the batch may be at points of one training, as `orchestrate branch` does.
-    `what` is a branch file, or its content as a dict. `run.branches()` returns the verdicts,
-    `run.schedules()` the schedules of batch sizes that follow from them."""
+    """Finds how large the batch may be at points of one training. The arguments are the options of
+    `orchestrate branch`. `what` is a branch file, or its content as a dict. `run.branches()`
+    returns the verdicts, `run.schedules()` the schedules of batch sizes that follow from them."""
     if isinstance(what, Mapping):
         document = _with_names(what)
         validated_as(BranchFile, document, "the branches")
@@ -65,24 +86,28 @@ def branch(
     else:
         file = nullcontext(str(find_branch_file(str(what))))
     with file as path:
-        described = load_branches(Path(path), _pairs(options.get("set")))
+        asked = ["confirm=true"] if confirm else []
+        described = load_branches(Path(path), [*_pairs(set), *asked])
         place = str(out or f"runs/{described.name}")
-        given = {"out": place, "confirm": confirm, **options, "ray": ray}
-        run_command("branch", path, given, own=described.places)
+        call = Command(
+            "branch", path, own=described.places, out=place, set=set, address=address,
+            cluster=cluster, data_dir=data_dir, confirm=confirm, yes=yes, ray=ray, quiet=quiet,
+        )  # fmt: skip
+        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 
 def plan(
     what: Described = None,
     *,
-    set: Sequence[str] | Mapping[str, Any] = (),
+    set: Set = None,
     data_dir: str | Path | None = None,
 ) -> Table[StudyOutlook]:
     """Returns the number of trials and of their steps for each study of a sweep."""
     from orchestrator.cli.outlooks import outlook_in_words
 
     with _as_file(what) as file:
-        described = _load(what, file, set)
+        described = load_sweep(Path(file), _pairs(set))
         planned = plan_of(described, _folder(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
@@ -91,11 +116,6 @@ def plan(
 
 OUTLOOK = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
 """Columns that a table of `plan` shows."""
-
-
-def open_run(path: str | Path) -> Run:
-    """Opens a run that exists already."""
-    return Run(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +205,7 @@ def _with_names(value: Any) -> Any:
     return name_of(value) if isinstance(value, type) else value
 
 
-def _load(what: Described, file: str, overrides: Sequence[str] | Mapping[str, Any] | None) -> Sweep:
-    return load_sweep(Path(file), _pairs(overrides))
-
-
-def _pairs(overrides: Sequence[str] | Mapping[str, Any] | None) -> Sequence[str]:
+def _pairs(overrides: Set) -> Sequence[str]:
     return pairs(overrides) if isinstance(overrides, Mapping) else overrides or ()
 
 

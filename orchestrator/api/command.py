@@ -7,42 +7,113 @@ command that trains without Ray runs in this process, so that a debugger can ste
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli import call
-from orchestrator.cli.options import BAD_INPUT, DONE, GOAL_UNREACHED, INTERRUPTED
-from orchestrator.cli.terminal import ERROR_FILE, errors
+from orchestrator.cli.options import BAD_INPUT
+from orchestrator.cli.sessions import CODES, how_to_train
+from orchestrator.cli.terminal import ERROR_FILE, console
 from orchestrator.files.own_code import BY_VALUE, of_main
 from orchestrator.records import BadInput, SweepFailed
+from orchestrator.sweeping.session import Ended, How
+
+STATUSES = {code: status for status, code in CODES.items()}
 
 
-def run_command(name: str, where: str, options: Mapping[str, Any], *, own: Collection[str]) -> None:
-    """Runs the command and returns when it is done, whether or not the goals were reached. `own`
-    names the workloads and such of the user, which may be classes of this process's script. Raises
-    `BadInput`, `SweepFailed`, or `KeyboardInterrupt` if the command was interrupted."""
-    rest = {option: given for option, given in options.items() if option != "quiet"}
-    arguments = [*(["--quiet"] if options.get("quiet") else []), name, where, *_flags(rest)]
-    if options.get("ray") is False:
-        with redirect_stdout(io.StringIO()):
-            code = call(arguments)
-        error = errors[-1] if errors else ""
-    else:
-        code, error = _in_a_process(arguments, own)
-    if code in (DONE, GOAL_UNREACHED):
-        return
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    raise (BadInput if code == BAD_INPUT else SweepFailed)(error)
+class Command:
+    """A command that trains, with its options."""
+
+    def __init__(self, name: str, where: str, *, own: Collection[str], **options: Any) -> None:
+        """`own` names the workloads and such of the user, which may be classes of this process's
+        script."""
+        self._name, self._where, self._own = name, where, own
+        self._quiet, self._options = bool(options.pop("quiet")), options
+
+    def run(self, here: Callable[[How], Ended]) -> None:
+        """Runs the command, or calls `here` if it trains in this process. Returns when it is done,
+        whether or not the goals were reached. Raises `BadInput`, `SweepFailed`, or
+        `KeyboardInterrupt` if it was interrupted."""
+        if self._options["ray"]:
+            code, error = self._in_a_process()
+            if code == BAD_INPUT:
+                raise BadInput(error)
+            status = STATUSES.get(code, "failed")
+        else:
+            with self._in_quiet():
+                ended = here(self._how())
+            status, error = ended.status, ended.error
+        if status == "interrupted":
+            raise KeyboardInterrupt
+        if status == "failed":
+            raise SweepFailed(error)
+
+    def _how(self) -> How:
+        asked = self._options
+        if asked.get("cluster") is not None:
+            raise BadInput(
+                "ray=False trains in this process, without a cluster: leave out cluster."
+            )
+        folder = asked["data_dir"]
+        return how_to_train(
+            address=asked["address"],
+            data_dir=None if folder is None else Path(folder),
+            track=asked.get("track"),
+            yes=asked.get("yes", True),
+            ray=False,
+        )
+
+    @contextmanager
+    def _in_quiet(self) -> Iterator[None]:
+        before, console.quiet = console.quiet, self._quiet or console.quiet
+        try:
+            yield
+        finally:
+            console.quiet = before
+
+    def _in_a_process(self) -> tuple[int, str]:
+        """Runs the command in a separate process. Returns its exit code and its error."""
+        with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
+            error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
+            env = {**os.environ, ERROR_FILE: str(error)}
+            if classes := of_main(self._own):
+                import cloudpickle
+
+                by_value.write_bytes(cloudpickle.dumps(classes))
+                env[BY_VALUE] = str(by_value)
+            watched = sys.stderr.isatty()
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "orchestrator.cli", *self._words()],
+                env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=None if watched else subprocess.PIPE, text=True,
+                # Without this, an interrupt of the group would reach the process twice: we pass it on.
+                process_group=0,
+            )  # fmt: skip
+            with process:
+                while process.returncode is None:
+                    try:
+                        for line in process.stderr or ():
+                            print(line, end="", file=sys.stderr, flush=True)
+                        process.wait()
+                    except KeyboardInterrupt:
+                        process.send_signal(signal.SIGINT)
+            said = (
+                error.read_text()
+                if error.is_file()
+                else f"`orchestrate {self._name}` ended with exit code {process.returncode}."
+            )
+            return process.returncode, said
+
+    def _words(self) -> list[str]:
+        quiet = ["--quiet"] if self._quiet else []
+        return [*quiet, self._name, self._where, *_flags(self._options)]
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
@@ -63,37 +134,3 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
 def pairs(values: Mapping[str, Any]) -> list[str]:
     """The values as NAME=VALUE, in a form that YAML reads."""
     return [f"{name}={json.dumps(value)}" for name, value in values.items()]
-
-
-def _in_a_process(arguments: list[str], own: Collection[str]) -> tuple[int, str]:
-    """Runs the command in a separate process. Returns its exit code and its error."""
-    with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
-        error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
-        env = {**os.environ, ERROR_FILE: str(error)}
-        if classes := of_main(own):
-            import cloudpickle
-
-            by_value.write_bytes(cloudpickle.dumps(classes))
-            env[BY_VALUE] = str(by_value)
-        watched = sys.stderr.isatty()
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "orchestrator.cli", *arguments],
-            env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=None if watched else subprocess.PIPE, text=True,
-            # Without this, an interrupt of the group would reach the process twice: we pass it on.
-            process_group=0,
-        )  # fmt: skip
-        with process:
-            while process.returncode is None:
-                try:
-                    for line in process.stderr or ():
-                        print(line, end="", file=sys.stderr, flush=True)
-                    process.wait()
-                except KeyboardInterrupt:
-                    process.send_signal(signal.SIGINT)
-        said = (
-            error.read_text()
-            if error.is_file()
-            else f"`orchestrate {arguments[0]}` ended with exit code {process.returncode}."
-        )
-        return process.returncode, said

@@ -26,7 +26,7 @@ from orchestrator.analysis import (
     sentence,
     verdict_in_words,
 )
-from orchestrator.api.command import run_command
+from orchestrator.api.command import Command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep_file import validated
@@ -42,6 +42,7 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results import Run as Files
+from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -255,10 +256,23 @@ class Run:
         export_compact(self._files, Path(folder))
         return Run(folder)
 
-    def resume(self, *, ray: bool = True, **options: Any) -> Run:
-        """Trains what the run is missing. `options` are those of `orchestrate resume`."""
+    def resume(
+        self,
+        *,
+        address: str | None = None,
+        cluster: str | Path | None = None,
+        data_dir: str | Path | None = None,
+        track: Sequence[str] | None = None,
+        ray: bool = True,
+        quiet: bool = False,
+    ) -> Run:
+        """Trains what the run is missing. The arguments are the options of `orchestrate resume`."""
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
-        run_command("resume", self.path, {**options, "ray": ray}, own=described.places)
+        call = Command(
+            "resume", self.path, own=described.places, address=address, cluster=cluster,
+            data_dir=data_dir, track=track, ray=ray, quiet=quiet,
+        )  # fmt: skip
+        call.run(partial(session.resume, self._files))
         return Run(self.path)
 
     def _frontier(
@@ -294,3 +308,8 @@ def _several(value: str | Iterable[str] | None) -> Iterable[str]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value
+
+
+def open_run(path: str | Path) -> Run:
+    """Opens a run that exists already."""
+    return Run(path)
