@@ -93,7 +93,7 @@ class Command:
                 [sys.executable, "-P", "-m", "orchestrator.cli", *self._words()],
                 env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=None if watched else subprocess.PIPE, text=True,
-                # Without this, an interrupt of the group would reach the process twice: we pass it on.
+                # An interrupt of our group would reach the process twice, since we pass it on.
                 process_group=0,
             )  # fmt: skip
             with process:

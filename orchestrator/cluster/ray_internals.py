@@ -32,8 +32,8 @@ find_control_plane = services.canonicalize_bootstrap_address
 hour."""
 
 TuneController = tune_controller.TuneController
-"""Tune's event loop. `Tuner.fit` runs it to its end, but the loop of a sweep is our own, so that the
-same loop drives executors without Ray."""
+"""Tune's event loop. `Tuner.fit` runs it to its end. A sweep's own loop makes its steps one by one
+instead, and the same loop drives executors without Ray."""
 
 IdleActors = object_cache._ObjectCache
 """Tune's cache of actors that have no trial. Ours keeps them longer."""

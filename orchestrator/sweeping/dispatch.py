@@ -107,17 +107,15 @@ class Dispatcher:
         trials of the queue were trained. Raises `SweepFailed` if all trials failed, if the run
         can't be written, or if a search can't go on without trials that it lost."""
         with closing(self._records):
-            while not self._asked_to_end() and not self._hopeless:
+            while not self._over:
                 while self._executor.has_room and (pack := self._next_pack()) is not None:
                     self._executor.start(pack)
-                if self._over:
-                    break
                 for news in self._executor.wait():
                     self._hear(news)
                 self._records.flush()
                 self._end_silent()
                 self._wonder()
-        self._records.settle(asked_to_end=self._asked_to_end)
+        self._records.settle()
         self._complain()
         return self._queue.done
 
@@ -138,15 +136,14 @@ class Dispatcher:
 
     @property
     def _over(self) -> bool:
-        return self._nothing_left and not (self._out or self._retries or self._records.waiting)
+        if self._asked_to_end() or self._records.are_lost:
+            return True
+        trained = self._nothing_left and not (self._out or self._retries)
+        return (trained or self._nothing_works) and not self._records.waiting
 
     @property
     def _nothing_left(self) -> bool:
         return self._queue.done or self._queue.stalled
-
-    @property
-    def _hopeless(self) -> bool:
-        return self._nothing_works or self._records.are_lost
 
     @property
     def _nothing_works(self) -> bool:
@@ -155,6 +152,8 @@ class Dispatcher:
 
     def _next_pack(self) -> Pack | None:
         """The pack to start next, or None if there is none now."""
+        if self._nothing_works:
+            return None
         if (again := self._retries.next()) is not None:
             proposals = [self._queue.proposal(again)]
         elif not (proposals := self._queue.next_pack(self._most)):

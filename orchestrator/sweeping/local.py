@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from orchestrator.sweeping.executor import Executor, Failure, News, Pack
 from orchestrator.sweeping.log import logging_to
 from orchestrator.sweeping.tasks import Tasks
 from orchestrator.training import Ranks, one_thread, time_alone, train_pack
+
+IDLE_SECONDS = 0.1
+"""Seconds to wait for news while nothing trains: the run may not be writable for a while."""
 
 
 @contextmanager
@@ -52,10 +56,13 @@ class Local(Executor):
         self._training = self._train(pack)
 
     def wait(self) -> Iterable[News]:
-        news = next(self._training, None) if self._training else None
-        if news is None or news.over or news.failure:
+        if self._training is None:
+            time.sleep(IDLE_SECONDS)
+            return []
+        news = next(self._training)
+        if news.over or news.failure:
             self._training = None
-        return [news] if news else []
+        return [news]
 
     def _train(self, pack: Pack) -> Generator[News, None, None]:
         """Yields after each measurement, when the dispatcher may end the sweep. An exception in

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -88,20 +87,15 @@ class Records:
             self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
             self._progress.forget("storage")
 
-    def settle(self, *, asked_to_end: Callable[[], bool]) -> None:
-        """Waits until all trials that ended are written, unless the user asks for the end. Raises
-        `SweepFailed` if they can't be written."""
-        while self._waiting:
-            last = asked_to_end() or self.are_lost
-            self._write_at = -float("inf") if last else self._write_at
-            self.flush()
-            if self._waiting and last:
-                raise SweepFailed(
-                    f"{len(self._waiting)} finished trials could not be written to "
-                    f"{self._run.place}. `orchestrate resume` will train them again."
-                )
-            if self._waiting:
-                time.sleep(0.1)
+    def settle(self) -> None:
+        """Writes what waits once more, at the end. Raises `SweepFailed` if that fails."""
+        self._write_at = -float("inf")
+        self.flush()
+        if self._waiting:
+            raise SweepFailed(
+                f"{len(self._waiting)} finished trials could not be written to {self._run.place}. "
+                f"`orchestrate resume` will train them again."
+            )
         with suppress(OSError):  # on a full disk only this record is lost
             self._run.add_session(self._usage.summary(self._executor.ranks))
 

@@ -1,0 +1,316 @@
+"""Whatever happens to the machines that train, nothing is lost, nothing that counts is trained
+twice, and the frontier is the same. No Ray is needed to see that."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pretending import DIED, LOST, RAISED, Disk, Killed, Luck, Pretended, session
+from test_race import Habits, World, frontier, play, worlds
+from test_rounds import make_study
+
+from orchestrator.planning.sweep import Faults
+from orchestrator.records import FinishedTrial, SearchPlan, SweepFailed, Trial
+from orchestrator.sweeping import dispatch
+from orchestrator.sweeping.executor import Failure, News
+from orchestrator.sweeping.retries import MAX_LOSSES, Retries
+
+EASY = World(studies=(make_study(trials=4, budget_steps=40),), seed=1, divergent=0.0)
+
+
+def run(executor: Pretended, **options: Any) -> Any:
+    _, progress, done = session(executor, **options)
+    assert done
+    return progress
+
+
+def trained(executor: Pretended) -> list[int]:
+    return sorted(key.index for key in executor.disk.held)
+
+
+lucks = st.builds(
+    Luck,
+    dies=st.sampled_from([0.0, 0.02, 0.2]),
+    lost=st.sampled_from([0.0, 0.1]),
+    hangs=st.sampled_from([0.0, 0.03]),
+    twice=st.sampled_from([0.0, 0.5, 1.0]),
+    faults=st.integers(0, 12),
+)
+
+
+@pytest.mark.dear
+@settings(max_examples=300, deadline=None)
+@given(
+    worlds(), lucks, st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([1, 3]),
+    st.lists(st.integers(1, 60), max_size=4), st.sampled_from([0.0, 0.3]),
+)  # fmt: skip
+def test_whatever_happens_the_frontier_is_the_same(
+    world: World, luck: Luck, seed: int, ranks: int, width: int, ends: list[int], fills_up: float
+) -> None:
+    chance, disk = random.Random(seed), Disk()
+    disk.full = lambda: chance.random() < fills_up
+
+    def killed_after_writing() -> None:
+        if ends and chance.random() < 0.05:
+            raise Killed
+
+    disk.after_write = killed_after_writing
+    left = luck.faults
+    while True:  # session after session, as `orchestrate resume` makes them
+        how = [ends.pop()] if ends else []
+        kills, asked = (how, []) if chance.random() < 0.5 else ([], how)
+        executor = Pretended(
+            world, disk, replace(luck, faults=left), seed=chance.randint(0, 2**32), ranks=ranks,
+            width=width, kills=kills,
+        )  # fmt: skip
+        try:
+            director, _, done = session(
+                executor, asked_to_end=lambda e=executor, a=asked: e.waits in a
+            )
+        except (Killed, SweepFailed):
+            done = False
+        left = executor.faults
+        failed = any(held.outcome.status == "failed" for held in disk.held.values())
+        if done and not failed:
+            break
+    full = [replace(study, stop_dominated=False) for study in world.studies]
+    reference, _ = play(world, full, Habits())
+    names = {(key.study.batch_size, key.index, key.repeat): t for key, t in disk.held.items()}
+    assert {n: t.trial.params for n, t in names.items()} == {
+        n: t.trial.params for n, t in reference.items()
+    }
+    for study in world.studies:
+        found = director.searches[study.key].bounds
+        assert found == frontier(study, names) == frontier(study, reference)
+
+
+def test_news_of_a_pack_that_is_over_touches_no_other_pack() -> None:
+    """Tune has started a pack on a second gang, once, after the first had worked through it."""
+    executor = Pretended(EASY, Disk(), Luck(twice=1.0), ranks=1)
+    progress = run(executor)
+    assert trained(executor) == [0, 1, 2, 3]
+    assert len({pack.serial for pack in executor.packs}) == len(executor.packs) == 4
+    assert progress.running == 0
+
+
+def starts_of(executor: Pretended, index: int) -> list[int]:
+    """The widths of the packs that a trial was given in."""
+    return [p.width for p in executor.packs for q in p.proposals if q.trial.index == index]
+
+
+def test_a_trial_that_raises_fails_after_its_attempts_and_others_go_on() -> None:
+    executor = Pretended(EASY, Disk(), raises=lambda trial, width: trial.index == 2)
+    run(executor, faults=Faults(max_failures=2))
+    assert len(starts_of(executor, 2)) == 3
+    statuses = {key.index: held.outcome.status for key, held in executor.disk.held.items()}
+    assert statuses.pop(2) == "failed"
+    assert "failed" not in statuses.values()
+    (error,) = [h.outcome.error for h in executor.disk.held.values() if h.outcome.error]
+    assert error == RAISED.text
+
+
+def test_what_raises_in_a_stack_only_is_trained_outside_of_it() -> None:
+    executor = Pretended(EASY, Disk(), width=4, raises=lambda trial, width: width > 1)
+    run(executor, faults=Faults(max_failures=0))
+    assert trained(executor) == [0, 1, 2, 3]
+    assert not any(held.outcome.error for held in executor.disk.held.values())
+    assert starts_of(executor, 0)[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "begun", "put_back"),
+    [
+        (RAISED, [0, 1], [2, 3]),
+        (RAISED, [], [0, 1, 2, 3]),
+        (DIED, [0, 1], []),
+        (LOST, [0, 1], [0, 1, 2, 3]),
+    ],
+)
+def test_the_blame_for_a_failed_stack(
+    failure: Failure, begun: list[int], put_back: list[int]
+) -> None:
+    """Only a trial that had a slot can have raised. A process that died may have begun others in
+    its last second. A machine that is lost for the first time is nobody's fault."""
+    trials = [Trial(study=EASY.studies[0], index=n, seed=0, params={}) for n in range(4)]
+    retries = Retries(2, clock=lambda: 0.0)
+    verdict = retries.judge(trials, {trials[n].key for n in begun}, 4, failure)
+    assert [trial.index for trial in verdict.put_back] == put_back
+    again = []
+    while (trial := retries.next()) is not None:
+        again.append(trial.index)
+    assert sorted([*again, *put_back]) == [0, 1, 2, 3]
+    assert (verdict.failed, verdict.counts) == (None, False)
+
+
+def test_attempts_wait_longer_each_time_and_lost_machines_count_apart() -> None:
+    now = [0.0]
+    trial = Trial(study=EASY.studies[0], index=0, seed=0, params={})
+    retries, waits = Retries(2, clock=lambda: now[0]), []
+    for failure in [LOST, DIED, LOST, DIED]:
+        verdict = retries.judge([trial], [], 1, failure)
+        assert verdict.counts == (failure is DIED)
+        began = now[0]
+        while retries.next() is None:
+            now[0] += 0.5
+        waits.append(now[0] - began)
+    assert waits == [1, 2, 4, 8]
+    assert retries.judge([trial], [], 1, DIED).failed is trial
+    others = Retries(0, clock=lambda: 0.0)
+    verdicts = [others.judge([trial], [], 1, LOST) for _ in range(MAX_LOSSES + 1)]
+    assert [verdict.failed for verdict in verdicts] == [None] * MAX_LOSSES + [trial]
+
+
+def test_a_sweep_in_which_nothing_works_is_given_up() -> None:
+    executor = Pretended(EASY, Disk(), raises=lambda trial, width: True)
+    with pytest.raises(
+        SweepFailed, match=rf"\({dispatch.GIVE_UP_AFTER} so far(.|\n)*{RAISED.text}"
+    ):
+        session(executor)
+
+
+def test_a_process_that_makes_no_step_is_ended_from_outside_and_told_so() -> None:
+    executor = Pretended(EASY, Disk(), Luck(hangs=1.0, faults=1), ranks=1)
+    run(executor, faults=Faults(hang_seconds=20, max_failures=0))
+    assert executor.ended_from_outside == [1]
+    # Its own watchdog would have acted first if it could.
+    assert 20 + dispatch.WATCHDOG_SECONDS < executor.now < 200
+    errors = [held.outcome.error for held in executor.disk.held.values() if held.outcome.error]
+    assert errors == [dispatch.SILENT.format(seconds=20)]
+
+
+def test_packs_are_not_ended_while_nobody_can_say_that_they_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = Pretended(EASY, Disk())
+    monkeypatch.setattr(executor, "moved", lambda: None)
+    run(executor, faults=Faults(hang_seconds=0.1))
+    assert not executor.ended_from_outside
+
+
+def test_time_in_which_this_process_was_stopped_is_no_silence() -> None:
+    executor = Pretended(EASY, Disk(), ranks=1)
+    wait = executor.wait
+
+    def stopped_for_an_hour() -> list[News]:
+        if executor.waits == 5:
+            executor.now += 3600
+            executor.moved()  # the answer on its way is lost
+        return wait()
+
+    executor.wait = stopped_for_an_hour  # type: ignore[method-assign]
+    run(executor, faults=Faults(hang_seconds=20))
+    assert not executor.ended_from_outside
+
+
+def test_trials_are_kept_until_the_run_can_be_written_again() -> None:
+    executor = Pretended(EASY, Disk())
+    executor.disk.full = lambda: executor.now < 60
+    progress = run(executor, faults=Faults(storage_seconds=600))
+    assert trained(executor) == [0, 1, 2, 3]
+    assert len(executor.packs) == 4, "none is trained twice"
+    (note,) = progress.notes
+    assert "No space left on device" in note
+    assert "600 s (faults.storage_seconds)" in note
+
+
+def test_a_run_that_stays_unwritable_ends_the_sweep() -> None:
+    executor = Pretended(EASY, Disk())
+    executor.disk.full = lambda: True
+    with pytest.raises(SweepFailed, match=r"\d finished trials could not be written"):
+        session(executor, faults=Faults(storage_seconds=5))
+    assert executor.now < 60
+
+
+def test_a_sweep_that_can_not_write_still_ends_when_asked_to() -> None:
+    executor = Pretended(EASY, Disk())
+    executor.disk.full = lambda: True
+    with pytest.raises(SweepFailed, match="could not be written"):
+        session(executor, asked_to_end=lambda: executor.now > 60)
+    assert executor.now < 70
+
+
+def test_a_search_that_learns_waits_for_trials_that_it_lost() -> None:
+    learning = replace(EASY.studies[0], trials=6, search=SearchPlan(algorithm="tpe", generation=3))
+    world = World(studies=(learning,), seed=1, divergent=0.0)
+    executor = Pretended(world, Disk(), Luck(dies=1.0, faults=1), ranks=1)
+    with pytest.raises(SweepFailed, match="lost at every attempt: w r batch size 1 trial"):
+        session(executor, faults=Faults(max_failures=0))
+    assert len(trained(executor)) == 3, "the next points depend on its result"
+    disk = executor.disk
+    run(Pretended(world, disk))
+    assert len(disk.held) == 6
+
+
+def test_it_says_why_nothing_runs() -> None:
+    executor = Pretended(EASY, Disk(), ranks=1)
+    executor.ranks = 0
+    _, progress, done = session(executor, asked_to_end=lambda: executor.now > 100)
+    assert not done
+    (note,) = progress.notes
+    assert note == "No trial has run for 60 s. The machines are asleep."
+
+
+def test_listeners_that_raise_stop_nothing() -> None:
+    class Deaf:
+        def hear(self, finished: FinishedTrial, search: Any) -> None:
+            assert finished.trial.key in executor.disk.held, "told before it is on disk"
+            raise ConnectionError("nobody there")
+
+    executor = Pretended(EASY, Disk())
+    executor.listeners = (Deaf(),)
+    progress = run(executor)
+    (note,) = progress.notes
+    assert "nobody there" in note
+    assert trained(executor) == [0, 1, 2, 3]
+
+
+def test_many_gangs_share_the_trials_of_few_studies() -> None:
+    world = World(studies=(make_study(trials=12, budget_steps=40),), seed=1, divergent=0.0)
+    executor = Pretended(world, Disk(), ranks=3, width=12)
+    run(executor)
+    assert [len(pack.proposals) for pack in executor.packs[:3]] == [4, 4, 4]
+
+
+def test_a_step_is_timed_once_for_each_study_that_is_stacked() -> None:
+    stacked, alone = Pretended(EASY, Disk(), width=2), Pretended(EASY, Disk())
+    for executor, expected in ((stacked, 1), (alone, 0)):
+        run(executor)
+        assert sum(pack.to_time for pack in executor.packs) == expected
+
+
+Change = Callable[[News], News]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        lambda news: replace(news, serial=news.serial + 1000),
+        lambda news: replace(news, ended=[*news.ended, *news.ended]),
+        lambda news: replace(news, begun=[*news.begun, *[t.trial.key for t in news.ended]]),
+    ],
+)
+def test_nonsense_from_an_executor_is_not_believed(nonsense: Change) -> None:
+    executor = Pretended(EASY, Disk())
+    wait = executor.wait
+    executor.wait = lambda: [n for news in wait() for n in (nonsense(news), news)]  # type: ignore[method-assign]
+    run(executor)
+    assert trained(executor) == [0, 1, 2, 3]
+
+
+def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
+    executor = Pretended(EASY, Disk())
+    wait = executor.wait
+
+    def forgets_once() -> list[News]:
+        return [
+            News(serial=news.serial, over=True) if news.serial == 1 and news.ended else news
+            for news in wait()
+        ]
+
+    executor.wait = forgets_once  # type: ignore[method-assign]
+    run(executor)
+    assert trained(executor) == [0, 1, 2, 3]
