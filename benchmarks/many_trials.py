@@ -24,15 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result, slowness
-from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial
 from orchestrator.results import Run
-from orchestrator.search import Director
-from orchestrator.sweeping.progress import Progress
 
 TRIALS, STUDIES = 10_000, 50
 SMOKE_TRIALS, SMOKE_STUDIES = 12, 2
@@ -74,12 +72,8 @@ def measure(trials: int, studies: int) -> dict[str, Any]:
         connect(None, Path(folder) / "log.txt") as cluster,
     ):
         run = TimedRun(Path(folder) / "run")
-        run.create(planned.sweep.resolved(), planned.studies, {})
-        director = Director(planned.studies, planned.sweep.seed)
-        director.begin()
-        progress = Progress(planned.studies)
         began, cpu_began = time.perf_counter(), time.process_time()
-        assert run_trials(run, director, planned.sweep, cluster=cluster, progress=progress)
+        assert train_apart(run, planned.sweep, planned.studies, cluster)
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
         statuses = [row for s in planned.studies for row in run.trials(s.key)["status"].to_pylist()]
     count = len(run.times)

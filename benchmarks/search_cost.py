@@ -35,17 +35,15 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result
-from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.machines import Cluster
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 from orchestrator.records import Study, StudyKey
 from orchestrator.results import Run, frontier_of
-from orchestrator.search import Director
-from orchestrator.sweeping.progress import Progress
 
 LAVISH = 4
 
@@ -97,12 +95,8 @@ class Search:
 
 def search(path: Path, cluster: Cluster, sweep: Sweep, studies: Sequence[Study]) -> Search:
     run = Run(path)
-    run.create(sweep.resolved(), studies, {})
-    director = Director(studies, sweep.seed)
-    director.begin()
-    progress = Progress(studies)
     began = time.perf_counter()
-    assert run_trials(run, director, sweep, cluster=cluster, progress=progress)
+    assert train_apart(run, sweep, studies, cluster)
     seconds = time.perf_counter() - began
     session = run.sessions()[-1]
     keys = [study.key for study in studies]

@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result
-from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
-from orchestrator.search import Director
-from orchestrator.sweeping.progress import Progress
 
 TRIALS, STEPS = 40, 5000
 SMOKE_TRIALS, SMOKE_STEPS = 4, 500
@@ -57,11 +55,7 @@ def measure(trials: int, steps: int) -> dict[str, Any]:
         connect(None, Path(folder) / "log.txt") as cluster,
     ):
         run = Run(Path(folder) / "run")
-        run.create(planned.sweep.resolved(), planned.studies, {})
-        director = Director(planned.studies, planned.sweep.seed)
-        director.begin()
-        progress = Progress(planned.studies)
-        assert run_trials(run, director, planned.sweep, cluster=cluster, progress=progress)
+        assert train_apart(run, planned.sweep, planned.studies, cluster)
         session = run.sessions()[-1]
         rows = run.trials(study.key).to_pylist()
     seconds = [row["seconds"] + row["evaluation_seconds"] for row in rows]

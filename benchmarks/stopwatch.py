@@ -27,14 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from command_line import parser_with_smoke, print_result
-from orchestrator.cluster.run import run_trials
 
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
-from orchestrator.search import Director
-from orchestrator.sweeping.progress import Progress
 
 # Ray brings it along, on a path that `import ray` adds.
 import psutil  # isort: skip
@@ -123,12 +121,8 @@ def time_sweep(trials: int) -> dict[str, Any]:
         connect(None, Path(folder) / "log.txt") as cluster,
     ):
         run = Run(Path(folder) / "run")
-        run.create(planned.sweep.resolved(), planned.studies, {})
-        director = Director(planned.studies, planned.sweep.seed)
-        director.begin()
-        progress = Progress(planned.studies)
         with counting_processor_time() as used:
-            assert run_trials(run, director, planned.sweep, cluster=cluster, progress=progress)
+            assert train_apart(run, planned.sweep, planned.studies, cluster)
         (session,) = run.sessions()
         rows = run.trials(planned.studies[0].key).to_pylist()
     return {

@@ -5,10 +5,10 @@ a goal that no trial reaches, evaluated at step 0 and at the end only. All run o
 Ray, which is started before anything is timed.
 
 torch          a hand-written loop in this process and nothing else
-ours, 1 slot   `run_trials` with one rank: searcher, warm gang, Parquet files; the other CPU is
+ours, 1 slot   `train_apart` with one rank: dispatcher, warm gang, Parquet files; the other CPU is
                held back, so one trial at a time
 ours           the same with both CPUs, which two trials share with Tune and this process
-ours, 2 ranks  `run_trials` with two gloo ranks for each trial
+ours, 2 ranks  `train_apart` with two gloo ranks for each trial
 tune           a Tune function trainable, as in its tutorial
 tune + train   a Tune function that runs Train's TorchTrainer with two ranks, as documented
 
@@ -43,17 +43,15 @@ from typing import Any
 
 import torch
 from command_line import parser_with_smoke, print_result, slowness
-from orchestrator.cluster.run import run_trials
 from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.cluster.connect import connect
+from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.machines import Cluster
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Goal, Range, Study
 from orchestrator.results import Run
-from orchestrator.search import Director
-from orchestrator.sweeping.progress import Progress
 from orchestrator.workloads import Split, Tensors, load_workload
 
 # Ray reads its settings when imported: after orchestrator.cluster, which makes them.
@@ -185,12 +183,9 @@ def time_ours(cluster: Cluster, trials: int, steps: int, **resources: float) -> 
         space={"learning_rate": LEARNING_RATE},
         trials=trials,
     )
-    director = Director([study], sweep.seed)
-    director.begin()
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder))
-        run.create(sweep.resolved(), [study], {})
-        assert run_trials(run, director, sweep, cluster=cluster, progress=Progress([study]))
+        assert train_apart(run, sweep, [study], cluster)
         rows = run.trials(study.key).to_pylist()
     assert [row["steps"] for row in rows] == [steps] * trials, rows
     return [(row["started"], row["seconds"]) for row in rows]

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import warm
 import yaml
 from pyarrow import fs
 
-from orchestrator.planning.raising import trials_within
 from orchestrator.planning.studies import Plan
 from orchestrator.records import (
     EvaluationGrid,
@@ -27,12 +26,15 @@ from orchestrator.records import (
     Measurement,
     Outcome,
     Study,
-    StudyKey,
     Trial,
 )
 from orchestrator.results import Run
-from orchestrator.search import Director
-from orchestrator.training import Ranks, follow, train, train_in_stack
+from orchestrator.search import Director, Search
+from orchestrator.sweeping import session
+from orchestrator.sweeping.local import in_this_process
+from orchestrator.sweeping.progress import Progress
+from orchestrator.sweeping.session import queue_of
+from orchestrator.training import Ranks, follow, train
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
@@ -120,29 +122,26 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.index)
 
 
-def train_all(run: Run, planned: Plan, widths: Mapping[StudyKey, int] | None = None) -> int:
-    """Runs a sweep without Ray in this process, one trial after another. `widths` says which
-    studies are stacked; each of their trials is trained in a separate stack. Returns the number of
-    trials."""
-    director = Director(planned.studies, planned.sweep.seed)
-    for study in planned.studies:
-        for finished in trials_within(run, study)[0]:
-            director.load(finished)
-    director.begin()
-    count = 0
-    while (proposal := director.next()) is not None:
-        if (widths or {}).get(proposal.trial.study.key, 1) > 1:
-            measurements, (outcome, _) = exhaust(train_in_stack(proposal.trial, 2))
-        else:
-            measurements, outcome = run_trial(proposal.trial)
-        finished = FinishedTrial(
-            trial=proposal.trial, outcome=outcome, measurements=tuple(measurements)
-        )
-        run.write(finished)
-        director.record(finished)
-        count += 1
-    assert director.done
-    return count
+def train_all(run: Run, planned: Plan) -> int:
+    """Trains what the run is missing in this process, as `--no-ray` does. Returns the number of
+    trials that were trained."""
+    queue, told = queue_of(run, planned), Counting()
+    with in_this_process(run, planned.sweep, planned.studies, None) as executor:
+        session.train(
+            run, queue, planned.sweep, executor,
+            progress=Progress(planned.studies), listeners=[told],
+        )  # fmt: skip
+    assert queue.done
+    return told.trials
+
+
+class Counting:
+    """Counts the trials of which it is told."""
+
+    trials = 0
+
+    def hear(self, finished: FinishedTrial, search: Search) -> None:
+        self.trials += 1
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:

@@ -4,7 +4,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-import torch
 import yaml
-from conftest import command, train_all, wait_for
+from conftest import command, orchestrate, wait_for
 
-from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.planning.widths import decide
-from orchestrator.results import Run, frontier_of, write_frontier
+from orchestrator.results import Run
 
 PATIENCE = 240
 """Seconds after which a condition won't come about any more, on however busy a machine."""
@@ -62,8 +57,8 @@ def recorded():
 """
 """See `waiting`. With one or two examples it is only looked at, before the sweep."""
 
-TITLES = ("ray::Gang", "ray::ResourceTrainable", "ray::_Peer")
-"""Of processes that train; Tune wraps the gang in a class of its own."""
+TITLES = ("ray::Gang", "ray::_Peer")
+"""Of processes that train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,23 +169,11 @@ def undisturbed(folder: Path, code: str = "", **changes: Any) -> Path:
 
 
 def trained_alone(sweep: Path) -> Path:
-    """Trains the sweep without Ray in a single process, one trial after another."""
+    """Trains the sweep without Ray and without any disturbance."""
     run = sweep.parent / "undisturbed"
-    alone = [sys.executable, "-c", "import driving; driving.train_alone()", sweep, run]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    subprocess.run(alone, cwd=sweep.parent, env=env, check=True, timeout=PATIENCE)
+    done = orchestrate("sweep", sweep, "--no-ray", "--out", run, cwd=sweep.parent)
+    assert done.returncode in (0, 3), done.stderr
     return run
-
-
-def train_alone() -> None:
-    torch.set_num_threads(1)
-    sweep, path = map(Path, sys.argv[1:])
-    planned, run = plan(load_sweep(sweep)), Run(path)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(run, planned, decide(run, planned.studies, planned.sweep.resources, "cpu", None))
-    for study in planned.studies:
-        run.put_together(study.key, over=True)
-    write_frontier(run, frontier_of(run))
 
 
 def files(run: Path) -> list[Path]:

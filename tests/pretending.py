@@ -134,7 +134,7 @@ class Pretended(Executor):
     def wait(self) -> list[News]:
         self.now += STEP_SECONDS
         self.waits += 1
-        assert self.waits < 20_000, "it does not come to an end"
+        assert self.waits < 5_000, "it does not come to an end"
         if self.waits in self.kills:
             raise Killed
         news: list[News] = []

@@ -18,7 +18,6 @@ from test_docs import blocks
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.planning.widths import decide
 from orchestrator.results import Run, frontier_of, to_csv
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
@@ -224,7 +223,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     truth = Run(tmp_path / "truth")
     planned = plan(load_sweep(laptop.home / "sweep.yaml"))
     truth.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(truth, planned, decide(truth, planned.studies, planned.sweep.resources, "cpu", None))
+    train_all(truth, planned)
     assert (here / "frontier.csv").read_text() == to_csv(frontier_of(truth))
     assert (here / "report.html").exists()
     assert not finished(here), "put together, as there"

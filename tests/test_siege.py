@@ -143,7 +143,7 @@ def truth_of_own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def training(driver: Driver) -> list[int]:
     """Processes that have something to train now; others of `ranks` may have nothing to do."""
     family = sorted(driver.family().items())
-    return [pid for pid, title in family if title.startswith("ray::ResourceTrainable.train")]
+    return [pid for pid, title in family if title.startswith("ray::Gang.train")]
 
 
 def test_a_process_that_is_stopped_is_replaced(truth: Path, tmp_path: Path) -> None:

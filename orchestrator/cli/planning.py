@@ -240,21 +240,15 @@ def _tried(
 ) -> Run:
     """Trains these studies in a run of their own, apart from the planned one."""
     from orchestrator.cli.terminal import say, showing
-    from orchestrator.cluster.tune_executor import on_ray
+    from orchestrator.cluster.engine import train_apart
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run
-    from orchestrator.search import Director
     from orchestrator.sweeping.progress import Progress
-    from orchestrator.sweeping.session import train
 
-    run = Run(Path(folder) / name)
-    run.create(sweep.resolved(), studies, {})
-    director = Director(studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size))
-    director.begin()
-    progress = Progress(studies)
+    run, progress = Run(Path(folder) / name), Progress(studies)
     try:
-        with on_ray(cluster, run, sweep, studies, data_dir) as executor, showing(progress):
-            train(run, director, sweep, executor, progress=progress)
+        with showing(progress):
+            train_apart(run, sweep, studies, cluster, data_dir=data_dir, progress=progress)
     except SweepFailed as error:
         say(str(error))
     return run

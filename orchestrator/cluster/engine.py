@@ -9,11 +9,14 @@ from pathlib import Path
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.ray_death import MOST_DEATHS, begin_anew, death_before
 from orchestrator.cluster.tune_executor import on_ray
+from orchestrator.planning.machines import Cluster
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, SweepFailed
 from orchestrator.results import Run
+from orchestrator.search import Director
 from orchestrator.sweeping.executor import Executor
-from orchestrator.sweeping.session import Engine
+from orchestrator.sweeping.progress import Progress
+from orchestrator.sweeping.session import Engine, train
 
 
 def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
@@ -41,6 +44,24 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
                 yield executor
 
     return engine
+
+
+def train_apart(
+    run: Run,
+    sweep: Sweep,
+    studies: Sequence[Study],
+    cluster: Cluster,
+    *,
+    data_dir: Path | None = None,
+    progress: Progress | None = None,
+) -> bool:
+    """Trains studies in a new run of their own, on a cluster that this process has joined. Returns
+    whether all were trained."""
+    run.create(sweep.resolved(), studies, {})
+    director = Director(studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size))
+    director.begin()
+    with on_ray(cluster, run, sweep, studies, data_dir) as executor:
+        return train(run, director, sweep, executor, progress=progress or Progress(studies))
 
 
 def _tell_of_death(say: Callable[[str], None]) -> None:

@@ -143,7 +143,7 @@ or its value."""
 
 def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
     """The answer that the files of a run give."""
-    queue = queue_of(sweep, studies)
+    queue = branching_of(sweep, studies)
     for study in studies:
         for finished in run.finished(study):
             queue.load(finished)  # failed trials, too: an answer does not wait for another attempt
@@ -158,7 +158,7 @@ def answer_in(run: Run) -> Answer:
     return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
 
 
-def queue_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
+def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     from orchestrator.analysis import BranchJudge
     from orchestrator.planning.branch_plan import points_of, trunk_of
     from orchestrator.search import Branching

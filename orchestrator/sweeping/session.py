@@ -183,7 +183,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
     keys = [study.key for study in planned.studies]
     if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
         _put_together(run, keys, how, over=False)
-    queue, progress = _queue(run, planned, how), Progress(planned.studies)
+    queue, progress = queue_of(run, planned, how.say), Progress(planned.studies)
     for key, search in queue.searches.items():
         progress.follow(key, search)
     ended = Ended(run=run, status="done")
@@ -199,17 +199,17 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
     return _written(ended, planned)
 
 
-def _queue(run: Run, planned: Plan, how: How) -> Queue:
+def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
     """The searches, brought to the state that the run's files record."""
     from orchestrator.planning.raising import trials_within
     from orchestrator.search import Director
-    from orchestrator.sweeping.branch_answer import queue_of
+    from orchestrator.sweeping.branch_answer import branching_of
 
     resources, anew = planned.sweep.resources, 0
     queue: Queue = (
         Director(planned.studies, planned.sweep.seed, lambda s: resources.ranks(s.batch_size))
         if planned.sweep.branch is None
-        else queue_of(planned.sweep, planned.studies)
+        else branching_of(planned.sweep, planned.studies)
     )
     for study in planned.studies:
         trials, more = trials_within(run, study)
@@ -218,7 +218,7 @@ def _queue(run: Run, planned: Plan, how: How) -> Queue:
             if finished.outcome.status != "failed":
                 queue.load(finished)
     if anew:
-        how.say(
+        say(
             f"The sweep asks for more than before, so up to {anew} trials that had ended begin "
             f"anew."
         )
