@@ -198,6 +198,6 @@ def _refuse_imported(run: Run) -> None:
 
 def _check_trackers(track: Sequence[str] | None, run: Run) -> None:
     if track:
-        from orchestrator.cluster.tracking import check_trackers
+        from orchestrator.sweeping.tracking import check_trackers
 
         check_trackers(track, run.place)

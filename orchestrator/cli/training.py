@@ -50,10 +50,9 @@ class How:
     ray: bool = True
 
     def __post_init__(self) -> None:
-        if not self.ray and (self.address or self.track):
+        if not self.ray and self.address:
             raise BadInput(
-                "--no-ray trains in this process, without a cluster or trackers: leave out "
-                "--address and --track."
+                "--no-ray trains in this process, without a cluster: leave out --address."
             )
 
 
@@ -173,11 +172,14 @@ def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
 def _train_alone(run: Run, planned: Plan, director: Queue, progress: Progress, how: How) -> bool:
     """Trains in this process and shows progress. False after an interrupt."""
     from orchestrator.cli.live import rewritten
-    from orchestrator.cli.terminal import showing
+    from orchestrator.cli.terminal import say, showing
     from orchestrator.cluster.alone import train_alone
+    from orchestrator.sweeping.tracking import Trackers
 
+    told = Trackers(how.track, run, director, planned.sweep.name, say) if how.track else None
     with (
         heeding_interrupts(lambda: progress.notes.append(ENDING)) as asked_to_end,
+        closing(told) if told else nullcontext(),
         showing(progress),
         rewritten(run),
     ):
@@ -187,6 +189,7 @@ def _train_alone(run: Run, planned: Plan, director: Queue, progress: Progress, h
             planned.sweep,
             progress=progress,
             data_dir=how.data_dir,
+            trackers=told,
             asked_to_end=asked_to_end,
         )
 
@@ -197,7 +200,7 @@ def _train(run: Run, planned: Plan, director: Queue, progress: Progress, how: Ho
     from orchestrator.cli.terminal import say, showing
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.run import run_trials
-    from orchestrator.cluster.tracking import Trackers
+    from orchestrator.sweeping.tracking import Trackers
 
     if (death := death_before()) is not None:
         if death.asked_to_end:

@@ -16,6 +16,7 @@ from orchestrator.planning.widths import decide
 from orchestrator.records import FinishedTrial, Study, Trial
 from orchestrator.results import Run
 from orchestrator.search import PackRace, Proposal, Queue
+from orchestrator.sweeping.tracking import Trackers
 from orchestrator.training import (
     Checkpoint,
     Ranks,
@@ -36,6 +37,7 @@ def train_alone(
     *,
     progress: Progress,
     data_dir: Path | None = None,
+    trackers: Trackers | None = None,
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Trains the trials that `director` asks for and writes each to `run` when it ends. Returns
@@ -61,6 +63,8 @@ def train_alone(
                 progress.stop(finished.trial, finished.outcome)
                 run.write(finished)
                 director.record(finished)
+                if trackers is not None:
+                    trackers.hear(finished)
                 key = finished.trial.study.key
                 progress.follow(key, director.searches[key])
                 progress.keep(finished)

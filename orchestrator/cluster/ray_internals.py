@@ -123,14 +123,6 @@ def actor_is_coming(controller: Any, trial: Any) -> bool:
     return actor is not None and bool(inner._actor_manager.is_actor_started(actor))
 
 
-def wandb_actor() -> Any:
-    """The class whose process sends a trial to wandb. Ours overrides it, because its process ends
-    before everything is sent."""
-    from ray.air.integrations import wandb
-
-    return wandb._WandbLoggingActor
-
-
 @contextmanager
 def leaner_tune(idle_actors: type[Any]) -> Iterator[None]:
     """Changes three things in Tune during the `with` block. It does not import all trackers only to

@@ -18,13 +18,13 @@ from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangS
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.cluster.packs import BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, Packs
 from orchestrator.cluster.progress import Progress
-from orchestrator.cluster.tracking import Trackers
 from orchestrator.cluster.usage import Usage
 from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, Outcome, SweepFailed
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Queue
+from orchestrator.sweeping.tracking import Trackers
 
 logger = logging.getLogger(__name__)
 

@@ -26,11 +26,11 @@ from orchestrator.cluster.metrics import Metrics
 from orchestrator.cluster.packs import Packs
 from orchestrator.cluster.progress import Progress
 from orchestrator.cluster.recorder import OfThisProcess, Recorder
-from orchestrator.cluster.tracking import Trackers
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.widths import decide
 from orchestrator.results import Run
 from orchestrator.search import Queue
+from orchestrator.sweeping.tracking import Trackers
 from orchestrator.training.width import Kind
 
 IDLE_SECONDS = 20.0

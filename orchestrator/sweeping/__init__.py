@@ -1,0 +1,1 @@
+"""Drives a sweep, whatever trains it."""
