@@ -136,7 +136,7 @@ def test_one_trial_by_hand() -> None:
     [
         (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "the sweep: Unknown key 'gaols'"),
         (lambda: orchestrator.sweep("quikstart"), "Did you mean 'quickstart'"),
-        (lambda: orchestrator.sweep(SWEEP, ray=False, track=["mlflow"]), "--no-ray trains"),
+        (lambda: orchestrator.sweep(SWEEP, ray=False, address="auto"), "--no-ray trains"),
         (lambda: orchestrator.sweep(SWEEP, ray=False, trakc=["mlflow"]), "No such option"),
         (lambda: orchestrator.open_run("nowhere"), "nowhere is not a run"),
     ],

@@ -10,7 +10,6 @@ import pytest
 import ray
 from ray._private import node, services, worker
 from ray.air.execution._internal import actor_manager
-from ray.air.integrations import wandb
 from ray.tune.execution import class_cache, tune_controller
 
 from orchestrator.cluster import ray_internals
@@ -41,8 +40,6 @@ CALLED: dict[str, tuple[Any, str]] = {
         class_cache, r"for \w+ in ENV_VARS_TO_PROPAGATE"),
     "trackers are counted by the function that is replaced": (
         sys.modules["ray.tune.tune"], r"usage\.tag_callbacks\("),
-    "the wandb callback starts the class that is put in place": (
-        wandb.WandbLoggerCallback, r"_logger_actor_cls"),
 }  # fmt: skip
 
 

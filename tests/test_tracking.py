@@ -4,7 +4,9 @@ import json
 import math
 import os
 import struct
+import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -13,15 +15,16 @@ from typing import Any
 
 import pytest
 from conftest import orchestrate
+from driving import Driver
 from test_rounds import Fate, all_waiting, finish, make_study
 
 from orchestrator.cli.runs import sweep
-from orchestrator.cluster.connect import connect
-from orchestrator.cluster.tracking import Trackers, check_trackers
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial
 from orchestrator.results import Run
 from orchestrator.search import Director
+from orchestrator.sweeping import tracking
+from orchestrator.sweeping.tracking import Trackers, check_trackers
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
@@ -64,7 +67,7 @@ def environment(**settings: str) -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | settings
 
 
-@pytest.mark.slow
+@pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what mlflow does to its database
 def test_trackers_are_told_every_measurement_once(
     sweep_file: Callable[..., Path], tmp_path: Path
@@ -75,7 +78,7 @@ def test_trackers_are_told_every_measurement_once(
     file = sweep_file(**reach, batch_sizes=[64], search={"trials": 2}, repeats=1)
     trackers = [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--track", name)]
     env = environment(WANDB_MODE="offline", WANDB_API_KEY=KEY)
-    result = orchestrate("sweep", file, "--out", path, *trackers, env=env)
+    result = orchestrate("sweep", file, "--no-ray", "--out", path, *trackers, env=env)
     assert result.returncode == 0, result.stderr
     expected = held_by(Run(path))
     assert len(expected) == 3, "two and a repeat"
@@ -89,9 +92,11 @@ def test_trackers_are_told_every_measurement_once(
     assert not [file for file in files if KEY.encode() in file.read_bytes()]
 
 
-@pytest.mark.slow
+@pytest.mark.dear
 def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_path: Path) -> None:
-    run, study = Run(tmp_path), make_study(stop_dominated=True, budget_steps=3200)
+    # The name of a workload leads nowhere else.
+    study = make_study(workload="../../w", stop_dominated=True, budget_steps=3200)
+    run = Run(tmp_path / "run")
     seen: list[set[str]] = []
 
     def session(fates: Mapping[int, Fate]) -> None:
@@ -105,32 +110,81 @@ def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_p
                 finished = finish(trials[index], fate)
                 run.write(finished)
                 director.record(finished)
-                trackers.hear(finished)
-        seen.append({file.parent.name for file in tmp_path.rglob("*tfevents*")})
+                trackers.hear(finished, director.searches[study.key])
+        seen.append({f.parent.name for f in tmp_path.glob("run/tensorboard/w/r/batch-1/*/*tfev*")})
 
-    with connect(None, tmp_path / "log.txt"):
-        session(dict.fromkeys(range(4), ("paused", 400)))
-        session({1: ("reached", 401)})
-        session({0: ("dominated", 401)})
+    session(dict.fromkeys(range(4), ("paused", 400)))
+    session({1: ("reached", 401)})
+    session({0: ("dominated", 401)})
     assert seen == [set(), {"trial-1"}, {f"trial-{index}" for index in range(4)}]
     assert len([*tmp_path.rglob("*tfevents*")]) == 4, "none twice"
 
 
-@pytest.mark.slow
-def test_a_tracker_that_raises_stops_nothing(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
+@pytest.mark.dear
+def test_a_tracker_may_raise(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
     env = environment(
         MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0"
     )
-    path = tmp_path / "run"
-    result = orchestrate("sweep", sweep_file(), "--out", path, "--track", "mlflow", env=env)
+    path, track = tmp_path / "run", ("--track", "mlflow")
+    result = orchestrate("sweep", sweep_file(), "--no-ray", "--out", path, *track, env=env)
     assert result.returncode == 0, result.stderr
     assert "mlflow did not receive all trials" in result.stderr
-    log = (path / "log.txt").read_text()
-    assert log.count("mlflow missed a trial") == 1
-    assert "secret" not in log
+    files = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
+    said = b"".join([result.stderr.encode(), *files])
+    assert said.count(b"mlflow missed a trial") == 1
+    assert b"secret" not in said
     assert len(held_by(Run(path))) == 6
+
+
+@pytest.mark.dear
+def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorboardX").mkdir()
+    (tmp_path / "tensorboardX" / "__init__.py").write_text("import time; time.sleep(1000)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 0.1)
+    director, said = Director([make_study()], 0), list[str]()
+    director.begin()
+    before = children()
+    trackers = Trackers(["tensorboard"], Run(tmp_path), director, "tiny", said.append)
+    assert len(children() - before) == 1
+    began = time.monotonic()
+    for proposal in all_waiting(director):
+        director.record(finished := finish(proposal.trial, ("exhausted", 100)))
+        trackers.hear(finished, director.searches[study.key])
+    assert time.monotonic() - began < 1
+    trackers.close()
+    assert said == [
+        "Waiting until tensorboard has received the last 4 trials.",
+        "tensorboard did not receive all trials. The run has them all; log.txt says why.",
+    ]
+    assert not children() - before
+
+
+def children() -> set[str]:
+    lists = Path("/proc/self/task").glob("*/children")
+    return {number for numbers in lists for number in numbers.read_text().split()}
+
+
+DRIVER = """
+from orchestrator.results import Run
+from orchestrator.search import Director
+from orchestrator.sweeping.tracking import Trackers
+Trackers(["mlflow", "tensorboard"], Run("run"), Director([], 0), "tiny", print)
+input("up")
+"""
+
+
+@pytest.mark.dear
+def test_trackers_end_with_the_driver_but_hear_no_interrupt(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER], cwd=tmp_path, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.read(2) == b"up"
+        driver = Driver(process=process, printed=tmp_path, said=tmp_path)
+        assert len({os.getpgid(pid) for pid in driver.family()}) == 3
+        driver.kill()
 
 
 def held_by(run: Run) -> dict[str, Told]:
@@ -180,7 +234,6 @@ def told_to_mlflow(path: Path) -> dict[str, Told]:
         values = {
             (metric.step, name): metric.value
             for name in run.data.metrics
-            if "/" in name
             for metric in client.get_metric_history(run.info.run_id, name)
         }
         found.append((run.info.run_name, (run.data.params, values)))
@@ -242,7 +295,6 @@ def tensorboard_run(file: Path, path: Path) -> tuple[str, Mapping[tuple[int, str
         event = Event.FromString(content[at + 12 : at + 12 + length])
         at += length + 16
         for value in event.summary.value:
-            name = value.tag.removeprefix("ray/tune/")
-            if value.tag != name and "/" in name:
-                values[event.step, name] = value.simple_value
+            if not value.tag.startswith("_hparams_/"):
+                values[event.step, value.tag] = value.simple_value
     return str(file.parent.relative_to(path / "tensorboard")), values

@@ -133,11 +133,3 @@ class _PlainActors:
         if cls not in self._classes:
             self._classes[cls] = ray.remote(cls)
         return self._classes[cls]
-
-
-def wandb_actor() -> Any:
-    """The class whose process sends a trial to wandb. Ours overrides it, because its process ends
-    before everything is sent."""
-    from ray.air.integrations import wandb
-
-    return wandb._WandbLoggingActor
