@@ -30,10 +30,9 @@ from orchestrator.records import (
 )
 from orchestrator.results import Run
 from orchestrator.search import Director, Search
-from orchestrator.sweeping import session
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import queue_of
+from orchestrator.sweeping.session import dispatcher_of, queue_of
 from orchestrator.training import Ranks, follow, train
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
@@ -71,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--series", type=int, default=2, help="Random series of kills in test_siege.py."
+        "--series", type=int, default=1, help="Random series of kills in test_siege.py."
     )
 
 
@@ -127,10 +126,8 @@ def train_all(run: Run, planned: Plan) -> int:
     trials that were trained."""
     queue, told = queue_of(run, planned), Counting()
     with in_this_process(run, planned.sweep, planned.studies, None) as executor:
-        session.train(
-            run, queue, planned.sweep, executor,
-            progress=Progress(planned.studies), listeners=[told],
-        )  # fmt: skip
+        progress = Progress(planned.studies)
+        dispatcher_of(run, queue, planned.sweep, executor, progress, listeners=[told]).train()
     assert queue.done
     return told.trials
 

@@ -150,7 +150,7 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     began = time.monotonic()
     for proposal in all_waiting(director):
         director.record(finished := finish(proposal.trial, ("exhausted", 100)))
-        trackers.hear(finished, director.searches[study.key])
+        trackers.hear(finished, director.searches[finished.trial.study.key])
     assert time.monotonic() - began < 1
     trackers.close()
     assert said == [

@@ -16,7 +16,7 @@ from orchestrator.results import Run
 from orchestrator.search import Director
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import Engine, train
+from orchestrator.sweeping.session import Engine, dispatcher_of
 
 
 def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
@@ -61,7 +61,7 @@ def train_apart(
     director = Director(studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size))
     director.begin()
     with on_ray(cluster, run, sweep, studies, data_dir) as executor:
-        return train(run, director, sweep, executor, progress=progress or Progress(studies))
+        return dispatcher_of(run, director, sweep, executor, progress or Progress(studies)).train()
 
 
 def _tell_of_death(say: Callable[[str], None]) -> None:

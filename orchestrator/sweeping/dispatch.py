@@ -224,7 +224,8 @@ class Dispatcher:
             self._any_success = True
         if outcome.micro_batch is not None:
             self._micro_batches[finished.trial.study.key] = outcome.micro_batch
-        self._records.add(finished)
+        self._progress.stop(finished.trial, outcome)
+        self._records.waiting.append(finished)
 
     def _fail(self, out: _Out, failure: Failure) -> None:
         self._last_error = out.ended_for or failure.text
@@ -238,7 +239,7 @@ class Dispatcher:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died
             )
-            self._records.add(FinishedTrial(trial=verdict.failed, outcome=outcome))
+            self._records.waiting.append(FinishedTrial(trial=verdict.failed, outcome=outcome))
 
     def _put_back(self, trials: Sequence[Trial]) -> None:
         for trial in trials:

@@ -42,7 +42,8 @@ class Records:
         self._run, self._queue, self._executor, self._progress = run, queue, executor, progress
         self._patience, self._listeners, self._clock = faults.storage_seconds, listeners, clock
         self._merger, self._usage = Merger(run, queue.searches), Usage()
-        self._waiting: deque[FinishedTrial] = deque()
+        self.waiting: deque[FinishedTrial] = deque()
+        """Trials that ended and are not on disk yet, the oldest first."""
         self._unwritable_since: float | None = None
         self._write_at, self._write_wait = -float("inf"), BACKOFF_SECONDS
 
@@ -50,29 +51,19 @@ class Records:
         self._merger.close()
 
     @property
-    def waiting(self) -> int:
-        """Number of trials that are not on disk yet."""
-        return len(self._waiting)
-
-    @property
     def are_lost(self) -> bool:
         """Whether the run could not be written for so long that the sweep ends."""
         since = self._unwritable_since
         return since is not None and self._clock() - since > self._patience
 
-    def add(self, finished: FinishedTrial) -> None:
-        self._progress.stop(finished.trial, finished.outcome)
-        self._waiting.append(finished)
-        self.flush()
-
     def flush(self) -> None:
         """Writes what waits, unless an attempt has failed a moment ago."""
-        if not self._waiting or self._clock() < self._write_at:
+        if not self.waiting or self._clock() < self._write_at:
             return
         try:
-            while self._waiting:
-                self._run.write(self._waiting[0])
-                self._tell(self._waiting.popleft())
+            while self.waiting:
+                self._run.write(self.waiting[0])
+                self._tell(self.waiting.popleft())
         except OSError as error:
             now, reason = self._clock(), error.strerror or str(error)
             self._write_at = now + self._write_wait
@@ -91,9 +82,9 @@ class Records:
         """Writes what waits once more, at the end. Raises `SweepFailed` if that fails."""
         self._write_at = -float("inf")
         self.flush()
-        if self._waiting:
+        if self.waiting:
             raise SweepFailed(
-                f"{len(self._waiting)} finished trials could not be written to {self._run.place}. "
+                f"{len(self.waiting)} finished trials could not be written to {self._run.place}. "
                 f"`orchestrate resume` will train them again."
             )
         with suppress(OSError):  # on a full disk only this record is lost

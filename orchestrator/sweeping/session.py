@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from orchestrator.records import BadInput, Study, StudyKey, SweepFailed
 from orchestrator.sweeping.interrupts import Interrupts
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.results import FrontierRow, Run
     from orchestrator.search import Queue
     from orchestrator.sweeping.branch_answer import Answer
+    from orchestrator.sweeping.dispatch import Dispatcher
     from orchestrator.sweeping.executor import Executor, Listener
     from orchestrator.sweeping.progress import Progress
 
@@ -95,7 +96,7 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
             run.write_sweep_file()
         else:
             run.create(described.resolved(), planned.studies, provenance())
-        return _train_and_confirm(run, planned, how)
+        return _confirmed(_train(run, planned, how), planned, how)
 
 
 def resume(run: Run, how: How) -> Ended:
@@ -116,30 +117,19 @@ def resume(run: Run, how: How) -> Ended:
                 f"Another process added studies to {run.place} at this moment. Try again."
             )
         run.write_sweep_file()
-        return _train_and_confirm(run, planned, how)
+        return _confirmed(_train(run, planned, how), planned, how)
 
 
-def train(
-    run: Run,
-    queue: Queue,
-    sweep: Sweep,
-    executor: Executor,
-    *,
-    progress: Progress,
-    listeners: Sequence[Listener] = (),
-    asked_to_end: Callable[[], bool] = lambda: False,
-) -> bool:
-    """Trains the trials that `queue` asks for and writes each to `run` when it ends. Returns
-    whether all were trained. Raises `SweepFailed`."""
+def dispatcher_of(
+    run: Run, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **options: Any
+) -> Dispatcher:
+    """The dispatcher that trains what `queue` asks for. `options` are those of `Dispatcher`."""
     from orchestrator.planning.widths import decide
     from orchestrator.sweeping.dispatch import Dispatcher
 
     studies = [search.study for search in queue.searches.values()]
     widths = decide(run, studies, executor.resources, executor.kind, executor.data_dir)
-    return Dispatcher(
-        run, queue, executor, widths, sweep.faults,
-        progress=progress, listeners=listeners, asked_to_end=asked_to_end,
-    ).train()  # fmt: skip
+    return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **options)
 
 
 def _refuse_imported(run: Run) -> None:
@@ -157,18 +147,17 @@ def _check_trackers(how: How, run: Run) -> None:
         check_trackers(how.track, run.place)
 
 
-def _train_and_confirm(run: Run, planned: Plan, how: How) -> Ended:
-    """Trains what the run is missing. If the schedules of its branches are to be confirmed, trains
-    with these, too."""
+def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
+    """Trains with the schedules of a run of branches, if that is asked for."""
     from orchestrator.results import confirmation_of
 
-    ended = _train(run, planned, how)
     asked = planned.sweep.branch
     if asked is None or not asked.confirm or ended.branches is None or ended.status != "done":
         return ended
     if (confirming := ended.branches.confirming) is None:
         return ended
-    part = sweep(confirming, str(confirmation_of(run).place), replace(how, agree=lambda _: None))
+    place = str(confirmation_of(ended.run).place)
+    part = sweep(confirming, place, replace(how, agree=lambda _: None))
     # Trainings that confirm go on to the end of the budget, whatever the goal.
     status = "done" if part.status == "unreached" else part.status
     return _written(replace(ended, status=status, error=part.error), planned)
@@ -246,10 +235,10 @@ def _train_missing(
             _trackers(run, planned, queue, how) as listeners,
             how.showing(run, progress),
         ):
-            complete = train(
-                run, queue, planned.sweep, executor,
-                progress=progress, listeners=listeners, asked_to_end=interrupts,
-            )  # fmt: skip
+            complete = dispatcher_of(
+                run, queue, planned.sweep, executor, progress,
+                listeners=listeners, asked_to_end=interrupts,
+            ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")
     except SweepFailed as failed:
