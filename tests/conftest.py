@@ -18,7 +18,7 @@ import warm
 import yaml
 from pyarrow import fs
 
-from orchestrator.planning.raising import trials_within
+from orchestrator.planning.growth import trials_within
 from orchestrator.planning.studies import Plan
 from orchestrator.records import (
     EvaluationGrid,

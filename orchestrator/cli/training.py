@@ -143,7 +143,7 @@ def _remove_checkpoints(run: Run) -> None:
 def _director(run: Run, planned: Plan, progress: Progress) -> Queue:
     """The searches, brought to the state that the run's files record. `progress` follows them."""
     from orchestrator.cli.terminal import say
-    from orchestrator.planning.raising import trials_within
+    from orchestrator.planning.growth import trials_within
     from orchestrator.search import Director
 
     resources = planned.sweep.resources
