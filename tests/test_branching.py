@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_plan import points_of, trunk_of
-from orchestrator.planning.growth import differences
+from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
@@ -30,6 +31,7 @@ from orchestrator.records import (
     Outcome,
     Trial,
 )
+from orchestrator.results import Run
 from orchestrator.search import Branching, Point
 from orchestrator.training import Ranks, States, Task, train_pack
 
@@ -182,11 +184,26 @@ def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
     ] * 6
 
 
-def test_confirming_may_be_asked_for_later() -> None:
-    before, after = {"branch": {"confirm": False, "seeds": 4}}, {"branch": {"confirm": True}}
-    assert differences({**before, "recipes": []}, {**after, "recipes": []}) == [
-        "branch.seeds: 4 in the run, None in the sweep"
-    ]
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"name": "renamed", "confirm": True}, None),
+        ({"learning_rate": {"rules": ["linear"], "multiples": [1, 0.5]}}, None),
+        ({"seeds": 6}, r"branch\.seeds: 4 in the run, 6 in the sweep"),
+        ({"length": {"examples": 512}}, r"branch\.length\.at_most: 2048 in the run, None in"),
+        ({"loss": "val/error"}, r"branch\.loss: val/loss in the run, val/error in"),
+        ({"factors": [1, 2]}, r"branch\.factors: \[1, 2, 4\] in the run, \[1, 2\] in"),
+        ({"points": [20, 90]}, r"states_at: 83 in the run, 93 in"),
+    ],
+)
+def test_what_may_be_asked_of_branches_later(
+    tmp_path: Path, changes: dict[str, Any], refused: str | None
+) -> None:
+    found, other = planned(tmp_path), planned(tmp_path, **changes)
+    run = Run(tmp_path / "run")
+    run.create(found.sweep.resolved(), found.studies, {})
+    with pytest.raises(BadInput, match=refused) if refused else nullcontext():
+        refuse_incomparable(run, other)
 
 
 class ByRate:

@@ -104,9 +104,16 @@ def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Pat
     ("change", "named"),
     [
         ("seed=1", "seed: 0 in the run, 1 in the sweep"),
-        ("budget.steps=50", r"budget\.steps: 60 in the run, 50 in the sweep"),
-        ("evaluate.spacing=0.5", r"evaluate\.spacing: None in the run, 0\.5 in the sweep"),
-        ("recipes=[{name: sgd, space: {learning_rate: {low: 1, high: 2}}}]", "recipe 'sgd'"),
+        ("budget.steps=50", "budget: 60 steps in the run, 50 in the sweep"),
+        ("evaluate.spacing=0.5", r"evaluate\.spacing: 0\.05 in the run, 0\.5 in the sweep"),
+        ("stop.diverged.above=9", r"stop\.diverged\.above: 1000\.0 in the run, 9\.0 in the sweep"),
+        ("recipes=[{name: sgd, optimizer: adam}]", "optimizer: sgd in the run, adam in the sweep"),
+        (
+            "recipes=[{name: sgd, space: {learning_rate: {low: 1, high: 2}}}]",
+            r"space\.learning_rate\.low: 0\.001 in the run, 1 in the sweep",
+        ),
+        ("search.algorithm=sobol", r"search\.algorithm: halton in the run, sobol in the sweep"),
+        ("stop.dominated=false", r"stop\.dominated: True in the run, False in the sweep"),
         ("goals=[val/error < 0.2]", r"goal val/error < 0\.2 .* stopped at another goal"),
         ("batch_sizes=[64]", "batch size 256: in the run, but not in this sweep"),
         ("search.trials=2", "trials: 3 in the run, 2 in the sweep"),
@@ -121,6 +128,39 @@ def test_what_cannot_be_compared_is_refused(
         refuse_incomparable(run, plan(load_sweep(sweep_file(), [change])))
 
 
+@pytest.mark.parametrize(
+    "same",
+    [
+        "name=renamed",
+        "stop.dominated=true",
+        "evaluate={spacing: 0.05, min_examples: 64}",
+        "budget={steps: 9, at_least_steps: 60}",
+        "batch_sizes={from: 64, to: 256, factor: 4}",
+        "recipes=[{name: sgd, search: {trials: 4}, budget: {steps: 60}}]",
+        "faults.max_failures=0",
+    ],
+)
+def test_another_sweep_with_the_same_studies_continues_the_run(
+    sweep_file: SweepFile, tmp_path: Path, same: str
+) -> None:
+    """A default that is written down, another spelling, another name."""
+    run, planned = made(tmp_path / "run", sweep_file())
+    assert train_all(run, planned) == 6
+    refuse_incomparable(run, plan(load_sweep(sweep_file(), [same])))
+    changes = ["--set", "search.trials=4", "--set", same]
+    command("sweep", str(sweep_file()), "--no-ray", "--out", str(run.place), *changes)
+    studies = plan(load_sweep(sweep_file(), ["search.trials=4"])).studies
+    assert run.is_for(load_sweep(sweep_file(), changes[1::2]).resolved(), studies)
+    assert [len(run.trials(study.key)) for study in studies] == [4, 4]
+
+
+def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_path: Path) -> None:
+    run, _ = made(tmp_path / "run", sweep_file(), "recipes=[sgd, momentum]")
+    slower = plan(load_sweep(sweep_file(), ["recipes=[sgd, {name: momentum, optimizer: adam}]"]))
+    with pytest.raises(BadInput, match=r"momentum batch size 64 and 1 more: optimizer: momentum"):
+        refuse_incomparable(run, slower)
+
+
 def test_ranges_may_be_named_that_were_taken_by_default(
     sweep_file: SweepFile, tmp_path: Path
 ) -> None:
@@ -128,7 +168,7 @@ def test_ranges_may_be_named_that_were_taken_by_default(
     run, _ = made(tmp_path / "run", sweep_file())
     named = "recipes=[{name: sgd, space: {learning_rate: {low: %s, high: 10, scale: log}}}]"
     refuse_incomparable(run, plan(load_sweep(sweep_file(), [named % "1e-3"])))
-    with pytest.raises(BadInput, match=r"learning_rate: 0\.001 to 10, log in the run, 0\.01 to"):
+    with pytest.raises(BadInput, match=r"learning_rate\.low: 0\.001 in the run, 0\.01 in the"):
         refuse_incomparable(run, plan(load_sweep(sweep_file(), [named % "1e-2"])))
 
 
@@ -138,7 +178,7 @@ def test_ranges_may_be_named_that_were_taken_by_default(
         (
             {},
             "budget.steps=59",
-            r"budget\.steps: 60 in the run, 59 in the sweep.* raised, not lowered",
+            "budget: 60 steps in the run, 59 in the sweep; .* raised, not lowered",
         ),
         (
             {"search": {"algorithm": "tpe", "trials": 3}},
@@ -157,7 +197,11 @@ def test_ranges_may_be_named_that_were_taken_by_default(
             "budget={steps: 90, inherit: 2}",
             r"budget\.inherit: None in the run, 2\.0 in the sweep",
         ),
-        ({}, "recipes=[{name: sgd, budget: {steps: 50}}]", r"recipes\.sgd\.budget.* not lowered"),
+        (
+            {},
+            "recipes=[{name: sgd, budget: {steps: 50}}]",
+            "budget: 60 steps in the run, 50 .* not lowered",
+        ),
     ],
 )
 def test_what_follows_the_budget_keeps_it(
@@ -410,6 +454,6 @@ def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_pa
     refuse_incomparable(run, planned)
     measured = plan(load_sweep(sweep_file(), ["evaluate.noise_scale=true"]))
     with pytest.raises(
-        BadInput, match=r"evaluate\.noise_scale: False in the run, True in the sweep"
+        BadInput, match=r"evaluate\.noise_scale: never in the run, always in the sweep"
     ):
         refuse_incomparable(run, measured)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.planning.raising import as_grown
+from orchestrator.planning.growth import as_grown
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,

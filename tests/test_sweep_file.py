@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from conftest import orchestrate
 
-from orchestrator.planning.growth import differences
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import SWEEPS, find_sweep_file, load_sweep
 from orchestrator.records import BadInput
@@ -271,21 +270,6 @@ def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path
     again = load_sweep(tmp_path / "again.yaml")
     assert again == sweep
     assert plan(again).studies == plan(sweep).studies
-
-
-def test_differences_name_the_key_and_both_values(sweep_file: SweepFile) -> None:
-    one = load_sweep(sweep_file()).resolved()
-    other = load_sweep(sweep_file(), ["search.algorithm=sobol", "stop.at_goal=false"]).resolved()
-    assert differences(one, other) == [
-        "search.algorithm: 'halton' in the run, 'sobol' in the sweep",
-        "stop.at_goal: True in the run, False in the sweep",
-    ]
-
-
-def test_what_a_run_may_grow_by_is_no_difference(sweep_file: SweepFile) -> None:
-    one = load_sweep(sweep_file()).resolved()
-    more = ["search.trials=9", "resources.max_devices=2", "repeats=3", "batch_sizes=[64, 256, 512]"]
-    assert differences(one, load_sweep(sweep_file(), more).resolved()) == []
 
 
 @pytest.mark.dear

@@ -3,7 +3,7 @@ may explain that they differ."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,12 +11,9 @@ from typing import Any
 
 from orchestrator.analysis.agreement import Agreement, agreement_of
 from orchestrator.analysis.study_errors import Answers
-from orchestrator.records import BadInput, Study, StudyKey, cut
+from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of
 from orchestrator.results.equal_trials import trained_alike
-
-NOT_ASKED = ("name", "report")
-"""Keys of a sweep that say nothing of what is trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +35,8 @@ class TwoRuns:
     b: str
     agreement: Agreement
     differences: tuple[Difference, ...]
-    """What differs in what the runs were asked for (their sweeps, the studies that only one of them
-    has, numbers of points), then what may explain other results (versions, machine, ranks)."""
+    """What differs in what the runs were asked for (the seed, the studies that only one of them
+    has, settings of studies), then what may explain other results (versions, machine, ranks)."""
 
     def to_json(self) -> dict[str, Any]:
         fields = asdict(self)
@@ -73,9 +70,9 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
         b=str(b.place),
         agreement=agreement,
         differences=(
-            *_differences(_asked(a), _asked(b)),
+            *_differences({"seed": a.sweep().get("seed")}, {"seed": b.sweep().get("seed")}),
             *_studies_differ(*rows),
-            *_points_differ(studies_a, studies_b, shared),
+            *_settings_differ(studies_a, studies_b, shared),
             *_differences(_circumstances(a, rows[0]), _circumstances(b, rows[1])),
         ),
     )
@@ -102,10 +99,6 @@ def _name(row: FrontierRow) -> str:
     return f"{row.key}, {row.goal}"
 
 
-def _asked(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run.sweep().items() if key not in NOT_ASKED}
-
-
 def _studies_differ(a: Sequence[FrontierRow], b: Sequence[FrontierRow]) -> Iterator[Difference]:
     """The studies and goals that only one of the runs has."""
     both = [dict.fromkeys(map(_name, rows)) for rows in (a, b)]
@@ -115,16 +108,22 @@ def _studies_differ(a: Sequence[FrontierRow], b: Sequence[FrontierRow]) -> Itera
             yield Difference(what=name, a=of_a, b=of_b)
 
 
-def _points_differ(
+def _settings_differ(
     a: Mapping[StudyKey, Study], b: Mapping[StudyKey, Study], shared: Sequence[StudyKey]
 ) -> Iterator[Difference]:
-    """The numbers of points of studies that do not have as many in both runs, one difference for
-    all studies with the same two numbers."""
-    numbers = Counter((a[key].trials, b[key].trials) for key in shared)
-    for (of_a, of_b), count in numbers.items():
-        if of_a != of_b:
-            studies = "one study" if count == 1 else f"{count} studies"
-            yield Difference(what=f"points of {studies}", a=of_a, b=of_b)
+    """The settings in which studies differ, with all their values."""
+    found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    for key in shared:
+        for what, _, *values in differences(a[key], b[key]):
+            found[what].append(told(*values))
+    for what, pairs in found.items():
+        studies = "one study" if len(pairs) == 1 else f"{len(pairs)} studies"
+        of_a, of_b = ([*dict.fromkeys(values)] for values in zip(*pairs, strict=True))
+        yield Difference(what=f"{what} of {studies}", a=_together(of_a), b=_together(of_b))
+
+
+def _together(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else ", ".join(map(str, values))
 
 
 def _circumstances(run: Run, rows: Sequence[FrontierRow]) -> dict[str, Any]:
@@ -135,19 +134,5 @@ def _circumstances(run: Run, rows: Sequence[FrontierRow]) -> dict[str, Any]:
 
 
 def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Difference]:
-    of_a, of_b = dict(_flat(a)), dict(_flat(b))
-    for what in dict.fromkeys([*of_a, *of_b]):
-        if of_a.get(what) != of_b.get(what):
-            yield Difference(what=what, a=of_a.get(what), b=of_b.get(what))
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of a document with the names of the parts that it lies in. Parts in a list go by
-    their own names, as those of recipes do."""
-    if isinstance(value, list) and all(isinstance(part, dict) for part in value):
-        value = {part.get("name", place): part for place, part in enumerate(value)}
-    if isinstance(value, Mapping) and value:
-        for key, part in value.items():
-            yield from _flat(part, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value
+    for what, _, *both in differences(a, b):
+        yield Difference(what=what, a=both[0], b=both[1])

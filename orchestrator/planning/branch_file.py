@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from orchestrator.files.yaml_files import read_yaml
-from orchestrator.planning.branch_parts import EARLIEST, LATEST, Length, Points, Rates, Spread
-from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
+from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
+from orchestrator.planning.parts import MANY, FolderName, Part, Text
 from orchestrator.planning.sweep import (
     Budget,
     Checkpoints,
@@ -67,8 +67,8 @@ class Trunk(Part):
         return self
 
 
-class BranchFile(Part):
-    """What `orchestrate branch` trains: a trunk, and branches from points of it."""
+class TrunkFile(Part):
+    """The part of a branch file that comes before its branches."""
 
     name: Text = Field(examples=["mine"])
     """The name of the run, which is written to `runs/NAME`."""
@@ -76,26 +76,11 @@ class BranchFile(Part):
     """The seed of everything that is random."""
     trunk: Trunk
     """The training whose batch size is in question."""
-    points: Points = Field(default=Spread(count=3), examples=[[20, 80], {"count": 4}])
-    """Where branches begin: a list of the trunk's steps, each moved to the next evaluation, or
-    `{count: 4}` for that many points at equal distances. Default: `{count: 3}`."""
-    factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
-        default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS, examples=[[1, 2, 4, 8]]
-    )
-    """The batch sizes of branches, as multiples of the trunk's. 1 must be among them."""
-    learning_rate: Rates = Rates()
-    """The learning rates that branches try."""
-    seeds: int = Field(default=8, ge=3, le=1000, examples=[4])
-    """How many orders of the examples each branch is trained with. Half of them choose the learning
-    rate, the others judge."""
-    length: Length = Length()
-    """How long branches are."""
-    loss: Text = Field(default="val/loss", examples=["train/loss"])
-    """The metric that is compared; less is better. `train/loss`, with
-    `evaluate: {train_examples: 1000}`, is smoother than `val/loss`."""
-    confirm: bool = Field(default=False, examples=[True])
-    """Whether to train to the end of the trunk's budget with both schedules and with the constant
-    batch size, as `--confirm` does."""
+
+
+class BranchFile(Branches, TrunkFile):
+    """What `orchestrate branch` trains: a trunk, and branches from points of it."""
+
     evaluate: Evaluate = Evaluate()
     """As in a sweep file."""
     checkpoint: Checkpoints = Checkpoints()
@@ -104,12 +89,6 @@ class BranchFile(Part):
     """As in a sweep file."""
     resources: Resources = Resources()
     """As in a sweep file."""
-
-    @model_validator(mode="after")
-    def _with_a_reference(self) -> BranchFile:
-        if 1 not in self.factors:
-            raise ValueError("`factors` needs 1, the trunk's own batch size, to compare with")
-        return self
 
 
 FOLDER = Path(__file__).parent.parent / "branches"
@@ -160,7 +139,6 @@ def _sweep_of(file: BranchFile, place: str) -> Sweep:
             "winner of a run (`trunk: {run: ...}`), or write `spacing: log`."
         )
     common = ("name", "seed", "evaluate", "checkpoint", "faults", "resources")
-    of_branches = ("factors", "learning_rate", "seeds", "length", "loss", "confirm")
     return validated(
         {
             **{name: getattr(file, name) for name in common},
@@ -168,7 +146,7 @@ def _sweep_of(file: BranchFile, place: str) -> Sweep:
             "recipes": [{"name": "trunk", **recipe}],
             "batch_sizes": [trunk.batch_size],
             "branch": {
-                **{name: getattr(file, name) for name in of_branches},
+                **{name: getattr(file, name) for name in Branches.model_fields},
                 "points": points,
                 "trunk_seed": seed,
             },

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, MOST_STEPS, POWERS, Part, Text
-from orchestrator.search import MOST_POINTS
+from orchestrator.records.roles import COURSE, FREE, SEARCH, STUDIES
 
 EARLIEST, LATEST = 1 / 64, 1 / 2
 """Of a trunk: between these, points are spread."""
@@ -72,23 +72,40 @@ Points = Annotated[
 
 
 class Branches(Part):
-    """What becomes of a trunk, which is the only recipe of its sweep."""
+    """What becomes of a trunk."""
 
-    points: Points
-    """Where along the trunk branches begin."""
-    factors: list[Annotated[int, Field(ge=1, le=MANY)]] = Field(
-        default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS
+    points: Annotated[Points, STUDIES] = Field(
+        default=Spread(count=3), examples=[[20, 80], {"count": 4}]
     )
-    """The batch sizes of branches, as multiples of the trunk's."""
-    learning_rate: Rates = Rates()
+    """Where branches begin: a list of the trunk's steps, each moved to the next evaluation, or
+    `{count: 4}` for that many points at equal distances. Default: `{count: 3}`."""
+    factors: Annotated[list[Annotated[int, Field(ge=1, le=MANY)]], SEARCH] = Field(
+        default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS, examples=[[1, 2, 4, 8]]
+    )
+    """The batch sizes of branches, as multiples of the trunk's. 1 must be among them."""
+    learning_rate: Annotated[Rates, STUDIES] = Rates()
     """The learning rates that branches try."""
-    seeds: int = Field(default=8, ge=3, le=MOST_POINTS)
-    """How many orders of the examples each branch is trained with."""
-    length: Length = Length()
+    seeds: Annotated[int, SEARCH] = Field(default=8, ge=3, le=1000, examples=[4])
+    """How many orders of the examples each branch is trained with. Half of them choose the learning
+    rate, the others judge."""
+    length: Annotated[Length, SEARCH] = Length()
     """How long branches are."""
-    loss: Text = "val/loss"
-    """The metric that branches are compared by; less is better."""
-    confirm: bool = False
-    """Whether to train to the end with the schedules that follow, and with the constant batch."""
-    trunk_seed: int | None = Field(default=None, ge=0, le=2**63 - 1)
+    loss: Annotated[Text, SEARCH] = Field(default="val/loss", examples=["train/loss"])
+    """The metric that is compared; less is better. `train/loss`, with
+    `evaluate: {train_examples: 1000}`, is smoother than `val/loss`."""
+    confirm: Annotated[bool, FREE] = Field(default=False, examples=[True])
+    """Whether to train to the end of the trunk's budget with both schedules and with the constant
+    batch size, as `--confirm` does."""
+
+    @model_validator(mode="after")
+    def _with_a_reference(self) -> Branches:
+        if 1 not in self.factors:
+            raise ValueError("`factors` needs 1, the trunk's own batch size, to compare with")
+        return self
+
+
+class TrunkBranches(Branches):
+    """What becomes of a trunk that is the only recipe of its sweep."""
+
+    trunk_seed: Annotated[int | None, COURSE] = Field(default=None, ge=0, le=2**63 - 1)
     """The trunk's seed. Default: that of any trial of this sweep."""

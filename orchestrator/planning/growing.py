@@ -46,18 +46,10 @@ def _put_together(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             for name in ("trials", "repeats"):
                 if name in entry:
                     most[name] = max(entry[name], most.get(name, 0))
-    alike: dict[tuple[int | None, int | None], list[int | str]] = {}
+    alike: dict[tuple[tuple[str, int], ...], list[int | str]] = {}
     for size in sorted(numbers, key=lambda size: math.inf if size == "full" else int(size)):
-        most = numbers[size]
-        alike.setdefault((most.get("trials"), most.get("repeats")), []).append(size)
-    return [
-        {
-            "batch_sizes": sizes,
-            **({} if trials is None else {"trials": trials}),
-            **({} if repeats is None else {"repeats": repeats}),
-        }
-        for (trials, repeats), sizes in alike.items()
-    ]
+        alike.setdefault(tuple(sorted(numbers[size].items(), reverse=True)), []).append(size)
+    return [{"batch_sizes": sizes, **dict(most)} for most, sizes in alike.items()]
 
 
 def _studies(entry: Mapping[str, Any]) -> tuple[set[str], set[str]]:

@@ -1,67 +1,62 @@
-"""Decides by what a run may grow, and refuses changes that make old and new trials
-incomparable."""
+"""Decides by what a run may grow, and which of its trials still count when it has grown.
+
+Studies are compared, which say what is trained, not the sweep files that describe them. Changes
+that make old and new trials incomparable are refused.
+
+If a study keeps more of its best trials than before (`Study.keep`), trials begin anew that were
+ended because fewer were kept. If its budget is raised, trials begin anew that spent the old one.
+The measurement of a trial at a step depends only on its point, its seed and the step, so it would
+have been the same under the larger budget. Two things differ: the trial would not have ended at the
+last step of the old budget, and it might not have been measured at that step.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.planning.rehearsal import widest
 from orchestrator.planning.studies import Plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import BadInput, Choice, Range, Study, StudyKey, Value, widened_to
-from orchestrator.records.lr_schedules import tied_to_horizon
-from orchestrator.results import Run, frontier_of
-from orchestrator.search import is_adaptive
-
-GROWING = (
-    "goals", "trials", "search", "repeats", "repeat_best", "inherit", "budget_steps", "keep",
-)  # fmt: skip
-"""Fields of a study that may change. Changes of theirs that are not allowed are found by comparing
-sweep files, or below."""
-
-GROWS = (
-    "workloads",
-    "batch_sizes",
-    "repeats",
-    "repeat_best",
-    "more",
-    "resources",
-    "checkpoint",
-    "faults",
-    "goals",
-    "report",
+from orchestrator.records import (
+    BadInput,
+    FinishedTrial,
+    Study,
+    StudyKey,
+    cut,
+    differences,
+    told,
+    widened_to,
 )
-"""Keys of a sweep that may change without making a run's trials incomparable."""
-
-GROWS_IN_SEARCH = ("trials", "max_launches", "extend")
+from orchestrator.records.lr_schedules import tied_to_horizon
+from orchestrator.records.roles import COURSE, GROWS, SEARCH
+from orchestrator.results import Run, frontier_of
+from orchestrator.search import StudySearch, is_adaptive, result_of
 
 
 def refuse_incomparable(run: Run, planned: Plan) -> None:
     """Raises `BadInput` unless `planned` asks for the same as `run` was made for, or for more."""
     # A setting that an older version did not have yet acted like today's default.
-    before = validated(run.sweep(), f"{run.place} (studies.json)").resolved()
-    after = planned.sweep.resolved()
+    before = validated(run.sweep(), f"{run.place} (studies.json)")
     old = {study.key: study for study in run.studies()}
     new = {study.key: study for study in planned.studies}
-    if all(old[key].space == new[key].space for key in old.keys() & new.keys()):
-        # The same ranges, whether the sweep names them or search_spaces/ does.
-        before, after = _without_spaces(before), _without_spaces(after)
-    problems = differences(before, after)
-    problems += [f"{key}: in the run, but not in this sweep" for key in old.keys() - new.keys()]
-    if budgets := [
-        f"{study.key}: {problem}"
-        for study in planned.studies
-        if study.key in old
-        for problem in _of_budget(old[study.key], study)
-    ]:
-        problems += _changes(_budgets(before), _budgets(after)) + budgets
-    for key in old.keys() & new.keys():
-        problems += [f"{key}: {problem}" for problem in _of_study(old[key], new[key])]
+    problems = [*_refused(before, planned.sweep)]
+    both = [key for key in old if key in new]
+    found: dict[str, list[StudyKey]] = defaultdict(list)
+    for key in both:
+        problems_of = [*_refused(old[key], new[key]), *_of_budget(old[key], new[key])]
         if new[key].trials > old[key].trials and _was_widened(run, old[key]):
-            problems.append(f"{key}: its ranges were widened, so points can't be added inside")
+            problems_of.append("its ranges were widened, so points can't be added inside")
+        for problem in problems_of:
+            found[problem].append(key)
+    for problem, keys in found.items():
+        more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+        problems.append(problem if keys == both else f"{keys[0]}{more}: {problem}")
+    problems += [f"{key}: in the run, but not in this sweep" for key in old if key not in new]
     problems = problems or _out_of_reach(run, old, new)
     if problems:
         raise BadInput(
@@ -79,7 +74,7 @@ def refuse_changed(run: Run) -> None:
     if file not in (None, sweep, run.grown_from()):
         raise BadInput(
             f"{run.place / 'sweep.yaml'} was changed since the run was made. It differs in\n"
-            f"{_listed(_changes(sweep, file))}\n"
+            f"{_listed([_changed(key, *both) for key, _, *both in differences(sweep, file)])}\n"
             f"`orchestrate resume` trains only what the run was made for. To enlarge the run: "
             f"orchestrate sweep {run.place / 'sweep.yaml'} --out {run.place}. To undo the changes, "
             f"remove the file; it is written again."
@@ -89,77 +84,31 @@ def refuse_changed(run: Run) -> None:
 LISTED = 8
 """Largest number of differences that a message lists."""
 
-LONGEST_VALUE = 120
-"""Largest number of characters of a value that a message shows."""
-
 
 def _listed(problems: Sequence[str]) -> str:
     more = [f"and {len(problems) - LISTED} more"] if len(problems) > LISTED else []
     return "\n".join(f"  {line}" for line in [*problems[:LISTED], *more])
 
 
-def _changes(old: Any, new: Any, place: str = "") -> list[str]:
-    """The differences between two documents, one line each."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        pairs = [(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new])]
-    elif isinstance(old, list | tuple) and isinstance(new, list | tuple) and len(old) == len(new):
-        pairs = [(number, *both) for number, both in enumerate(zip(old, new, strict=True))]
-    else:
-        return (
-            [] if old == new else [f"{place}: {_short(old)} in the run, {_short(new)} in the sweep"]
-        )
-    return [
-        line
-        for key, before, after in pairs
-        for line in _changes(before, after, f"{place}.{key}" if place else str(key))
-    ]
+def _refused(old: Study | Sweep, new: Study | Sweep) -> Iterator[str]:
+    """The settings whose change makes old and new trials incomparable. What has no role must not
+    change."""
+    for key, role, a, b in differences(old, new):
+        shrunk = role is GROWS and (b[: len(a)] != a if isinstance(a, tuple) else b < a)
+        if shrunk or role in (COURSE, SEARCH, None):
+            yield _changed(key, a, b)
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]} ..."
-
-
-def _of_study(old: Study, new: Study) -> list[str]:
-    lines = [
-        f"{field.name}: {getattr(old, field.name)!r} in the run, {getattr(new, field.name)!r} in "
-        f"the sweep"
-        for field in fields(Study)
-        if field.name not in (*GROWING, "space")
-        and getattr(old, field.name) != getattr(new, field.name)
-    ]
-    lines += [
-        f"{name}: {_entry(old.space.get(name))} in the run, {_entry(new.space.get(name))} in the "
-        f"sweep"
-        for name in dict.fromkeys([*old.space, *new.space])
-        if old.space.get(name) != new.space.get(name)
-    ]
-    if old.search.points != new.search.points[: len(old.search.points)]:
-        lines.append("its points differ")
-    lines += [
-        f"{name}: {getattr(old, name)} in the run, {getattr(new, name)} in the sweep"
-        for name in ("trials", "repeats")
-        if getattr(new, name) < getattr(old, name)
-    ]
-    return lines
-
-
-def _entry(entry: Range | Choice | Value | None) -> str:
-    """An entry of a search space, as a sweep file has it."""
-    if entry is None:
-        return "nothing"
-    if isinstance(entry, Range):
-        return f"{entry.low:g} to {entry.high:g}, {entry.scale}"
-    return _short(entry)
+def _changed(key: str, old: Any, new: Any) -> str:
+    before, after = (cut(str(value)) for value in told(old, new))
+    return f"{key}: {before} in the run, {after} in the sweep"
 
 
 def _of_budget(old: Study, new: Study) -> Iterator[str]:
     """Reasons why trials of the old budget can't be compared with trials of the new one."""
     if old.budget_steps == new.budget_steps:
         return
-    steps = (
-        f"its budget is {old.budget_steps:,} steps in the run, {new.budget_steps:,} in the sweep"
-    )
+    steps = f"budget: {old.budget_steps:,} steps in the run, {new.budget_steps:,} in the sweep"
     if new.budget_steps < old.budget_steps:
         yield f"{steps}; a budget can be raised, not lowered"
         return
@@ -176,12 +125,6 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
 
 
-def _budgets(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The budgets of a resolved sweep and of its recipes, as the file gives them."""
-    recipes = {recipe["name"]: {"budget": recipe["budget"]} for recipe in document["recipes"]}
-    return {"budget": document["budget"], "recipes": recipes}
-
-
 def _was_widened(run: Run, study: Study) -> bool:
     points = [json.loads(params) for params in run.trials(study.key)["params"].to_pylist()]
     return widened_to(study.space, points) != study.space
@@ -189,50 +132,118 @@ def _was_widened(run: Run, study: Study) -> bool:
 
 def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
     """Sentences on goals for which trials that stopped early give no answer."""
-    asked = {
-        key: [goal for goal in new[key].goals if goal not in study.goals]
-        for key, study in old.items()
-    }
-    goals = {goal for extra in asked.values() for goal in extra}
+    asked = [goal for key in old for goal in new[key].goals if goal not in old[key].goals]
     return [
-        f"goal {row.goal} of {row.workload} {row.recipe} batch size {row.batch_size}: its trials "
-        f"stopped at another goal"
-        for goal in goals
+        f"goal {row.goal} of {row.key}: its trials stopped at another goal"
+        for goal in dict.fromkeys(asked)
         for row in frontier_of(run, [goal])
         if row.censored
     ]
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The differences between two resolved sweeps that make their trials incomparable, one line
-    each."""
-    before, after = (
-        {
-            **{key: value for key, value in document.items() if key not in (*GROWS, "recipes")},
-            **_without_growth(document),
-        }
-        for document in (old, new)
+def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
+    """The trials and repeats that count for `study` as it is now, and the number of others, which
+    have to begin anew. If the study has grown since they ended, the run's files are updated first.
+    If that update is interrupted, the next call completes it."""
+    stored = [*run.finished(study)]
+    counting = as_grown(study, stored)
+    if counting is stored:
+        return stored, 0
+    run.replace(study, counting)
+    left = {trained.trial.key for trained in counting if trained.outcome.status != "paused"}
+    ended = [trained for trained in stored if trained.outcome.status not in ("paused", "failed")]
+    return counting, sum(trained.trial.key not in left for trained in ended)
+
+
+def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
+    """The finished trials that count for `study`; the same list if all do. A trial that ended at a
+    smaller budget is `paused` at its last measurement, from where it may go on, or `dominated` if
+    it can't win from there. Its repeats are dropped. Points that replaced diverged ones or lie
+    beyond a range are dropped, too, if other points might take their place now."""
+    steps = _measured(study, max((trained.outcome.steps for trained in stored), default=0))
+    if all(_stands(trained, steps) for trained in stored):
+        return _keeping_more(study, stored) if study.keep > 1 else stored
+    searched = [trained for trained in stored if not trained.trial.repeat]
+    trials = [_up_to(trained, steps) for trained in searched if trained.trial.index < study.trials]
+    certain = _first_round_tells(study, trials)
+    if certain:
+        trials += [
+            _up_to(trained, steps) for trained in searched if trained.trial.index >= study.trials
+        ]
+    repeats = [
+        trained
+        for trained in stored
+        if trained.trial.repeat
+        and _stands(trained, steps)
+        # The goals that its point has won may have changed, and with them how far it is trained.
+        and (certain or trained.outcome.status != "dominated")
+    ]
+    return [*_judged(study, trials), *repeats]
+
+
+def _keeping_more(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
+    """The finished trials, where a trial that was ended but might be among the best that `study`
+    keeps is `paused`. The same list if there is none."""
+    judged = [
+        *_judged(study, [trained for trained in stored if not trained.trial.repeat]),
+        *(trained for trained in stored if trained.trial.repeat),
+    ]
+    statuses = {trained.trial.key: trained.outcome.status for trained in stored}
+    changed = any(
+        statuses[trained.trial.key] == "dominated" and trained.outcome.status == "paused"
+        for trained in judged
     )
-    lines = _changes(before, after)
-    of_old, of_new = ({recipe["name"]: recipe for recipe in d["recipes"]} for d in (old, new))
-    for name in of_old.keys() & of_new.keys():
-        before, after = ({**r, **_without_growth(r)} for r in (of_old[name], of_new[name]))
-        lines += [f"recipe {name!r}: {line}" for line in _changes(before, after)]
-    return lines
+    return judged if changed else stored
 
 
-def _without_spaces(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    return {**sweep, "recipes": [{**recipe, "space": None} for recipe in sweep["recipes"]]}
+def _measured(study: Study, last: int) -> set[int]:
+    """The steps up to `last` at which the study's trials are measured."""
+    steps, step = {0}, study.following(0)
+    while step <= last and step not in steps:
+        steps.add(step)
+        step = study.following(step)
+    return steps
 
 
-def _without_growth(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A sweep or a recipe without the keys of its search, budget, early stopping and branches that
-    may change. The sizes of budgets are compared in the studies instead."""
-    search, budget, branch = (part.get(name) or {} for name in ("search", "budget", "branch"))
-    stop = part.get("stop") or {}
-    return {
-        "search": {key: value for key, value in search.items() if key not in GROWS_IN_SEARCH},
-        "budget": {"inherit": budget.get("inherit")},
-        "stop": {key: value for key, value in stop.items() if key != "keep"},
-        "branch": {key: value for key, value in branch.items() if key != "confirm"},
-    }
+def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:
+    """Whether a trial of its study could have ended like this."""
+    study, outcome = trained.trial.study, trained.outcome
+    if outcome.status == "failed":
+        return True
+    at_the_end = outcome.status == "exhausted" or (
+        outcome.status == "reached" and not study.stop_at_goal
+    )
+    return outcome.steps in measured and not (at_the_end and outcome.steps < study.budget_steps)
+
+
+def _up_to(trained: FinishedTrial, measured: Collection[int]) -> FinishedTrial:
+    """The trial, or its state at its last measurement that counts."""
+    if _stands(trained, measured):
+        return trained
+    measurements = tuple(m for m in trained.measurements if m.step in measured)
+    last = measurements[-1]
+    outcome = replace(trained.outcome, status="paused", steps=last.step, seconds=last.seconds)
+    return replace(trained, outcome=outcome, measurements=measurements)
+
+
+def _first_round_tells(study: Study, trials: Sequence[FinishedTrial]) -> bool:
+    """Whether the `trials` of the first round passed every goal. If so, the later points of the
+    search depend only on the steps that this took."""
+    ended = [result_of(trained) for trained in trials if trained.outcome.status != "failed"]
+    passed = {goal for result in ended for goal in result.passed}
+    return len(ended) == study.trials and passed >= {*study.goals}
+
+
+def _judged(study: Study, trials: Sequence[FinishedTrial]) -> list[FinishedTrial]:
+    """The trials, where those that were ended from outside are `paused`, or `dominated` if they can
+    no longer win against the others."""
+    search = StudySearch(study, sweep_seed=0)
+    for trained in trials:
+        search.record(result_of(trained))
+    return [
+        replace(trained, outcome=replace(trained.outcome, status="dominated" if over else "paused"))
+        if trained.outcome.status in ("paused", "dominated")
+        else trained
+        for trained in trials
+        for over in [search.has_ended(trained.trial)]
+    ]

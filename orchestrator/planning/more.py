@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import Field, model_validator
@@ -57,21 +57,17 @@ def with_more(study: Study, more: Sequence[More]) -> Study:
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
     """Raises `BadInput` for batch sizes that no study of the entry's workloads and recipes has."""
-    for place, size, entry in _sizes(more):
-        if not any(entry.names(study, size) for study in studies):
-            present = {s.batch_size for s in studies for n in [s.batch_size] if entry.names(s, n)}
+    for place, entry in enumerate(more):
+        for size in entry.batch_sizes:
+            if any(entry.names(study, size) for study in studies):
+                continue
+            present = {s.batch_size for s in studies if entry.names(s, s.batch_size)}
             raise BadInput(
                 f"more.{place}.batch_sizes: each must be a batch size of the sweep, but got "
                 f"{size}. These workloads and recipes have "
                 f"{', '.join(map(str, sorted(present)))}: take one of them, or add {size} to "
                 f"`batch_sizes`."
             )
-
-
-def _sizes(more: Iterable[More]) -> Iterator[tuple[int, int | str, More]]:
-    for place, entry in enumerate(more):
-        for size in entry.batch_sizes:
-            yield place, size, entry
 
 
 def _trials_of(study: Study, trials: int | None, place: str) -> int:

@@ -46,7 +46,7 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     write. The validators of `Sweep` and `Recipe` that run before the others accept the same."""
     keys, parts = schema["properties"], schema["$defs"]
     del keys["branch"]
-    for name in ("Branches", "Rates", "Length", "Spread"):
+    for name in ("TrunkBranches", "Rates", "Length", "Spread"):
         del parts[name]
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]

@@ -5,15 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from orchestrator.planning.branch_parts import Branches
+from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
 from orchestrator.planning.parts import (
     LONGEST_NAME,
@@ -34,6 +28,7 @@ from orchestrator.records import (
     Goal,
     unknown,
 )
+from orchestrator.records.roles import COURSE, FREE, STUDIES
 from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
 
 
@@ -186,29 +181,29 @@ class BatchStage(Part):
 class Recipe(Part):
     """A named way to train. A bare optimizer name is the recipe of that name."""
 
-    name: FolderName = Field(examples=["tame"])
+    name: Annotated[FolderName, STUDIES] = Field(examples=["tame"])
     """What tables, figures and folders call the recipe."""
-    optimizer: Text = Field(examples=["nesterov"])
+    optimizer: Annotated[Text, STUDIES] = Field(examples=["nesterov"])
     """A built-in optimizer, one of torch.optim or pytorch_optimizer, or `my_file.py:MyOptimizer`.
     Default: the name of the recipe."""
-    space: dict[Text, Any] = Field(default={}, examples=[{"momentum": 0.9}])
+    space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
-    schedule: dict[Text, Any] = Field(
+    schedule: Annotated[dict[Text, Any], STUDIES] = Field(
         default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
     )
     """How the learning rate changes along a trial: warmup and decay, fixed or searched. Default: it
     does not change."""
-    batch_schedule: list[BatchStage] = Field(
+    batch_schedule: Annotated[list[BatchStage], STUDIES] = Field(
         default=[],
         max_length=MOST_ITEMS,
         examples=[[{"batch_size": 8}, {"examples": 20000, "batch_size": 16}]],
     )
     """How the batch size grows along each trial. Default: it does not grow, and the recipe is
     trained at each of the sweep's `batch_sizes`."""
-    search: Search | None = Field(default=None, examples=[{"trials": 8}])
+    search: Annotated[Search | None, STUDIES] = Field(default=None, examples=[{"trials": 8}])
     """A search of this recipe alone, in place of the sweep's. Default: the sweep's."""
-    budget: Budget | None = Field(default=None, examples=[{"epochs": 20}])
+    budget: Annotated[Budget | None, STUDIES] = Field(default=None, examples=[{"epochs": 20}])
     """A budget of this recipe alone, in place of the sweep's. Default: the sweep's."""
 
     @model_validator(mode="before")
@@ -387,60 +382,64 @@ class Report(Part):
 class Sweep(Part):
     """All studies described by one file."""
 
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$"), AfterValidator(_run)] = Field(
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$"), AfterValidator(_run), FREE] = Field(
         examples=["my_sweep"]
     )
     """The name of the run, which is written to `runs/NAME`."""
-    seed: int = Field(default=0, ge=0, le=2**63 - 1, examples=[1])
+    seed: Annotated[int, COURSE] = Field(default=0, ge=0, le=2**63 - 1, examples=[1])
     """The seed of search points, initial weights, batches and everything else that is random."""
-    workloads: list[FolderName] = Field(
+    workloads: Annotated[list[FolderName], STUDIES] = Field(
         min_length=1, max_length=MOST_ITEMS, examples=[["digits/mlp", "mine.py:Blobs"]]
     )
     """Names from `orchestrate workloads`, or `my_file.py:MyClass`. Fields of the class can be set
     after a question mark: `digits/mlp?width=64`."""
-    goals: list[Annotated[Text, AfterValidator(_goal_text)]] = Field(
+    goals: Annotated[list[Annotated[Text, AfterValidator(_goal_text)]], STUDIES] = Field(
         [], max_length=MOST_ITEMS, examples=[["val/error < 0.05"]]
     )
     """What a trial must reach; the fewest steps to each goal are found. Default: each workload's
     own."""
-    recipes: list[Recipe] = Field(
+    recipes: Annotated[list[Recipe], STUDIES] = Field(
         min_length=1,
         max_length=MOST_ITEMS,
         examples=[["sgd", {"name": "tame", "optimizer": "nesterov", "space": {"momentum": 0.9}}]],
     )
     """The ways to train: names of optimizers, or recipes with keys of their own. `optimizers` is
     another word for it."""
-    batch_sizes: BatchSizes = Field(examples=[{"from": 1, "to": "full", "factor": 4}])
+    batch_sizes: Annotated[BatchSizes, STUDIES] = Field(
+        examples=[{"from": 1, "to": "full", "factor": 4}]
+    )
     """A list such as `[16, 64, full]`, or a ladder with `from`, `to` and `factor`. `full` is the
     whole training set. It takes at least four batch sizes to tell where a curve bends."""
-    search: Search = Search()
+    search: Annotated[Search, STUDIES] = Search()
     """How the points of each study are chosen."""
-    budget: Budget | None = Field(default=None, examples=[{"epochs": 6, "at_least_steps": 1000}])
+    budget: Annotated[Budget | None, STUDIES] = Field(
+        default=None, examples=[{"epochs": 6, "at_least_steps": 1000}]
+    )
     """How long a trial may train. Default: each workload's own."""
-    repeats: int = Field(default=0, ge=0, le=MOST_POINTS, examples=[5])
+    repeats: Annotated[int, STUDIES] = Field(default=0, ge=0, le=MOST_POINTS, examples=[5])
     """How often the best trial of each study is trained again, with other seeds. A mapping says
     more: `{count: 10, of: 5}` trains each of the best five ten times."""
-    repeat_best: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
+    repeat_best: Annotated[int, STUDIES] = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
     """How many of the best trials are repeated; the same as `of` in `repeats`."""
-    more: list[More] = Field(
+    more: Annotated[list[More], STUDIES] = Field(
         default=[],
         max_length=MOST_ITEMS,
         examples=[[{"recipes": ["sgd"], "batch_sizes": [256], "trials": 40}]],
     )
     """More trials or repeats at some batch sizes than the sweep has everywhere."""
-    stop: Stop = Stop()
+    stop: Annotated[Stop, STUDIES] = Stop()
     """When a trial ends before its budget is spent."""
-    evaluate: Evaluate = Evaluate()
+    evaluate: Annotated[Evaluate, STUDIES] = Evaluate()
     """When trials are evaluated, and what is measured."""
-    checkpoint: Checkpoints = Checkpoints()
+    checkpoint: Annotated[Checkpoints, FREE] = Checkpoints()
     """How often a trial saves its state."""
-    faults: Faults = Faults()
+    faults: Annotated[Faults, FREE] = Faults()
     """What happens when a trial fails, hangs, or cannot be written."""
-    resources: Resources = Resources()
+    resources: Annotated[Resources, FREE] = Resources()
     """How many ranks, hence devices, train one trial. `auto` is the default of every key."""
-    report: Report = Report()
+    report: Annotated[Report, FREE] = Report()
     """What the report shows in addition."""
-    branch: Branches | None = None
+    branch: TrunkBranches | None = None
     """The branches of one training. `orchestrate branch` writes it from a branch file."""
 
     @model_validator(mode="after")

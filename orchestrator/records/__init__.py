@@ -31,6 +31,7 @@ from orchestrator.records.ranges import (
     near_bounds,
     widened_to,
 )
+from orchestrator.records.roles import Role, differences, settings_of, told
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     DESIGN_NAMES,
@@ -79,6 +80,7 @@ __all__ = [
     "MissingData",
     "Outcome",
     "Range",
+    "Role",
     "Rule",
     "Scale",
     "ScalingRule",
@@ -97,9 +99,12 @@ __all__ = [
     "check_kind",
     "cut",
     "derive_seed",
+    "differences",
     "escaped",
     "near_bounds",
+    "settings_of",
     "shown",
+    "told",
     "unknown",
     "widened_to",
 ]

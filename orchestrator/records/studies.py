@@ -8,11 +8,12 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 from orchestrator.records.errors import BadInput
 from orchestrator.records.goals import Goal
 from orchestrator.records.ranges import Choice, Range, Space, Value
+from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
 from orchestrator.records.stages import BatchSchedule, Stage
 
 WIDEST_SPACING = 1_000_000
@@ -26,7 +27,7 @@ class EvaluationGrid:
 
     spacing: float
     """Distance between two evaluations in steps, divided by the step of the first of them."""
-    min_gap: int
+    min_gap: Annotated[int, "min_examples in steps"]
     """Smallest number of steps between two evaluations."""
 
     def __post_init__(self) -> None:
@@ -87,17 +88,17 @@ DESIGN_NAMES = ("halton", "sobol", "random")
 class SearchPlan:
     """How the points of a study are chosen."""
 
-    algorithm: str = "halton"
+    algorithm: Annotated[str, SEARCH] = "halton"
     """`halton`, `sobol` or `random`: a design. `points`: the listed points and no others. `tpe`,
     `gp`, `cmaes` or the import path of a sampler: a sampler of Optuna."""
-    launches: int | None = None
+    launches: Annotated[int | None, FREE, "max_launches"] = None
     """Largest number of trials, diverged ones included; None: three times `Study.trials`."""
-    generation: int = 8
+    generation: Annotated[int, SEARCH] = 8
     """Number of trials of a round with Optuna's samplers, which are told the results after each
     round."""
-    extend: bool = False
+    extend: Annotated[bool, FREE] = False
     """Whether to widen a range if the best trial lies near one of its ends."""
-    points: tuple[Mapping[str, Value], ...] = ()
+    points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
     """The points of algorithm `points`."""
 
     @property
@@ -128,44 +129,44 @@ class StudyKey:
 class Study:
     """One search: a workload, a recipe and a batch size, with everything that its trials share."""
 
-    workload: str
-    recipe: str
-    optimizer: str
-    batch_size: int
+    workload: Annotated[str, COURSE]
+    recipe: Annotated[str, SEARCH]
+    optimizer: Annotated[str, COURSE]
+    batch_size: Annotated[int, COURSE]
     """Number of examples per step; if the batch size grows along a training, its largest value."""
-    goals: tuple[Goal, ...]
+    goals: Annotated[tuple[Goal, ...], END]
     """The goals of each trial, which ends with status `reached` once it has passed all of them."""
-    budget_steps: int
+    budget_steps: Annotated[int, END, "budget in steps"]
     """Largest number of steps of a trial."""
-    grid: EvaluationGrid
-    space: Space
-    trials: int
+    grid: Annotated[EvaluationGrid, COURSE, "evaluate"]
+    space: Annotated[Space, SEARCH]
+    trials: Annotated[int, GROWS, "search.trials"]
     """Number of points to search. Trials that diverge do not count."""
     search: SearchPlan = SearchPlan()
-    train_size: int | None = None
+    train_size: Annotated[int | None, COURSE] = None
     """Number of examples in an epoch; None if it is unknown or the training set is endless."""
-    repeats: int = 0
+    repeats: Annotated[int, GROWS] = 0
     """Number of repeats, with other seeds, of each goal's best `repeat_best` trials."""
-    repeat_best: int = 1
+    repeat_best: Annotated[int, FREE] = 1
     """Number of trials that are repeated. If there are several, half of their repeats choose one of
     these trials, and the other repeats of that trial measure it."""
-    inherit: float | None = None
+    inherit: Annotated[float | None, SEARCH, "budget.inherit"] = None
     """Factor that gives the initial budget: this many times the steps that the next smaller batch
     size needed. None: trials have the full budget from the start."""
-    stop_at_goal: bool = True
+    stop_at_goal: Annotated[bool, COURSE, "stop.at_goal"] = True
     """Whether a trial ends once it has passed all goals."""
-    stop_dominated: bool = True
+    stop_dominated: Annotated[bool, SEARCH, "stop.dominated"] = True
     """Whether a trial ends once it can no longer be among the best `keep` trials at any goal."""
-    keep: int = 1
+    keep: Annotated[int, FREE, "stop.keep"] = 1
     """Number of best trials whose steps to goal are known exactly; 1: only the winner's."""
-    extras: Extras = Extras()
-    divergence: Divergence = Divergence()
-    batch_schedule: BatchSchedule | None = None
+    extras: Annotated[Extras, COURSE, "evaluate"] = Extras()
+    divergence: Annotated[Divergence, COURSE, "stop.diverged"] = Divergence()
+    batch_schedule: Annotated[BatchSchedule | None, COURSE] = None
     """The batch sizes along a training; None: the batch size is constant."""
-    start_step: int = 0
+    start_step: Annotated[int, COURSE] = 0
     """Step at which trials begin. If it is above 0, they begin with the state that a trial of
     another study had at this step."""
-    states_at: tuple[int, ...] = ()
+    states_at: Annotated[tuple[int, ...], COURSE] = ()
     """Steps at which the states of trials are saved, so that trials of other studies can begin with
     them."""
 

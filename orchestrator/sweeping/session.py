@@ -190,7 +190,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
 
 def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
     """The searches, brought to the state that the run's files record."""
-    from orchestrator.planning.raising import trials_within
+    from orchestrator.planning.growth import trials_within
     from orchestrator.search import Director
     from orchestrator.sweeping.branch_answer import branching_of
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, Measurement, Trial
+from orchestrator.records import BadInput, Measurement, Role, Study, Trial, settings_of
 from orchestrator.training.ranks import Ranks
 
 logger = logging.getLogger(__name__)
@@ -162,17 +162,11 @@ def _document(content: bytes) -> Mapping[str, Any]:
     return document
 
 
-NOT_OF_A_COURSE = (
-    "space", "trials", "search", "repeats", "repeat_best", "inherit", "stop_dominated", "keep",
-    "recipe",
-)  # fmt: skip
-"""Fields of a study that do not change the course of a single trial."""
-
-
 def _identity(trial: Trial) -> str:
     """Returns a digest of everything that the trial's course depends on."""
     document = asdict(trial)
-    for name in NOT_OF_A_COURSE:
-        del document["study"][name]
+    for name, (_, role) in settings_of(Study).items():
+        if role not in (Role.COURSE, Role.END):
+            del document["study"][name]
     text = json.dumps(document, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
