@@ -1,5 +1,6 @@
 """From Python: the same runs, files and answers as from the command line."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from conftest import orchestrate
 
 import orchestrator
 from orchestrator import BadInput, Run
+from orchestrator.cli import branch, runs
 from orchestrator.results import FrontierRow
 
 SWEEP: dict[str, Any] = {
@@ -137,13 +139,47 @@ def test_one_trial_by_hand() -> None:
         (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "the sweep: Unknown key 'gaols'"),
         (lambda: orchestrator.sweep("quikstart"), "Did you mean 'quickstart'"),
         (lambda: orchestrator.sweep(SWEEP, ray=False, address="auto"), "--no-ray trains"),
-        (lambda: orchestrator.sweep(SWEEP, ray=False, trakc=["mlflow"]), "No such option"),
         (lambda: orchestrator.open_run("nowhere"), "nowhere is not a run"),
     ],
 )
 def test_bad_input_is_refused_as_everywhere(call: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "command"),
+    [
+        (orchestrator.sweep, runs.sweep),
+        (orchestrator.branch, branch.branch),
+        (Run.resume, runs.resume),
+    ],
+)
+def test_arguments_are_the_options_of_the_command(call: Any, command: Any) -> None:
+    ours, theirs = (
+        {name.rstrip("_"): p.default for name, p in inspect.signature(each).parameters.items()}
+        for each in (call, command)
+    )
+    of_python = {name: ours.pop(name) for name in ("self", "what", "quiet") if name in ours}
+    of_shell = {name: theirs.pop(name) for name in ("path", "file", "as_json") if name in theirs}
+    assert ours == theirs
+    assert of_python.pop("quiet") is False
+    assert of_shell.pop("as_json") is False
+    with pytest.raises(TypeError, match="unexpected keyword argument 'trakc'"):
+        call(None, trakc=["mlflow"])
+
+
+def test_reading_a_run_needs_neither_torch_nor_ray(run: Run) -> None:
+    code = f"""
+import os, sys
+before = dict(os.environ)
+import orchestrator
+run = orchestrator.open_run({run.path!r})
+run.frontier(), run.scaling(), run.trials()
+assert not {{"torch", "ray", "optuna"}} & {{*sys.modules}}, "loaded"
+assert dict(os.environ) == before, "changed"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.slow
