@@ -1,6 +1,5 @@
-"""A run that an earlier version left half way (commit 283a9e0, killed during its first trials) opens,
-is reported and goes on. To make another one: write a small sweep file, start `orchestrate sweep` of that
-version and kill it."""
+"""A run that an earlier version left half way (commit 283a9e0, killed among its first trials) opens,
+is reported and goes on. Another one is made by killing `orchestrate sweep` of that version."""
 
 import json
 import shutil
