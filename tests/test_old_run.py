@@ -1,5 +1,5 @@
-"""A run that an earlier version left half way (commit 283a9e0, killed among its first trials) opens,
-is reported and goes on. Another one is made by killing `orchestrate sweep` of that version."""
+"""A run that an earlier version left half way (commit 283a9e0, killed among its first trials)
+opens, is reported and goes on. Killing `orchestrate sweep` of that version makes another one."""
 
 import json
 import shutil

@@ -1,5 +1,5 @@
-"""Each of Ray's private parts that is used here is there, and Ray still goes through it. Where a new
-version does not, the name of the failing test says which one."""
+"""Each of Ray's private parts that is used here is there, and Ray still goes through it. Where a
+new version does not, the name of the failing test says which one."""
 
 import inspect
 import re
