@@ -40,6 +40,8 @@ CALLED: dict[str, tuple[Any, str]] = {
         tune_controller.TuneController.step, r"self\.checkpoint\(\)"),
     "actors are made of the class that is put in place": (
         tune_controller, r"self\._class_cache\.get\("),
+    "actors that do not end are killed after the time that is set": (
+        tune_controller, r"> self\._actor_cleanup_timeout"),
     "a trial is asked for its class": (tune_controller, r"trial\.get_trainable_cls\("),
     "a trial is asked to make its folder": (tune_controller, r"trial\.init_local_path\("),
 }  # fmt: skip

@@ -39,6 +39,9 @@ IdleActors = object_cache._ObjectCache
 """Tune's cache of actors that have no trial. Ours keeps them longer."""
 
 
+ENDING_SECONDS = 5
+
+
 @contextmanager
 def overridden(owner: Any, **attributes: Any) -> Iterator[None]:
     """Gives a module or class of Ray these attributes during the `with` block, where Ray has no
@@ -108,8 +111,9 @@ def replace_parts(
     idle_actors: IdleActors,
     failure: Callable[[str, Exception], Exception],
 ) -> None:
-    """Makes Tune keep its idle actors in `idle_actors`, and lets `failure` replace the error of an
-    actor, given the actor's id and the error."""
+    """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor,
+    given the actor's id and the error. An actor that is no longer needed may take a few seconds to
+    end, not ten minutes."""
     manager = controller._actor_manager
     task_failed = manager._actor_task_failed
 
@@ -120,6 +124,7 @@ def replace_parts(
 
     manager._actor_task_failed = failed
     controller._actor_cache = idle_actors
+    controller._actor_cleanup_timeout = ENDING_SECONDS
     controller._class_cache = _PlainActors()
 
 

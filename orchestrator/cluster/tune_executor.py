@@ -79,6 +79,7 @@ class TuneExecutor(Executor):
             for study in settings.studies
         ]
         self._tune = _Loop(self._experiment, _Callback(self._hear, settings.board))
+        self._tune.update_max_pending_trials(self._most_waiting)
         self._news: list[News] = []
         self._waiting: set[int] = set()
         """Packs that wait for a gang."""
