@@ -105,7 +105,7 @@ def call(arguments: list[str]) -> int:
     try:
         code: int = app(arguments, standalone_mode=False, prog_name="orchestrate")
     except UsageError as error:
-        raise BadInput(error.format_message()) from None
+        raise BadInput(error.format_message(), code="wrong-usage") from None
     return code
 
 

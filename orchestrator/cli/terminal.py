@@ -29,7 +29,7 @@ from rich.text import Text
 
 from orchestrator.cli.ending import ERROR_FILE
 from orchestrator.cluster.progress import Progress, StudyProgress
-from orchestrator.records import escaped
+from orchestrator.records import BadInput, escaped
 
 PLAIN_INTERVAL_SECONDS = 30
 REFRESHES_PER_SECOND = 2
@@ -70,7 +70,7 @@ def complain(error: object) -> None:
     if file := os.environ.get(ERROR_FILE):
         Path(file).write_text(str(error))
     quiet, console.quiet = console.quiet, False
-    say(f"error: {error}")
+    say(f"error[{error.code}]: {error}" if isinstance(error, BadInput) else f"error: {error}")
     console.quiet = quiet
 
 

@@ -6,10 +6,13 @@ from orchestrator.records.errors import (
     BadInput,
     MissingData,
     SweepFailed,
+    corrupt,
     cut,
     escaped,
     shown,
     unknown,
+    unreadable,
+    wrong_value,
 )
 from orchestrator.records.goals import Baseline, Goal
 from orchestrator.records.ranges import (
@@ -95,11 +98,14 @@ __all__ = [
     "Value",
     "When",
     "check_kind",
+    "corrupt",
     "cut",
     "derive_seed",
     "escaped",
     "near_bounds",
     "shown",
     "unknown",
+    "unreadable",
     "widened_to",
+    "wrong_value",
 ]
