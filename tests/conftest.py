@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from orchestrator.planning.studies import Plan
 from orchestrator.records import (
+    BadInput,
     EvaluationGrid,
     FinishedTrial,
     Goal,
@@ -202,6 +203,31 @@ def bounded(*, seconds: float = 10, megabytes: float = 500) -> Iterator[None]:
     yield
     assert time.process_time() - began < seconds
     assert (peak(cpu) or 0) - before < megabytes * 2**20
+
+
+@contextmanager
+def refused(code: str, *values: object) -> Iterator[pytest.ExceptionInfo[BadInput]]:
+    """Checks that the code within the context raises `BadInput` with this code, and that its
+    message shows each of the values: what was given, its place, a bound, a known name. Never prose,
+    which may be improved."""
+    with pytest.raises(BadInput) as refusal:
+        yield refusal
+    assert refusal.value.code == code, refusal.value
+    assert not_shown(str(refusal.value), values) == []
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], code: str, *values: object) -> None:
+    """Checks the same of a command that ran in a process."""
+    assert result.returncode == 2, result.stderr
+    assert f"error[{code}]: " in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
+    assert not_shown(result.stderr, values) == []
+
+
+def not_shown(message: str, values: Iterable[object]) -> list[str]:
+    """The values, as whole words, that the message lacks."""
+    words = {str(value): rf"(?<!\w){re.escape(str(value))}(?!\w)" for value in values}
+    return [value for value, pattern in words.items() if not re.search(pattern, message)]
 
 
 def orchestrate(

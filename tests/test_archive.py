@@ -18,12 +18,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import command, make_trial, orchestrate, wait_for
+from conftest import assert_refused, command, make_trial, orchestrate, refused, wait_for
 from test_scaling import PUBLISHED, published_curves
 
 from orchestrator.records import (
     STATUSES,
-    BadInput,
     Choice,
     FinishedTrial,
     Goal,
@@ -146,7 +145,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     row = rows["mnist/simple_cnn_base"]
     assert (row.steps, row.trial, row.seed, row.metrics) == (10, 1, None, {"val/error": 0.05})
     assert rows["mnist_subsets/mnist_100/fc"].steps == 7
-    with pytest.raises(BadInput, match="--goal"):
+    with refused("missing-option", run.place, "--goal"):
         frontier_of(run)
 
 
@@ -320,9 +319,9 @@ def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> N
             )
     statuses = {json.loads(path.read_text())["status"] for path in target.glob("**/metadata.json")}
     assert statuses == {"COMPLETE", "INFEASIBLE", "INCOMPLETE"}
-    with pytest.raises(BadInput, match="exists already"):
+    with refused("exists", target):
         export_archive(run, target)
-    with pytest.raises(BadInput, match="is a run already"):
+    with refused("exists", back.place):
         import_archive(target, back)
 
 
@@ -354,16 +353,15 @@ def test_by_command(tmp_path: Path) -> None:
     rows = orchestrate("frontier", tmp_path / "run", "--goal", "val/error<0.2", "--csv").stdout
     (row,) = csv.DictReader(rows.splitlines())
     assert (row["workload"], row["steps"], row["trial"]) == ("mnist/fc", "20", "0")
-    for refused in (
-        ["resume", tmp_path / "run"],
-        ["frontier", tmp_path / "run"],
-        ["import", tmp_path / "run", "--out", tmp_path / "other"],
-        ["import", tmp_path / "archive", "--out", tmp_path / "run"],
-        ["export", tmp_path / "run", tmp_path / "archive"],
+    run, archive = tmp_path / "run", tmp_path / "archive"
+    for code, at_fault, *arguments in (
+        ("bad-input", run, "resume", run),
+        ("missing-option", run, "frontier", run),
+        ("no-study", run, "import", run, "--out", tmp_path / "other"),
+        ("exists", run, "import", archive, "--out", run),
+        ("exists", archive, "export", run, archive),
     ):
-        result = orchestrate(*refused)
-        assert result.returncode == 2, result.stderr
-        assert "Traceback" not in result.stderr
+        assert_refused(orchestrate(*arguments), code, at_fault)
 
 
 def holds_studies(run: Path, count: int) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from browser import CHROMIUM, Look, visit
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
@@ -94,16 +94,14 @@ def test_the_command_makes_the_page_anew(branches: Path, tmp_path: Path) -> None
 
 @pytest.mark.dear
 def test_what_is_asked_of_searches_is_refused(branches: Path) -> None:
-    for arguments, message in (
-        (("frontier", branches), "not the searches of a sweep"),
-        (("best", branches, "val/loss"), "not the searches of a sweep"),
-        (("report", branches, branches.parent, "-o", "x.html"), "is not a run"),
-        (("report", branches, f"{branches}/../run", "-o", "x.html"), "one such run at a time"),
-        (("report", branches, "--goal", "val/error<0.1"), "leave it out"),
+    for code, at_fault, *arguments in (
+        ("holds-branches", branches, "frontier", branches),
+        ("holds-branches", branches, "best", branches, "val/loss"),
+        ("not-a-run", branches.parent, "report", branches, branches.parent, "-o", "x.html"),
+        ("holds-branches", branches, "report", branches, f"{branches}/../run", "-o", "x.html"),
+        ("holds-branches", "--goal", "report", branches, "--goal", "val/error<0.1"),
     ):
-        refused = orchestrate(*arguments)
-        assert refused.returncode == 2
-        assert message in refused.stderr
+        assert_refused(orchestrate(*arguments), code, at_fault)
 
 
 @pytest.mark.dear

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate, refused
 from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.cli.answers import describe
-from orchestrator.records import BadInput
 from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.search import known_spaces
 from orchestrator.training import GENERAL
@@ -50,24 +49,26 @@ def test_a_trial_by_hand(ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "said"),
     [
-        (["trial", "digits/mlp", "--optimizer", "sdg", "--batch-size", "8"], "Did you mean 'sgd'"),
-        (["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "1401"], "1401 is more"),
-        (["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "0"], "--batch-size"),
+        ("trial digits/mlp --optimizer sdg --batch-size 8", ("unknown-name", "'sdg'", "'sgd'")),
+        ("trial digits/mlp --optimizer sgd --batch-size 1401", ("batch-too-large", 1401, 1400)),
         (
-            ["trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "8", "--set", "lr=1"],
-            "Write 'learning_rate' in place of 'lr'.",
+            "trial digits/mlp --optimizer sgd --batch-size 8 --set lr=1",
+            ("other-name", "'learning_rate'", "'lr'"),
         ),
-        (["frontier", "/nonexistent"], "is not a run"),
-        (["swep"], "Did you mean 'sweep'"),
+        ("frontier /nonexistent", ("not-a-run", "/nonexistent")),
     ],
 )
-def test_mistakes_get_one_message_and_exit_code_2(arguments: list[str], message: str) -> None:
-    result = orchestrate(*arguments)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
+def test_mistakes_get_one_message_and_exit_code_2(arguments: str, said: Any) -> None:
+    assert_refused(orchestrate(*arguments.split()), *said)
+
+
+def test_mistakes_of_usage_do_so_too() -> None:
+    for arguments, name in (("swep", "'sweep'"), ("trial w --batch-size 0", "--batch-size")):
+        result = orchestrate(*arguments.split())
+        assert result.returncode == 2
+        assert name in result.stderr
 
 
 @pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
@@ -131,21 +132,19 @@ def test_every_setting_that_spaces_lists_can_be_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "setting", "message"),
+    ("optimizer", "setting", "said"),
     [
-        ("lbfgs", "learning_rate=1", "closure"),
-        ("soap", "bata1=0.9", "Did you mean 'beta1'"),
-        ("kron", "learning_rate=1", "random numbers"),
-        ("a2grad", "decay=cosine", "no learning rate to schedule"),
-        ("sgd", "dropout=0.1", "Sequential has no dropout layer"),
-        ("muon", "ns_steps=many", "'ns_steps' must be a finite number"),
-        ("sgd", "momentum=0.9", "Unknown metaparameter of 'sgd'"),
+        ("lbfgs", "learning_rate=1", ("unusable", "closure")),
+        ("soap", "bata1=0.9", ("unknown-name", "'beta1'")),
+        ("kron", "learning_rate=1", ("unusable", "random numbers")),
+        ("a2grad", "decay=cosine", ("no-effect", "'a2grad'")),
+        ("sgd", "dropout=0.1", ("no-effect", "Sequential")),
+        ("muon", "ns_steps=many", ("wrong-value", "'ns_steps'")),
+        ("sgd", "momentum=0.9", ("unknown-name", "'sgd': 'momentum'")),
     ],
 )
-def test_what_an_optimizer_cannot_take_is_refused(
-    optimizer: str, setting: str, message: str
-) -> None:
-    with pytest.raises(BadInput, match=message):
+def test_what_an_optimizer_cannot_take_is_refused(optimizer: str, setting: str, said: Any) -> None:
+    with refused(*said):
         train_by_hand(optimizer, setting)
 
 
@@ -155,11 +154,8 @@ def test_it_tells_its_version() -> None:
 
 
 def test_the_optimizer_that_has_a_metaparameter_is_named() -> None:
-    result = orchestrate(
-        "trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", 8, "--set", "momentum=0.9"
-    )
-    assert result.returncode == 2
-    assert "Optimizers that have it: momentum, nesterov" in result.stderr
+    with refused("unknown-name", "'momentum'", "momentum, nesterov"):
+        train_by_hand("sgd", "momentum=0.9")
 
 
 RAISING = """
@@ -191,7 +187,7 @@ def test_quietly_there_are_answers_and_errors_only(tmp_path: Path) -> None:
     assert result.returncode == 3
     assert result.stderr == ""
     assert json.loads(result.stdout)[0]["batch_size"] == 64
-    assert "Unknown sweep" in orchestrate("--quiet", "sweep", "quikstart").stderr
+    assert_refused(orchestrate("--quiet", "sweep", "quikstart"), "unknown-name", "'quikstart'")
 
 
 def test_slots_need_step_times() -> None:

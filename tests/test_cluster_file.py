@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
@@ -178,9 +178,7 @@ def test_a_shape_that_no_machine_holds_is_refused_before_anything_starts(
     file.write_text(CLUSTER)
     sweep = ("sweep", sweep_file(resources=resources), "--cluster", file)
     for command in (sweep, ("plan", *sweep[1:])):
-        result = orchestrate(*command, cwd=tmp_path)
-        assert result.returncode == 2
-        assert all(word in result.stderr for word in words), result.stderr
+        assert_refused(orchestrate(*command, cwd=tmp_path), "bad-input", *words)
 
 
 @pytest.mark.dear
@@ -192,9 +190,7 @@ def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(tmp_path
     result = orchestrate(
         "sweep", "subsets", "--cluster", file, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL
     )
-    assert result.returncode == 2
-    assert "--yes" in result.stderr
-    assert "2 x small" in result.stderr
+    assert_refused(result, "not-confirmed", "--yes", "2 x small")
 
 
 @of(*RENTED)

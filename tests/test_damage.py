@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import TINY, train_all
+from conftest import TINY, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -119,9 +119,7 @@ def test_damage_to_a_trials_own_file_costs_that_trial_only(
             assert str(file) in caplog.text, name
             assert str(file) in " ".join(frontier_of(run)[0].warnings), name
         if kind == "trials" and file.is_dir():
-            with pytest.raises(
-                BadInput, match=rf"{file} must be free for the file of a trial, but is"
-            ):
+            with refused("exists", file):
                 run.check_writable()
             file.rmdir()
         elif file.is_dir():
@@ -168,9 +166,9 @@ def test_damage_to_a_whole_study_is_refused_by_name(
         # Status needs no measurements.
         for command, said in answers(path).items():
             assert str(file) in said or (kind, "status" in command) == ("measurements", True), name
-        with pytest.raises(BadInput, match=r"study\.parquet is damaged .* from both"):
+        with refused("damaged-run", file):
             train_all(Run(path), planned)
-        with pytest.raises(BadInput, match="is damaged"):
+        with refused("damaged-run", file):
             Run(path).measurements(key, {"val/error"}), Run(path).trials(key)
     # As the refusal says.
     for each in path.glob("*/*/*/batch_size=64/study.parquet"):

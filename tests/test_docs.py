@@ -248,6 +248,14 @@ def test_every_key_of_a_file_has_its_row(page: str, kind: type[BaseModel]) -> No
     assert known - said == set()
 
 
+def test_every_code_of_an_error_has_its_row() -> None:
+    paths = [ROOT / path for path in files_of_repository() if path.suffix == ".py"]
+    ours = [path.read_text() for path in paths if path.parts[len(ROOT.parts)] != "tests"]
+    used = re.findall(r'\bcode(?:: str)? ?= ?"([a-z-]+)"', "".join(ours))
+    table = (DOCS / "command-line.md").read_text().partition("## Error codes")[2]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.M) == sorted({*used})
+
+
 @pytest.mark.parametrize("path", [*SWEEPS.glob("*.yaml"), *FOLDER.glob("*.yaml")], ids=str)
 def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None:
     (name,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", path.read_text(), re.M)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate
 
 import orchestrator
 from orchestrator.analysis import (
@@ -211,5 +211,5 @@ def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump({**plain, "search": {"trials": 1}}))
     orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "plain", cwd=tmp_path)
     done = orchestrate(*TRIAL, "learning_rate=0.3", "--calibrate", tmp_path / "plain")
-    assert done.returncode == 2
-    assert "repeats: {count: 5, evaluate: {noise_scale: true}}" in done.stderr
+    remedy = "repeats: {count: 5, evaluate: {noise_scale: true}}"
+    assert_refused(done, "not-measured", tmp_path / "plain", remedy)

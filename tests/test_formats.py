@@ -5,11 +5,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate, refused
 
 from orchestrator.planning.studies import plan_again
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import BadInput
 from orchestrator.results import Run, frontier_of, to_csv
 from orchestrator.results.purpose import FORMAT
 
@@ -40,9 +39,6 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: Run, found: obj
     if found is None:
         del document["format"]
     file.write_text(json.dumps(document))
-    refused = pytest.raises(BadInput, match=r"made by 0\.1\.0 of .*orchestrate export")
-    with refused:
+    with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
         Run.open(run.place).studies()
-    result = orchestrate("resume", run.place)
-    assert result.returncode == 2
-    assert f"this version reads format {FORMAT}" in " ".join(result.stderr.split())
+    assert_refused(orchestrate("resume", run.place), "other-format", run.place, FORMAT)

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_trial, orchestrate
+from conftest import assert_refused, make_trial, orchestrate, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.records import (
-    BadInput,
     EvaluationGrid,
     FinishedTrial,
     Goal,
@@ -144,7 +143,7 @@ def test_what_comes_after_a_budget_is_left_out_and_censors_nothing(tmp_path: Pat
     ]
     assert [row.trained_enough for row in bests] == [True] * 3
     assert not best_of(run, "val/error", within=[Within.parse("steps=51")])[0].trained_enough
-    with pytest.raises(BadInput, match="isn't known here"):
+    with refused("unknown-epoch", "digits/mlp", "examples=N"):
         frontier_of(run, within=Within.parse("epochs=1"))
 
 
@@ -157,7 +156,7 @@ def test_budgets_are_named_to_the_last_digit(text: str) -> None:
     "text", ["", "10", "steps", "steps=", "steps=-1", "hours=3", "epochs=inf", "epochs=1e300"]
 )
 def test_other_budgets_are_refused(text: str) -> None:
-    with pytest.raises(BadInput, match="epochs=NUMBER"):
+    with refused("wrong-value", repr(text), "epochs=N"):
         Within.parse(text)
 
 
@@ -215,7 +214,7 @@ def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
 
 def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     run = write_run(tmp_path, [("exhausted", [0.5] * 6)], "val/error < 0.2")
-    with pytest.raises(BadInput, match="val/error"):
+    with refused("unknown-name", "'val/eror'", "'val/error'"):
         frontier_of(run, [Goal.parse("val/eror < 0.1")])
 
 
@@ -250,16 +249,13 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     assert "examples=1600" in table.stdout
     text = orchestrate("best", tmp_path, "val/error", "--maximise", "--csv").stdout
     assert pd.read_csv(io.StringIO(text)).loc[0, "value"] == 0.5
-    for wrong, said in (
-        (("best", tmp_path, "val/eror"), "val/error"),
-        (("best", tmp_path, "val/error", "--within", "hours=3"), "epochs=NUMBER"),
-        (("frontier", tmp_path, "--within", "epochs=1"), "isn't known here"),
-        (("best", tmp_path, "val/error", "--json", "--csv"), "not both"),
+    for code, value, *wrong in (
+        ("unknown-name", "'val/error'", "best", tmp_path, "val/eror"),
+        ("wrong-value", "'hours=3'", "best", tmp_path, "val/error", "--within", "hours=3"),
+        ("unknown-epoch", "digits/mlp", "frontier", tmp_path, "--within", "epochs=1"),
+        ("not-together", "--csv", "best", tmp_path, "val/error", "--json", "--csv"),
     ):
-        result = orchestrate(*wrong)
-        assert result.returncode == 2
-        assert said in result.stderr
-        assert "Traceback" not in result.stderr
+        assert_refused(orchestrate(*wrong), code, value)
 
 
 def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
@@ -377,9 +373,9 @@ def test_a_goal_may_be_asked_of_some_workloads_only(tmp_path: Path) -> None:
         ("mnist/c?n=3", "val/error < 0.2", True),
     ]
     assert len(asked("mnist/c?n=3: val/error < 0.2")) == 1
-    with pytest.raises(BadInput, match="mnist/a"):
+    with refused("unknown-name", "'minst/a'", "'mnist/a'"):
         asked("minst/a: val/error < 0.2")
-    with pytest.raises(BadInput, match="twice"):
+    with refused("given-twice"):
         asked("val/error < 0.2", "*: val/error<0.2")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import bounded, make_trial, orchestrate
+from conftest import bounded, make_trial, orchestrate, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_archive import SPACE, write_random_trial, write_study, write_trial
@@ -34,7 +34,7 @@ def answer(*arguments: object) -> tuple[int, str]:
     """Exit code and output of a command, run in this process; what it can't explain is raised."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     if isinstance(result.exception, BadInput):
-        return 2, str(result.exception)
+        return 2, f"{result.exception.code}: {result.exception}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.output
@@ -345,7 +345,8 @@ def test_an_archive_without_a_study_that_can_be_read(archive: Path) -> None:
         (archive / f"mnist/fc/sgd/{size}").rename(archive / f"mnist/fc/sgd/{size}th")
     code, said = answer("import", archive, "--out", archive.with_name("run"))
     assert code == 2
-    assert "The first of 2 problems: mnist/fc/sgd/16th: is not at" in said
+    assert said.startswith("no-study: ")
+    assert "mnist/fc/sgd/16th" in said
 
 
 def test_files_of_these_names_may_lie_above_the_studies(archive: Path) -> None:
@@ -368,7 +369,7 @@ def test_two_studies_for_one_folder_are_not_exported(tmp_path: Path) -> None:
     study = make_trial().study
     run = Run(tmp_path / "run")
     run.create({}, [replace(study, workload=name) for name in ("x", "own/x")], {})
-    with pytest.raises(BadInput, match="would both be written to own/x/test/32"):
+    with refused("given-twice", "own/x/test/32"):
         export_archive(run, tmp_path / "out")
     (tmp_path / "link").symlink_to("nowhere")
     for target in (tmp_path / "link", Path("/proc/out"), tmp_path / ("x" * 300)):
@@ -504,7 +505,7 @@ def check_answers(tree: Tree, *, page: bool) -> None:
         code, said = answer("import", archive, "--out", run)
         assert code in (0, 2), said
         if code == 2:
-            assert "holds no study" in said
+            assert said.startswith("no-study: ")
             return
         (run / "problems.txt").read_text(encoding="utf-8")
         for command, *options in [*questions, *[["report", GOAL], ["report"]] * page]:

@@ -4,11 +4,13 @@ them."""
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import make_data
 import numpy as np
 import pytest
 import torch
+from conftest import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -89,30 +91,29 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "said"),
     [
-        (b"", "is no tar file, or is damaged at byte 0: empty header"),
-        (picture(0), "is no tar file, or is damaged at byte 0"),
-        (tar(GOOD)[:2600], "should have .* bytes from byte 1,536 on, but the file has 2,600"),
-        (tar(GOOD).rstrip(b"\0"), "damaged at byte"),
-        (tar(GOOD)[:1024], "is damaged"),
-        (tar(GOOD).replace(b"a.cls", b"b.cls", 1), "damaged at byte"),
-        (tar({"a.jpg": b"x"}), "a must have an image and a .cls, but has only one"),
-        (tar({"a.cls": b"1"}), "a must have an image and a .cls, but has only one"),
-        (tar({**GOOD, "a.png": b"x"}), "holds a.png twice"),
-        (tar({**GOOD, "a.cls": b"10"}), "a.cls: classes must be numbers from 0 to 9, not '10'"),
-        (tar({**GOOD, "a.cls": b"-1"}), "numbers from 0 to 9"),
-        (tar({**GOOD, "a.cls": b"9" * 5000}), "numbers from 0 to 9"),
-        (tar({**GOOD, "a.cls": b"\xff"}), "numbers from 0 to 9"),
-        (tar({**GOOD, "a.cls": b"1 2"}), "there must be one class, not '1 2'"),
-        (tar({**GOOD, "a.cls": b""}), "there must be one class, not ''"),
-        (tar({}), "holds no images"),
+        (b"", ("corrupt", "byte 0", "empty header")),
+        (picture(0), ("corrupt", "byte 0")),
+        (tar(GOOD)[:2600], ("corrupt", "byte 1,536", "2,600")),
+        (tar(GOOD).rstrip(b"\0"), ("corrupt", "byte")),
+        (tar(GOOD)[:1024], ("corrupt", "byte")),
+        (tar(GOOD).replace(b"a.cls", b"b.cls", 1), ("corrupt", "byte")),
+        (tar({"b7.jpg": b"x"}), ("corrupt", "b7", ".cls")),
+        (tar({"b7.cls": b"1"}), ("corrupt", "b7", ".cls")),
+        (tar({**GOOD, "a.png": b"x"}), ("corrupt", "a.png")),
+        (tar({**GOOD, "a.cls": b"10"}), ("wrong-value", "a.cls", 9, "'10'")),
+        (tar({**GOOD, "a.cls": b"-1"}), ("wrong-value", "a.cls", 9, "'-1'")),
+        (tar({**GOOD, "a.cls": b"9" * 5000}), ("wrong-value", "a.cls", 9)),
+        (tar({**GOOD, "a.cls": b"\xff"}), ("wrong-value", "a.cls", 9)),
+        (tar({**GOOD, "a.cls": b"1 2"}), ("wrong-value", "a.cls", "one", "'1 2'")),
+        (tar({**GOOD, "a.cls": b""}), ("wrong-value", "a.cls", "one", "''")),
+        (tar({}), ("empty",)),
     ],
 )
-def test_broken_shards_are_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(BadInput, match=message) as refusal:
+def test_broken_shards_are_refused_by_name(tmp_path: Path, content: bytes, said: Any) -> None:
+    with refused(*said, tmp_path / "train"):
         read_classes(shards(tmp_path / "train", content), [], 10)
-    assert str(tmp_path / "train") in str(refusal.value)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -121,13 +122,13 @@ def test_no_bytes_crash_the_reader(tmp_path: Path, place: int, junk: bytes) -> N
     content = bytearray(tar(GOOD))
     place %= len(content)
     content[place : place + len(junk)] = junk
-    refused = None
+    message = None
     try:
         images = read_classes(shards(tmp_path / "train", bytes(content)), [], 10)
         images.pixels(torch.arange(len(images)), 8, None, 1)
     except BadInput as refusal:
-        refused = str(refusal)
-    assert refused is None or str(tmp_path / "train") in refused
+        message = str(refusal)
+    assert message is None or str(tmp_path / "train") in message
 
 
 def test_an_image_that_cannot_be_decoded_is_refused_by_name(imagenet: Path) -> None:
@@ -136,24 +137,25 @@ def test_an_image_that_cannot_be_decoded_is_refused_by_name(imagenet: Path) -> N
     path = imagenet / "train" / names[0] / "train_0.JPEG"
     for content in (path.read_bytes()[:-500], b"junk", b""):
         path.write_bytes(content)
-        with pytest.raises(BadInput, match=f"{path} can't be decoded"):
+        with refused("unreadable", path):
             images.pixels(INDEX, 32, None, 1)
     path.unlink()
-    with pytest.raises(BadInput, match=r"can't be decoded: .*No such file"):
+    with refused("unreadable", path, "No such file"):
         images.pixels(INDEX, 32, None, 1)
 
 
 def test_impossible_folders_are_refused(imagenet: Path, tmp_path: Path) -> None:
     names = class_folders(imagenet / "train")
-    with pytest.raises(BadInput, match="at most 9 class folders, not 10"):
+    with refused("too-many", imagenet / "train", 9, 10):
         read_classes(imagenet / "train", names, 9)
-    with pytest.raises(BadInput, match="n00000009 must be the folder of a class in the train"):
+    with refused("unknown-name", imagenet / "val" / "n00000009"):
         read_classes(imagenet / "val", names[:9], 1000)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadInput, match="holds no images"):
+    with refused("empty", tmp_path / "empty"):
         read_classes(tmp_path / "empty", [], 1000)
-    with pytest.raises(BadInput, match="can't be read: Not a directory"):
-        class_folders(imagenet / "train" / names[0] / "train_0.JPEG")
+    file = imagenet / "train" / names[0] / "train_0.JPEG"
+    with refused("unreadable", file, "Not a directory"):
+        class_folders(file)
 
 
 def test_several_classes_from_tables_and_shards(tmp_path: Path) -> None:
@@ -166,23 +168,23 @@ def test_several_classes_from_tables_and_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("table", "said"),
     [
-        (None, "val.csv can't be read: .*No such file"),
-        ("image\na.jpg\n", "must have the columns image and classes"),
-        ("image,classes\na.jpg\n", "must have the columns image and classes"),
-        ("image,classes\na.jpg,1,2\n", "must have the columns image and classes"),
-        ("image,classes\na.jpg,1 11\n", "val.csv, a.jpg: classes must be numbers from 0 to 10"),
-        ("image,classes\n", "holds no images"),
-        (b"image,classes\n\xff,1\n", "can't be read"),
+        (None, ("unreadable", "val.csv", "No such file")),
+        ("image\na.jpg\n", ("corrupt", "val.csv", "classes")),
+        ("image,classes\na.jpg\n", ("corrupt", "val.csv", "classes")),
+        ("image,classes\na.jpg,1,2\n", ("corrupt", "val.csv", "classes")),
+        ("image,classes\na.jpg,1 11\n", ("wrong-value", "val.csv, a.jpg", 10, "'1 11'")),
+        ("image,classes\n", ("empty", "val")),
+        (b"image,classes\n\xff,1\n", ("unreadable", "val.csv")),
     ],
 )
-def test_broken_tables_are_refused(tmp_path: Path, table: str | bytes | None, message: str) -> None:
+def test_broken_tables_are_refused(tmp_path: Path, table: str | bytes | None, said: Any) -> None:
     (tmp_path / "val").mkdir()
     if table is not None:
         content = table if isinstance(table, bytes) else table.encode()
         (tmp_path / "val.csv").write_bytes(content)
-    with pytest.raises(BadInput, match=message):
+    with refused(*said):
         read_multiple_classes(tmp_path / "val", 11)
 
 
@@ -279,17 +281,19 @@ def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("workload", "option", "value", "bound"),
     [
-        ("cifar10/resnet_8?split=0", "`split` must be from 1 to 50,000"),
-        ("imagenet/resnet_50?classes=1001", "`classes` must be from 2 to 1,000"),
-        ("open_images/resnet_50?image_size=31", "`image_size` must be from 32"),
-        ("imagenet/vgg_11?workers=-1", "`workers` must be from 0"),
+        ("cifar10/resnet_8", "split", 0, "50,000"),
+        ("imagenet/resnet_50", "classes", 1001, "1,000"),
+        ("open_images/resnet_50", "image_size", 31, 32),
+        ("imagenet/vgg_11", "workers", -1, 0),
     ],
 )
-def test_impossible_options_are_refused(name: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        load_workload(name)
+def test_impossible_options_are_refused(
+    workload: str, option: str, value: int, bound: object
+) -> None:
+    with refused("wrong-value", f"`{option}`", value, bound):
+        load_workload(f"{workload}?{option}={value}")
 
 
 @pytest.mark.parametrize("bias", [-6.0, 0.0, 3.0])

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import orchestrate
+from conftest import assert_refused, orchestrate
 
 pytestmark = pytest.mark.dear
 
@@ -41,8 +41,6 @@ def test_its_goal_is_in_reach_of_its_sweep(kind: str, tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("mine")
-    refused = orchestrate("init", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "test_mine.py exists already" in refused.stderr
+    assert_refused(orchestrate("init", cwd=tmp_path), "exists", "test_mine.py")
     assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
-    assert "letters, digits" in orchestrate("init", "../mine", cwd=tmp_path).stderr
+    assert_refused(orchestrate("init", "../mine", cwd=tmp_path), "wrong-value", "'../mine'")

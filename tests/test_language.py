@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,29 +36,28 @@ def test_windows_predict_each_token_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "message"),
+    ("write", "said"),
     [
-        (lambda path: path.write_bytes(b""), "can't be read as a .npy"),
-        (lambda path: path.write_bytes(b"PK\3\4 and so on"), "can't be read as a .npy"),
-        (lambda path: npy(path, np.array([{}, 1], dtype=object)), "can't be read as a .npy"),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), "can't be read as a .npy"),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=-1), "can't be read as a .npy"),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16), behind=b"x"), "146 bytes, not 147"),
-        (lambda path: npy(path, np.arange(9)), "of uint16 or uint32, but holds 1 of int64"),
-        (lambda path: npy(path, np.zeros((3, 3), np.uint16)), "but holds 2 of uint16"),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16) + 92), "below 100, but one is 100"),
-        (lambda path: npy(path, np.zeros(0, np.uint16)), "more than a window of 8 tokens"),
-        (lambda path: npy(path, np.zeros(8, np.uint32)), "more than a window of 8 tokens"),
+        (lambda path: path.write_bytes(b""), ("unreadable",)),
+        (lambda path: path.write_bytes(b"PK\3\4 and so on"), ("unreadable",)),
+        (lambda path: npy(path, np.array([{}, 1], dtype=object)), ("unreadable",)),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), ("unreadable",)),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=-1), ("unreadable",)),
+        (lambda path: npy(path, np.arange(9, dtype="u2"), behind=b"x"), ("corrupt", 146, 147)),
+        (lambda path: npy(path, np.arange(9)), ("corrupt", 1, "int64")),
+        (lambda path: npy(path, np.zeros((3, 3), np.uint16)), ("corrupt", 2, "uint16")),
+        (lambda path: npy(path, np.arange(9, dtype=np.uint16) + 92), ("wrong-value", 100)),
+        (lambda path: npy(path, np.zeros(0, np.uint16)), ("too-few", 8, 0)),
+        (lambda path: npy(path, np.zeros(8, np.uint32)), ("too-few", 8)),
     ],
 )
 def test_broken_token_files_are_refused_by_name(
-    tmp_path: Path, write: Callable[[Path], Any], message: str
+    tmp_path: Path, write: Callable[[Path], Any], said: Any
 ) -> None:
     path = tmp_path / "train.npy"
     write(path)
-    with pytest.raises(BadInput, match=message) as refusal:
+    with refused(*said, path):
         windows(read_tokens(path, vocabulary=100), 8, path)
-    assert str(path) in str(refusal.value)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -80,7 +80,7 @@ def test_tokens_beyond_the_vocabulary_are_refused_wherever_they_are(data_dir: Pa
         npy(data_dir / "lm1b" / f"{part}.npy", tokens)
     train = load_workload("lm1b/transformer").data(data_dir)["train"]
     train.batch(torch.tensor([0, 1]))
-    with pytest.raises(BadInput, match="below 32,000, but one is 32,000"):
+    with refused("wrong-value", data_dir / "lm1b" / "train.npy", "32,000"):
         train.batch(torch.tensor([0, 1561]))
     load_workload("lm1b/lstm?vocabulary=32001").data(data_dir)["train"].batch(torch.tensor([1561]))
 
@@ -133,25 +133,27 @@ def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("spoil", "code", "file"),
     [
-        (lambda text: (text / "val" / "a.txt").write_bytes(b"\xff\xfe"), "can't be read as text"),
-        (lambda text: (text / "val" / "b.gz").write_bytes(b"\x1f\x8b no"), "can't be read as text"),
-        (lambda text: (text / "val" / "b.gz").write_bytes(b"no"), "can't be read as text"),
-        (lambda text: (text / "val").rename(text / "other"), "There is no text in .*val"),
-        (lambda text: (text / "train").rename(text / "other"), "There is no text in .*train"),
-        (lambda text: (text.parent / "tokenizer.model").write_bytes(b""), "no model of"),
-        (lambda text: (text.parent / "tokenizer.model").write_bytes(b"junk"), "no model of"),
+        (lambda text: (text / "val/a.txt").write_bytes(b"\xff\xfe"), "unreadable", "val/a.txt"),
+        (lambda text: (text / "val/b.gz").write_bytes(b"\x1f\x8b no"), "unreadable", "val/b.gz"),
+        (lambda text: (text / "val/b.gz").write_bytes(b"no"), "unreadable", "val/b.gz"),
+        (lambda text: (text / "val").rename(text / "other"), "empty", "val"),
+        (lambda text: (text / "train").rename(text / "other"), "empty", "train"),
+        (lambda text: (text.parent / "tokenizer.model").write_bytes(b""), "corrupt",
+            "../tokenizer.model"),
+        (lambda text: (text.parent / "tokenizer.model").write_bytes(b"junk"), "corrupt",
+            "../tokenizer.model"),
         (lambda text: [f.write_bytes(b"") for f in (text / "train").glob("*.txt")]
-            + [f.unlink() for f in (text / "train").glob("*.gz")], "No tokenizer can be made"),
+            + [f.unlink() for f in (text / "train").glob("*.gz")], "corrupt", "train"),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_used_leaves_nothing_behind(
-    tmp_path: Path, text: Path, spoil: Callable[[Path], Any], message: str
+    tmp_path: Path, text: Path, spoil: Callable[[Path], Any], code: str, file: str
 ) -> None:
     spoil(text)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(BadInput, match=message):
+    with refused(code, (text / file).resolve()):
         fetch(data_set("lm1b"), tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -188,32 +190,29 @@ GOOD = r_strings(["EMMA", "By Jane Austen"])
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "values"),
     [
-        (None, "There is no janeaustenr/data/Rdata.rdb"),
-        (b"\0\0", "requires a buffer"),
-        (struct.pack(">I", 2**32 - 1) + zlib.compress(GOOD), "announces 4,294,967,295 bytes"),
-        (struct.pack(">I", len(GOOD) - 1) + zlib.compress(GOOD), "announces 64 bytes, not 65"),
-        (rdb(GOOD)[:-6], "announces 65 bytes"),
-        (rdb(GOOD)[:4] + b"junk", "incorrect header"),
-        (rdb(GOOD[:-1]), "a string of 14 bytes"),
-        (rdb(GOOD + b"x"), "1 bytes are left over"),
-        (rdb(GOOD[:33]), "requires a buffer"),
-        (rdb(r_strings(["EMMA"], kind=19)), "of type 19"),
-        (rdb(b"A\n" + GOOD[2:]), "no beginning of an R object"),
-        (rdb(GOOD[:14] + struct.pack(">i", -14) + GOOD[18:]), "no beginning of an R object"),
-        (rdb(GOOD.replace(b"EMMA", b"EM\xff\xff")), "can't decode"),
+        (b"\0\0", ("buffer",)),
+        (struct.pack(">I", 2**32 - 1) + zlib.compress(GOOD), ("4,294,967,295 bytes",)),
+        (struct.pack(">I", len(GOOD) - 1) + zlib.compress(GOOD), ("64 bytes", 65)),
+        (rdb(GOOD)[:-6], ("65 bytes",)),
+        (rdb(GOOD)[:4] + b"junk", ("header",)),
+        (rdb(GOOD[:-1]), ("14 bytes",)),
+        (rdb(GOOD + b"x"), ("1 bytes",)),
+        (rdb(GOOD[:33]), ("buffer",)),
+        (rdb(r_strings(["EMMA"], kind=19)), ("type 19",)),
+        (rdb(b"A\n" + GOOD[2:]), ("R object",)),
+        (rdb(GOOD[:14] + struct.pack(">i", -14) + GOOD[18:]), ("R object",)),
+        (rdb(GOOD.replace(b"EMMA", b"EM\xff\xff")), ("0xff",)),
     ],
 )
-def test_broken_packages_are_refused_by_name(
-    package: Path, content: bytes | None, message: str
-) -> None:
+def test_broken_packages_are_refused_by_name(package: Path, content: bytes, values: Any) -> None:
     path = package / "R" / "janeaustenr" / "data" / "Rdata.rdb"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(BadInput, match=message) as refusal:
+    with refused("no-such-file", "janeaustenr/data/Rdata.rdb"):
         extract_austen(package, package)
-    assert content is None or str(path) in str(refusal.value)
+    path.write_bytes(content)
+    with refused("corrupt", path, *values):
+        extract_austen(package, package)
     assert not (package / "austen.txt").exists()
 
 
@@ -232,20 +231,19 @@ def test_no_package_crashes_the_reader(package: Path, content: bytes, place: int
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "said"),
     [
-        (b"\xff", "can't be read"),
-        ("na\u00efve".encode(), "'\u00ef' is no character"),
-        (b"too short", "more than a window of 64"),
+        (b"\xff", ("unreadable", "0xff")),
+        ("na\u00efve".encode(), ("corrupt", "'\u00ef'")),
+        (b"too short", ("too-few", 64)),
     ],
 )
-def test_broken_novels_are_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+def test_broken_novels_are_refused_by_name(tmp_path: Path, content: bytes, said: Any) -> None:
     path = tmp_path / "austen" / "austen.txt"
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=message) as refusal:
+    with refused(*said, path):
         load_workload("austen/lstm").data(tmp_path)
-    assert str(path) in str(refusal.value)
 
 
 def test_novels_are_split_by_position(tmp_path: Path) -> None:
@@ -293,10 +291,7 @@ def test_what_is_not_a_number_is_wrong() -> None:
     assert metrics["error"].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [("length=0", "`length`"), ("vocabulary=1", "`vocabulary`")],
-)
-def test_impossible_options_are_refused(options: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        load_workload(f"lm1b/transformer?{options}")
+@pytest.mark.parametrize(("option", "value", "bound"), [("length", 0, 1), ("vocabulary", 1, 2)])
+def test_impossible_options_are_refused(option: str, value: int, bound: int) -> None:
+    with refused("wrong-value", f"`{option}`", value, bound):
+        load_workload(f"lm1b/transformer?{option}={value}")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import refused
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from orchestrator.noise import NoiseScale
-from orchestrator.records import BadInput
 
 # What these libraries warn of is their own affair.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -90,7 +90,7 @@ def test_hugging_face(by_hand: dict[str, float], tmp_path: Path) -> None:
         finite(by_hand), rel=1e-4
     )
     assert callback.noise.report().startswith("noise scale")
-    with pytest.raises(BadInput, match="gradient_accumulation_steps must be at least 2"):
+    with refused("too-few", "gradient_accumulation_steps", 2, 1):
         NoiseScaleCallback(InOrder(model=Model(), args=arguments(1), train_dataset=rows))
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import exhaust, make_trial, run_trial
+from conftest import exhaust, make_trial, refused, run_trial
 from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Estimate, Sample, of_chunks
 from orchestrator.noise.gradients import per_chunk, per_example
 from orchestrator.noise.words import in_words
 from orchestrator.planning.studies import single_trial
-from orchestrator.records import BadInput, Extras, Measurement, Outcome, Trial
+from orchestrator.records import Extras, Measurement, Outcome, Trial
 from orchestrator.training import Ranks, train_in_stack
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.trainer import Trainer, fresh_model
@@ -316,7 +316,7 @@ def test_norms_are_measured_ghost_by_ghost() -> None:
 def test_one_ghost_tells_nothing() -> None:
     trial, workload = make_trial(batch_size=64), NormedOver100()
     state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-    with pytest.raises(BadInput, match=r"but there are only 128 .* smaller ghosts"):
+    with refused("too-few", "two", 100, 128):
         meter_of(workload).measure(trial, state)
 
 

@@ -11,13 +11,12 @@ import models
 import numpy as np
 import pytest
 import torch
-from conftest import make_trial, run_trial
+from conftest import make_trial, refused, run_trial
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset, default_collate
 
 from orchestrator import Classification, Loaded, NextToken, Tensors, examples_of
-from orchestrator.records import BadInput
 from orchestrator.workloads import example_seeds, load_workload, splits_of
 from orchestrator.workloads.trees import divided, leaves, mapped
 
@@ -97,20 +96,22 @@ def test_what_is_collated_depends_on_nothing_else_in_flight(workers: int) -> Non
     [
         (
             [[1, 2], [3]],
-            r"row is a list of shape \(2,\) in row 0 and a list of shape \(1,\) in row 1",
+            ("unlike-rows", "list of shape (2,) in row 0", "list of shape (1,) in row 1"),
         ),
-        ([{"x": torch.ones(2)}, {"x": torch.ones(3)}], r"row\['x'\] is .*\(2,\) in row 0.*\(3,\)"),
-        ([{"x": 1}, {"x": 1, "y": 2}], r"a dict of \['x'\] in row 0 and a dict of \['x', 'y'\]"),
-        ([(1, 2), (1, 2, 3)], "a tuple of 2 in row 0 and a tuple of 3 in row 1"),
-        ([{"x": 1}, (1,)], "a dict of .* and a tuple in row 1"),
-        ([{"text": "good"}, {"text": "bad"}], r"row\['text'\] is a str in row 0.*leave it out"),
-        ([(1, 2), (1, None)], r"row\[1\] is a int in row 0 and a NoneType in row 1"),
+        (
+            [{"x": torch.ones(2)}, {"x": torch.ones(3)}],
+            ("unlike-rows", "row['x']", "(3,) in row 1"),
+        ),
+        ([{"x": 1}, {"x": 1, "y": 2}], ("unlike-rows", "dict of ['x']", "['x', 'y'] in row 1")),
+        ([(1, 2), (1, 2, 3)], ("unlike-rows", "tuple of 2 in row 0", "tuple of 3 in row 1")),
+        ([{"x": 1}, (1,)], ("unlike-rows", "dict of ['x'] in row 0", "tuple in row 1")),
+        ([{"text": "good"}, {"text": "bad"}], ("wrong-data", "row['text']", "str in row 0")),
+        ([(1, 2), (1, None)], ("unlike-rows", "row[1]", "int in row 0", "NoneType in row 1")),
     ],
 )
-def test_rows_that_do_not_stack_are_refused(rows: list[Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said) as refused:
+def test_rows_that_do_not_stack_are_refused(rows: list[Any], said: Any) -> None:
+    with refused(*said, "`collate=`"):
         batch_of(rows)
-    assert "`collate=`" in str(refused.value)
 
 
 class Stream(IterableDataset):
@@ -121,21 +122,24 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Loaded(Stream()), "must have __len__ and __getitem__.*Stream does not"),
-        (lambda: Loaded([1, 2], 2), "a data set.*or a function and the number.*a list and 2"),
-        (lambda: Loaded(len, 2, collate=padded), "or a function and the number"),
-        (lambda: batch_of([[1], [2]], collate=len), "`collate` must return .* batch is a int"),
+        (lambda: Loaded(Stream()), ("wrong-data", "__len__", "__getitem__", "Stream")),
+        (lambda: Loaded([1, 2], 2), ("wrong-data", "Loaded", "list", 2)),
+        (lambda: Loaded(len, 2, collate=padded), ("wrong-data", "Loaded", "`collate`", 2)),
+        (
+            lambda: batch_of([[1], [2]], collate=len),
+            ("wrong-result", "`collate`", "batch", "int"),
+        ),
         (
             lambda: batch_of([1, 2], collate=lambda rows: {"x": SEVERAL}),
-            r"`collate` must return .*for 2 examples batch\['x'\] is a Tensor of shape \(3,\)",
+            ("wrong-result", "`collate`", "2 examples", "batch['x']", "Tensor of shape (3,)"),
         ),
-        (lambda: Loaded(lambda index: (), 2).batch(SEVERAL), "at least one tensor"),
-        (lambda: Tensors({"x": SEVERAL, "y": [1]}), r"equal length.*\['y'\]\[0\]: a int"),
-        (lambda: Tensors(Stream()), "Use Loaded for a data set"),
+        (lambda: Loaded(lambda index: (), 2).batch(SEVERAL), ("empty", "()")),
+        (lambda: Tensors({"x": SEVERAL, "y": [1]}), ("wrong-data", "['y'][0]", "int")),
+        (lambda: Tensors(Stream()), ("wrong-data", "Loaded", "Stream")),
     ],
 )
-def test_what_is_no_data_set_or_batch_is_refused(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_what_is_no_data_set_or_batch_is_refused(make: Callable[[], Any], said: Any) -> None:
+    with refused(*said):
         make()
 
 
@@ -145,7 +149,7 @@ class OfNothing(models.MLP):
 
 
 def test_an_empty_data_set_is_refused() -> None:
-    with pytest.raises(BadInput, match="must have at least one example, but 'val' of OfNothing"):
+    with refused("empty", "'val'", "OfNothing"):
         splits_of(load_workload(f"{__file__}:OfNothing"), None)
 
 
@@ -213,7 +217,7 @@ def test_models_in_the_manner_of_hugging_face_give_the_same_curve() -> None:
 
 
 def test_a_dict_without_classes_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"under 'labels', but has the keys \['x', 'y'\]"):
+    with refused("wrong-data", "'labels'", ["x", "y"]):
         Classification.loss(models.MLP(), nn.Identity(), {"x": SEVERAL, "y": SEVERAL})
 
 
@@ -247,13 +251,13 @@ def test_next_token_models_are_called_as_they_say() -> None:
         return (table(idx)[:, [-1]], None) if targets is None else (table(idx), targets)
 
     assert torch.equal(LikeNanoGPT().loss(gpt, windows), plain)
-    with pytest.raises(BadInput, match=r"\(2, 2, 'tokens'\), but returned \(2, 1, 5\).*logits"):
+    with refused("wrong-result", "(2, 2, 'tokens')", (2, 1, 5), "`NextToken.logits`"):
         Tokens().loss(gpt, windows)
-    with pytest.raises(BadInput, match=r"is a dict with the keys \['input_ids'\]"):
+    with refused("wrong-data", ["input_ids"]):
         Tokens().loss(table, {"input_ids": windows})
 
 
 def test_what_is_fetched_by_workers_is_checked_there() -> None:
     split = Loaded([{"x": [1]}, {"x": [1, 2]}], workers=1)
-    with pytest.raises(BadInput, match=r"row\['x'\] is a list of shape \(1,\)"):
+    with refused("unlike-rows", "row['x']", "list of shape (1,)"):
         next(split.batches([(torch.arange(2),)]))

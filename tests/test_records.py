@@ -2,11 +2,11 @@ import math
 from typing import Any
 
 import pytest
+from conftest import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.records import (
-    BadInput,
     EvaluationGrid,
     Goal,
     Range,
@@ -33,20 +33,20 @@ def test_reverse_log_range_is_uniform_in_the_distance_to_one(u: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "scale"),
+    ("low", "high", "scale", "said"),
     [
-        (3, 1, "linear"),
-        (0, 1, "log"),
-        (0, 1, "reverse_log"),
-        (0, math.inf, "linear"),
-        (0, math.nan, "linear"),
-        (0, 1e101, "linear"),
-        (1e-101, 1, "log"),
-        (0, 10**400, "linear"),
+        (3, 1, "linear", ("range-order", 3, 1)),
+        (0, 1, "log", ("wrong-value", "`low`", "log", 0)),
+        (0, 1, "reverse_log", ("wrong-value", "`high`", "reverse_log", 1)),
+        (0, math.inf, "linear", ("wrong-value", "`high`", math.inf)),
+        (0, math.nan, "linear", ("wrong-value", "`high`", math.nan)),
+        (0, 1e101, "linear", ("wrong-value", "`high`", "1e+100", 1e101)),
+        (1e-101, 1, "log", ("wrong-value", "`low`", "1e-100", 1e-101)),
+        (0, 10**400, "linear", ("wrong-value", "`high`", "1e+100")),
     ],
 )
-def test_impossible_ranges_are_refused(low: float, high: float, scale: str) -> None:
-    with pytest.raises(BadInput, match=r"must|needs"):
+def test_impossible_ranges_are_refused(low: float, high: float, scale: str, said: Any) -> None:
+    with refused(*said):
         Range(low=low, high=high, scale=scale)  # type: ignore[arg-type]
 
 
@@ -71,7 +71,7 @@ def test_the_widest_ranges_hold_their_points_and_can_be_widened(
 
 
 def test_limits_of_a_range_are_numbers() -> None:
-    with pytest.raises(BadInput, match="nan"):
+    with refused("wrong-value", "`limits`", math.nan):
         Range(low=0, high=1, limits=(math.nan, None))
 
 
@@ -91,9 +91,8 @@ def test_a_value_is_shown_in_a_few_characters_however_large_it_is() -> None:
     assert shown("x" * 10**7) == "'" + "x" * 27 + "..." + "x" * 28 + "'"
     assert shown({"a": 1.5}) == "{'a': 1.5}"
     assert max(len(shown(v)) for v in (value, "x" * 99, 10**400, [1.5] * 999)) <= 60
-    with pytest.raises(BadInput) as refused:
-        raise unknown("key", "x" * 10**6, ["y" * 999] * 3 + [str(n) for n in range(9999)])
-    assert len(str(refused.value)) < 2200
+    error = unknown("key", "x" * 10**6, ["y" * 999] * 3 + [str(n) for n in range(9999)])
+    assert len(str(error)) < 2200
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_goals_are_strict_and_compared_in_float64() -> None:
 
 @pytest.mark.parametrize("text", ["val/error", "error < 0.1", "val/error < x", "val/e < nan", ""])
 def test_malformed_goals_say_how_one_is_written(text: str) -> None:
-    with pytest.raises(BadInput, match="goal"):
+    with refused("wrong-value", "goal", repr(text)):
         Goal.parse(text)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import models
 import pytest
 import torch
-from conftest import make_trial, run_trial
+from conftest import make_trial, refused, run_trial
 from torch import Tensor
 
 from orchestrator.records import BadInput
@@ -135,13 +135,13 @@ def test_a_torch_data_set_can_be_loaded() -> None:
 
 
 def test_tensors_of_different_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="equal length"):
+    with refused("wrong-data", "(2,)", "(3,)"):
         Tensors(torch.zeros(2), torch.zeros(3))
 
 
 def test_what_is_wrong_with_data_is_said_without_a_workers_traceback() -> None:
     def fetch(index: torch.Tensor) -> Batch:
-        raise BadInput("a.jpg is no image.")
+        raise BadInput("a.jpg is no image.", code="corrupt")
 
-    with pytest.raises(BadInput, match=r"^a\.jpg is no image\.$"):
+    with refused("corrupt", "a.jpg"):
         next(Loaded(fetch, 5, workers=1).batches([(torch.arange(2),)]))

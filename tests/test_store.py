@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_trial
+from conftest import make_trial, refused
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Range
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Range
 from orchestrator.results import Run, merger
 from orchestrator.results.merger import Merger
 
@@ -92,7 +92,7 @@ def test_studies_survive_the_way_to_disk(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"sweep\.yaml"):
+    with refused("not-a-run", tmp_path, "sweep.yaml"):
         Run.open(tmp_path)
 
 

@@ -75,7 +75,7 @@ def test_errors_and_answers_are_text_and_keep_their_lines(
         main()
     terminal.answer(Path(f"{HOSTILE}\udcff"))
     printed = capsys.readouterr()
-    assert printed.err.startswith(f"error: a\n{SHOWN} is not a run")
+    assert printed.err.startswith(f"error[not-a-run]: a\n{SHOWN} ")
     assert printed.out == f"{SHOWN}\\udcff\n"
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from orchestrator.files.own_code import import_own
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import BadInput, unknown, wrong_value
 from orchestrator.workloads import cifar10, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
@@ -91,34 +91,31 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
         import_own("workload", base) if ":" in base else REGISTRY.get(base) or mnist.named(base)
     )
     if factory is None and base.endswith(".py"):
-        raise BadInput(
-            f"The workload {base!r} must name a class of the file, such as {base}:MyWorkload."
-        )
+        raise wrong_value("A workload of your own", "named FILE.py:CLASS", base)
     if factory is None:
         raise unknown("workload", base, REGISTRY)
     if "data_dir" in options_of(factory):
         raise BadInput(
-            f"The workload {base!r} must not have an option 'data_dir': every workload has an "
-            "attribute of that name, the folder given by --data-dir. Give your option another name."
+            f"An option of {base!r} must not be called 'data_dir', as --data-dir is. Rename it.",
+            code="given-twice",
         )
     options = _options(base, factory, query)
     train_examples = options.pop("train_examples", 0)
     try:
         workload = factory(**options)
     except TypeError as error:
-        raise BadInput(f"The workload {base!r} can't be made: {error}.") from error
+        raise BadInput(f"{base!r} can't be made: {error}.", code="not-callable") from error
     if not isinstance(workload, Workload):
-        raise BadInput(f"{base!r} must be a subclass of orchestrator.workloads.Workload.")
+        raise BadInput(f"{base!r} must be a subclass of orchestrator.Workload.", code="wrong-class")
     if not isinstance(getattr(workload, "goal", None), str):
-        raise BadInput(f"{base!r} must have a goal, such as goal = 'val/error < 0.1'.")
+        raise BadInput(f"{base!r} needs a goal, such as 'val/error < 0.1'.", code="missing-goal")
     # The workload may be a frozen dataclass.
     object.__setattr__(workload, "train_examples", train_examples)
     object.__setattr__(workload, "data_dir", data_dir)
     for setting, default in metaparameters_of(workload).items():
         if not isinstance(default, (bool, int, float, str)):
-            raise BadInput(
-                f"The loss of {base!r} must have a number, text, true or false as the default of "
-                f"{setting!r}."
+            raise wrong_value(
+                f"{base!r}: the default of {setting!r}", "a number, text, true or false", default
             )
     return workload
 
@@ -131,15 +128,15 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     kinds = {split: type(data).__name__ for split, data in splits.items()}
     if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):
         raise BadInput(
-            f"The data of {type(workload).__name__} must be a dictionary of splits, 'train' among "
-            f"them, each a Tensors(inputs, targets) or a Loaded(data_set), but is "
-            f"{kinds or type(data).__name__}."
+            f"The data of {type(workload).__name__} must be a dict of splits, 'train' among them, "
+            f"of Tensors(inputs, targets) or Loaded(data_set), not {kinds or type(data).__name__}.",
+            code="wrong-data",
         )
     if empty := [split for split, data in splits.items() if data.size == 0]:
         raise BadInput(
-            f"Each split must have at least one example, but {empty[0]!r} of "
-            f"{type(workload).__name__} has no examples. Leave the split out of `data`, or check "
-            "what `data` reads."
+            f"Each split must have an example, but {empty[0]!r} of {type(workload).__name__} has "
+            "none. Leave the split out of `data`, or check what `data` reads.",
+            code="empty",
         )
     if workload.train_examples:
         splits["train"] = _subset(splits["train"], workload.train_examples)
@@ -149,11 +146,8 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
 def _subset(train: Split, count: int) -> Split:
     """Draws `count` training examples. Equal counts always give the same examples."""
     if not 1 <= count <= (train.size or 0):
-        raise BadInput(
-            f"`train_examples` must be from 0 (all) to {train.size:,}, but got {count}."
-            if train.size
-            else f"`train_examples` must be 0 for an endless training set, but got {count}."
-        )
+        most = f"from 0 (all) to {train.size:,}" if train.size else "0 for an endless training set"
+        raise wrong_value("`train_examples`", most, count)
     chosen = np.random.default_rng(0).permutation(train.size or 0)[:count]
     return Subset(train, torch.from_numpy(np.sort(chosen)))
 
@@ -177,22 +171,18 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
     options: dict[str, Any] = {}
     for key, text in parse_qsl(query, keep_blank_values=True):
         if key in options:
-            raise BadInput(f"Option {key!r} of workload {base!r} is given twice.")
+            raise BadInput(f"Option {key!r} of {base!r} is given twice.", code="given-twice")
         if key not in defaults:
             raise unknown(f"option of workload {base!r}:", key, defaults)
         kind = type(defaults[key])
         if kind not in (bool, int, float, str):
-            raise BadInput(
-                f"Option {key!r} of workload {base!r} can't be written behind its name: its "
-                f"default must be a number, text, true or false, but is {defaults[key]!r}."
+            raise wrong_value(
+                f"{base!r}: the default of {key!r}", "a number, text, true or false", defaults[key]
             )
         try:
             options[key] = _parse_bool(text) if kind is bool else kind(text)
         except ValueError:
-            raise BadInput(
-                f"Option {key!r} of workload {base!r} must be of type {kind.__name__}, "
-                f"but got {text!r}."
-            ) from None
+            raise wrong_value(f"{key!r} of {base!r}", f"of type {kind.__name__}", text) from None
     return options
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import BadInput, unknown, wrong_value
 from orchestrator.workloads.splits import Split
 from orchestrator.workloads.trees import Batch
 
@@ -136,8 +136,9 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         name = next((name for name in LABELS if name in batch), None)
         if name is None:
             raise BadInput(
-                f"A batch of a Classification that is a dict must hold the classes under 'labels', "
-                f"but has the keys {[*batch]}. Rename the column in `data`."
+                f"A batch that is a dict must hold the classes under 'labels', but has the keys "
+                f"{[*batch]}. Rename the column in `data`.",
+                code="wrong-data",
             )
         inputs = {other: part for other, part in batch.items() if other != name}
         labels = batch[name]
@@ -159,7 +160,7 @@ def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
     for name, (low, high) in ranges.items():
         value = getattr(workload, name)
         if not low <= value <= high:
-            raise BadInput(f"`{name}` must be from {low} to {high:,}, but got {value}.")
+            raise wrong_value(f"`{name}`", f"from {low} to {high:,}", value)
 
 
 def share_of_all(smoothing: Share, over: str, classes: int) -> Share:
@@ -173,6 +174,7 @@ def share_of_all(smoothing: Share, over: str, classes: int) -> Share:
     if not isinstance(share, Tensor) and not 0 <= share <= 1:
         raise BadInput(
             f"'label_smoothing' over {over} of {classes} classes must leave the true class the "
-            f"largest share, but got {smoothing!r}."
+            f"largest share, but got {smoothing!r}.",
+            code="wrong-value",
         )
     return share

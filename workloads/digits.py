@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from orchestrator.records import BadInput
+from orchestrator.records import corrupt, unreadable
 from orchestrator.workloads.base import Classification, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.splits import Split, Tensors
@@ -85,11 +85,10 @@ def _read(path: Path) -> np.ndarray:
     try:
         table = np.loadtxt(path, delimiter=",", dtype=np.int64, ndmin=2)
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise BadInput(f"{path} can't be read: {error}. Get it anew.") from None
+        raise unreadable(path, error) from None
     if table.shape != (EXAMPLES, PIXELS + 1) or set(table[:, PIXELS]) != set(range(CLASSES)):
         found = "x".join(map(str, table.shape))
-        raise BadInput(
-            f"{path} is not scikit-learn's file: it must hold {EXAMPLES}x{PIXELS + 1} numbers, the "
-            f"last of each row a digit, but holds {found}. Get it anew."
+        raise corrupt(
+            path, f"it must hold {EXAMPLES}x{PIXELS + 1} numbers, the last a digit, not {found}"
         )
     return table

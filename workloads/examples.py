@@ -30,9 +30,9 @@ class MapStyle(Protocol):
 def check_map_style(dataset: Any) -> None:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise BadInput(
-            "A data set must have __len__ and __getitem__, so that any example can be drawn at any "
-            f"time, but {type(dataset).__name__} does not have both. Read a stream into a list "
-            "first."
+            f"A data set must have __len__ and __getitem__, but {type(dataset).__name__} does not "
+            "have both. Read a stream into a list first.",
+            code="wrong-data",
         )
 
 
@@ -168,13 +168,14 @@ def _refusal(
     for number, value in zip(numbers, values, strict=True):
         if (found := look(value)) != expected:
             return BadInput(
-                "The rows of a data set must be alike to be stacked to a batch, but "
-                f"row{place} is {expected} in row {numbers[0]} and {found} in row {number}. Make "
-                "them alike in the data set (pad them to one length, for example), or give Loaded "
-                "a `collate=` that does."
+                f"The rows of a data set must be alike, but row{place} is {expected} in row "
+                f"{numbers[0]} and {found} in row {number}. Make them alike in the data set (pad "
+                "them to one length, for example), or give Loaded a `collate=` that does.",
+                code="unlike-rows",
             )
     return BadInput(
         "The rows of a data set must be made of tensors, arrays and numbers, but "
         f"row{place} is {described(values[0])} in row {numbers[0]}. Convert it in the data set, "
-        "leave it out, or give Loaded a `collate=` that does."
+        "leave it out, or give Loaded a `collate=` that does.",
+        code="wrong-data",
     )

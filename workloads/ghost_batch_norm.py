@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 
 FOLDED_ON = {"cuda"}
 """Types of devices on which ghosts of equal size are folded into the channels and normalised at
@@ -58,9 +58,9 @@ class GhostBatchNorm(_BatchNorm):
 
     def _cut_by(self, ghost_size: int) -> None:
         if ghost_size < 2:
-            raise BadInput(f"`ghost_size >= 2` must hold, but got ghost_size={ghost_size}.")
+            raise wrong_value("`ghost_size`", "at least 2", ghost_size)
         if self.momentum is None:
-            raise BadInput("`momentum` of a ghost norm must be a number, e.g. 0.1, but got None.")
+            raise wrong_value("`momentum` of a ghost norm", "a number, such as 0.1", None)
         self.ghost_size = ghost_size
 
     def defer(self, total_ghosts: int | None) -> None:
@@ -206,10 +206,11 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
                 "A batch norm's statistics must not depend on how a batch is spread over ranks and "
                 f"micro-batches, but those of {name!r}, a {type(module).__name__}, would. Return "
                 "with_ghosts(model, ghost_size=64) from the workload's `model`, and sweep batch "
-                "sizes from 64 on: a smaller batch makes smaller ghosts, and so another network."
+                "sizes from 64 on: a smaller batch makes another network.",
+                code="needs-ghosts",
             )
     if len(sizes := {norm.ghost_size for norm in norms}) > 1:
-        raise BadInput(f"A model must have one ghost size, but got {sorted(sizes)}.")
+        raise wrong_value("The ghost size of a model", "one number", sorted(sizes))
     return norms
 
 
@@ -253,9 +254,9 @@ def check_ghosts(modules: Sequence[GhostBatchNorm]) -> tuple[int, int]:
     assert total, "`defer` comes before `commit`"
     if len(seen) > 1 or max(seen) > total:
         raise BadInput(
-            "A ghost norm must see each example once per step, along dimension 0, but in a step of "
-            f"{total} ghosts the norms saw {sorted(seen)} ghosts. If a norm is skipped, shared or "
-            "run again (activation checkpointing), use another kind of norm, such as GroupNorm."
+            f"A ghost norm must see each example once per step, but in a step of {total} ghosts "
+            f"the norms saw {sorted(seen)}. Use GroupNorm where a norm is skipped or shared.",
+            code="ghost-count",
         )
     return total, max(seen)
 

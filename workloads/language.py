@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput
+from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.austen import ALPHABET, read_austen
@@ -46,7 +46,7 @@ class LanguageModel(NextToken):
     def __post_init__(self) -> None:
         for name, low in (("length", 1), ("evaluated", 0)):
             if getattr(self, name) < low:
-                raise BadInput(f"`{name}` must be at least {low}, but got {getattr(self, name)}.")
+                raise wrong_value(f"`{name}`", f"at least {low}", getattr(self, name))
 
     @property
     @abstractmethod
@@ -75,9 +75,7 @@ class TokenFiles(LanguageModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.vocabulary <= 2**20:
-            raise BadInput(
-                f"`vocabulary` must be from 2 to {2**20:,}, but got {self.vocabulary:,}."
-            )
+            raise wrong_value("`vocabulary`", f"from 2 to {2**20:,}", self.vocabulary)
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set(self.dataset).need(data_dir)

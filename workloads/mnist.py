@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from orchestrator.records import BadInput
+from orchestrator.records import corrupt
 from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data import data_set, read_idx
 from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
@@ -97,9 +97,8 @@ def read_images(files: Mapping[str, Path], part: str) -> tuple[np.ndarray, np.nd
     images = read_idx(files[f"{part}-images-idx3-ubyte"], shape=(None, 28, 28))
     labels = read_idx(files[f"{part}-labels-idx1-ubyte"], shape=(len(images),))
     if labels.max() >= CLASSES:
-        raise BadInput(
-            f"{files[f'{part}-labels-idx1-ubyte']} is corrupt: labels must be from 0 to "
-            f"{CLASSES - 1}, but one is {labels.max()}. Get it anew."
+        raise corrupt(
+            files[f"{part}-labels-idx1-ubyte"], f"a label is {labels.max()}, not 0 to {CLASSES - 1}"
         )
     return images, labels
 

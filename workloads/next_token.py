@@ -50,7 +50,8 @@ class NextToken(Workload):
             raise BadInput(
                 f"The model of {type(self).__name__} must return logits for each position, of "
                 f"shape {(*targets.shape, 'tokens')}, but returned {tuple(logits.shape)}. "
-                "Override `NextToken.logits` if the model must be called in another way."
+                "Override `NextToken.logits` if the model must be called in another way.",
+                code="wrong-result",
             )
         return logits
 
@@ -58,9 +59,9 @@ class NextToken(Workload):
 def _pair(batch: Batch) -> tuple[Tensor, Tensor]:
     if isinstance(batch, Mapping):
         raise BadInput(
-            f"A batch of a NextToken must be (windows,) or (inputs, targets), but is a dict with "
-            f"the keys {[*batch]}. Make `data` return the windows alone, such as "
-            "`row['input_ids']`."
+            f"A batch of a NextToken must be (windows,) or (inputs, targets), not a dict of "
+            f"{[*batch]}. Make `data` return the windows alone, such as `row['input_ids']`.",
+            code="wrong-data",
         )
     if isinstance(batch, Tensor):
         batch = (batch,)

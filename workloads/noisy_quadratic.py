@@ -48,12 +48,13 @@ class NoisyQuadratic(Workload):
         if self.d < 1 or self.replicas < 1 or not math.isfinite(self.precondition):
             raise BadInput(
                 f"The noisy quadratic needs `d` and `replicas` from 1 up and a finite "
-                f"`precondition`, but got {self.d}, {self.replicas}, {self.precondition}."
+                f"`precondition`, but got {self.d}, {self.replicas}, {self.precondition}.",
+                code="wrong-value",
             )
         if self.d * self.replicas > LARGEST:
             raise BadInput(
-                f"The noisy quadratic must have at most {LARGEST:,} weights, `d` times `replicas`, "
-                f"but got {self.d} times {self.replicas}."
+                f"`d * replicas` must be at most {LARGEST:,}, but got {self.d} * {self.replicas}.",
+                code="too-many",
             )
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import BadInput
+from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data import data_set
 from orchestrator.workloads.mnist import CLASSES, TRAIN, read_images
@@ -66,9 +66,8 @@ class Scenes(Workload):
     def __post_init__(self) -> None:
         low = PATCH * -(-SIDE // PATCH)
         if self.canvas < low or self.canvas % PATCH:
-            raise BadInput(
-                f"`canvas` must be a multiple of {PATCH} pixels, at least {low}, but got "
-                f"{self.canvas}."
+            raise wrong_value(
+                "`canvas`", f"a multiple of {PATCH} pixels, at least {low}", self.canvas
             )
         check_range(self, classes=(1, CLASSES), scenes=(20, 10**6))
 

@@ -111,7 +111,8 @@ def _common_length(tensors: Batch) -> int:
         kinds = ", ".join(f"{place or 'all'}: {described(leaf)}" for place, leaf in found)
         raise BadInput(
             f"The parts of a split must be tensors of equal length, but are {kinds or 'none'}. "
-            "Use Loaded for a data set that returns its examples one by one."
+            "Use Loaded for a data set that returns its examples one by one.",
+            code="wrong-data",
         )
     return len(found[0][1])
 
@@ -155,9 +156,9 @@ class Loaded(Split):
                 source = fetch_drawn = random_examples_of(dataset, collate)
         elif collate is not None or random_rows or not callable(source):
             raise BadInput(
-                "Loaded must be given either a data set, optionally with `collate` and "
-                "`random_rows`, or a function and the number of examples, but got "
-                f"{described(source)} and {size}."
+                "Loaded takes a data set, with or without `collate` and `random_rows`, or a "
+                f"function and the number of examples, but got {described(source)} and {size}.",
+                code="wrong-data",
             )
         self.size = size
         self.seeded = augment is not None or fetch_drawn is not None

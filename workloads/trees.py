@@ -66,10 +66,11 @@ def checked(batch: Batch, examples: int, maker: str) -> Batch:
         if not isinstance(leaf, Tensor) or leaf.shape[:1] != (examples,):
             raise BadInput(
                 f"{maker} must return a tensor, or a dict, list or tuple of tensors, with one row "
-                f"per example, but for {examples} examples batch{place} is {described(leaf)}."
+                f"per example, but for {examples} examples batch{place} is {described(leaf)}.",
+                code="wrong-result",
             )
     if not found:
-        raise BadInput(f"{maker} must return at least one tensor, but returned {batch!r}.")
+        raise BadInput(f"{maker} must return a tensor, but returned {batch!r}.", code="empty")
     return batch
 
 

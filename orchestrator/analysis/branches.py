@@ -31,7 +31,7 @@ from orchestrator.analysis.branch_costs import (
     times,
 )
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.records import BadInput, shown
+from orchestrator.records import BadInput, wrong_value
 
 FEWEST_SEEDS = 2
 """Smallest number of seeds that judge: a single one shows no scatter."""
@@ -65,9 +65,8 @@ class Branch:
     def __post_init__(self) -> None:
         rising = (np.diff(self.examples, prepend=-1) > 0).all()
         if not 0 < len(self.examples) == len(self.loss) or not rising:
-            raise BadInput(
-                "A branch needs a loss for each number of examples, and these must rise from 0 up, "
-                f"but it has {len(self.loss)} losses at {shown(self.examples.tolist())}."
+            raise wrong_value(
+                "`examples`", f"{len(self.loss)} rising numbers", self.examples.tolist()
             )
 
 
@@ -199,19 +198,23 @@ def _check(
     counts = Counter((each.factor, each.rate, each.seed) for each in branches)
     several = len({(factor, rate) for factor, rate, _ in counts}) > len(rates)
     if min(rates) != 1 or len(rates) < 2:
-        raise BadInput(f"A verdict needs factor 1 and larger ones, but has {sorted(rates)}.")
+        raise BadInput(
+            f"A verdict needs factor 1 and larger ones, not {sorted(rates)}.", code="branch-count"
+        )
     if len(judging) < FEWEST_SEEDS or (several and not choosing):
         raise BadInput(
             f"A verdict needs {FEWEST_SEEDS} seeds that judge and, if a factor has several rates, "
             f"one more in the first half of all that has every factor and rate. But {len(judging)} "
-            f"judge and {len(choosing)} choose; add seeds, or give each factor one rate."
+            f"judge and {len(choosing)} choose; add seeds, or give each factor one rate.",
+            code="branch-count",
         )
     wanted = [(factor, rate, seed) for factor, rate in rates.items() for seed in judging]
     if wrong := [key for key in (*wanted, *counts) if counts[key] != 1]:
         factor, rate, seed = wrong[0]
         raise BadInput(
             f"A verdict needs one branch of factor {factor} at {rate:g} times the learning rate "
-            f"for seed {seed}, but has {counts[wrong[0]]}."
+            f"for seed {seed}, but has {counts[wrong[0]]}.",
+            code="branch-count",
         )
 
 
@@ -223,7 +226,8 @@ def _length_of(branches: Collection[Branch]) -> float:
     if len(lengths) != 1 or fewest < ENOUGH_EVALUATIONS:
         raise BadInput(
             f"Branches must not all diverge, and need one length and {ENOUGH_EVALUATIONS} "
-            f"evaluations or more, but have lengths of {lengths} examples and {fewest} evaluations."
+            f"evaluations, but have lengths of {lengths} examples and {fewest} evaluations.",
+            code="branch-count",
         )
     return lengths[0]
 

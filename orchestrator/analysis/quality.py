@@ -102,16 +102,17 @@ def largeness(
     of the `baseline`, which is (recipe, batch size). Studies with a smaller budget are left out."""
     if any(row.censored for row in rows):
         raise BadInput(
-            "trials were ended when they had reached their goals or could no longer win, so their "
-            "best values are not known; a sweep with `stop: {at_goal: false}` measures them"
+            "trials were ended at their goals or when they could no longer win, so their best "
+            "values are not known; a sweep with `stop: {at_goal: false}` measures them",
+            code="cut-short",
         )
     usable = [row for row in rows if row.value is not None and row.trained_enough]
     base = next((row for row in usable if (row.recipe, row.batch_size) == baseline), None)
     if base is None:
-        raise BadInput(f"{baseline[0]} was not measured at batch size {baseline[1]:,}")
+        raise BadInput(f"{baseline[0]} has no batch size {baseline[1]:,}", code="not-measured")
     reference, loss = _accuracy(base, goal), f"{goal.metric.partition('/')[0]}/loss"
     if not (_is_share(goal) and 0 < reference <= 1):
-        raise BadInput(f"{goal.metric} is neither an error rate nor an accuracy")
+        raise BadInput(f"{goal.metric} is neither an error rate nor an accuracy", code="no-share")
     held = tuple(
         Held(
             recipe=row.recipe,

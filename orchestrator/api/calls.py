@@ -58,8 +58,8 @@ def sweep(
             )  # fmt: skip
             call.run(partial(session.sweep, described, place))
         except BadInput as error:
-            known = type(error)(str(error).replace(file, _called(what, file)))
-            raise known from error.__cause__
+            text = str(error).replace(file, _called(what, file))
+            raise type(error)(text, code=error.code) from error.__cause__
     return Run(place)
 
 

@@ -42,10 +42,10 @@ class Command:
         whether or not the goals were reached. Raises `BadInput`, `SweepFailed`, or
         `KeyboardInterrupt` if it was interrupted."""
         if self._options["ray"]:
-            code, error = self._in_a_process()
-            if code == BAD_INPUT:
-                raise BadInput(error)
-            status = STATUSES.get(code, "failed")
+            exit_code, code, error = self._in_a_process()
+            if exit_code == BAD_INPUT:
+                raise BadInput(error, code=code)
+            status = STATUSES.get(exit_code, "failed")
         else:
             with self._in_quiet():
                 ended = here(self._how())
@@ -59,7 +59,8 @@ class Command:
         asked = self._options
         if asked.get("cluster") is not None:
             raise BadInput(
-                "ray=False trains in this process, without a cluster: leave out cluster."
+                "ray=False trains in this process, without a cluster: leave out `cluster`.",
+                code="conflicting-options",
             )
         folder = asked["data_dir"]
         return how_to_train(
@@ -78,8 +79,9 @@ class Command:
         finally:
             console.quiet = before
 
-    def _in_a_process(self) -> tuple[int, str]:
-        """Runs the command in a separate process. Returns its exit code and its error."""
+    def _in_a_process(self) -> tuple[int, str, str]:
+        """Runs the command in a separate process. Returns its exit code, and the code and the text
+        of its error."""
         with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
             error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
             env = {**os.environ, ERROR_FILE: str(error)}
@@ -104,12 +106,9 @@ class Command:
                         process.wait()
                     except KeyboardInterrupt:
                         process.send_signal(signal.SIGINT)
-            said = (
-                error.read_text()
-                if error.is_file()
-                else f"`orchestrate {self._name}` ended with exit code {process.returncode}."
-            )
-            return process.returncode, said
+            said = f"\n`orchestrate {self._name}` ended with exit code {process.returncode}."
+            code, _, text = (error.read_text() if error.is_file() else said).partition("\n")
+            return process.returncode, code, text
 
     def _words(self) -> list[str]:
         quiet = ["--quiet"] if self._quiet else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,9 +29,6 @@ from orchestrator.cli import (
 from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
 from orchestrator.sweeping.interrupts import heed_termination
-
-UsageError: Any = typer.BadParameter.__mro__[1]
-"""Typer prints an error without a traceback only if its class derives from this one."""
 
 
 def _exit_with(code: int, **options: object) -> None:
@@ -98,15 +95,6 @@ for command in (
     app.command()(command)
 app.command("import")(archives.import_)
 app.add_typer(registries.data_app, name="data")
-
-
-def call(arguments: list[str]) -> int:
-    """Runs a command in this process and returns its exit code. Raises `BadInput`."""
-    try:
-        code: int = app(arguments, standalone_mode=False, prog_name="orchestrate")
-    except UsageError as error:
-        raise BadInput(error.format_message()) from None
-    return code
 
 
 def main() -> None:

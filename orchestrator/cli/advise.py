@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import DONE, GoalOption, JsonOption, RunArgument, print_json
-from orchestrator.records import BadInput
+from orchestrator.records import wrong_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -100,8 +100,5 @@ def _examples_of(budget: str) -> float:
 
     parsed = Within.parse(budget)
     if parsed.unit != "examples":
-        raise BadInput(
-            f"--budget takes examples=NUMBER, for example examples=1e6, but got {budget!r}: a "
-            f"number of steps or epochs does not cost the same at all batch sizes and workloads."
-        )
+        raise wrong_value("--budget", "examples=NUMBER, as steps differ in cost", budget)
     return parsed.amount

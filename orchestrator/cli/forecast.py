@@ -124,9 +124,9 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
         ]
         if not known:
             raise BadInput(
-                f"{path} has no curve with both a forecast and a critical batch size: sweep at "
-                f"least four batch sizes with "
-                f"`repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`."
+                f"{path} has no curve with a forecast and a critical batch size: sweep four "
+                f"batch sizes with `repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`.",
+                code="not-measured",
             )
         found += known
     return found

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orchestrator.cli.options import DONE
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 
 STARTERS = Path(__file__).parent.parent / "starters"
 
@@ -35,10 +35,7 @@ def init(
 
     given, name = name, name.replace("-", "_")
     if not name.isidentifier():
-        raise BadInput(
-            f"NAME takes letters, digits and underscores and begins with no digit, but got "
-            f"{given!r}."
-        )
+        raise wrong_value("NAME", "letters, digits and underscores, with no digit first", given)
     files = {
         Path(f"{name}.py"): kind,
         Path(f"{name}.yaml"): "sweep",
@@ -46,7 +43,7 @@ def init(
     }
     for file in files:
         if file.exists():
-            raise BadInput(f"{file} exists already. Give another NAME, or move the file away.")
+            raise BadInput(f"{file} exists already. Give another NAME.", code="exists")
     made = "".join(word.capitalize() for word in name.split("_"))
     if not made.isidentifier() or iskeyword(made):
         made = "Mine"

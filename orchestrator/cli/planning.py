@@ -178,11 +178,12 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise BadInput(
             f"{why} A sweep that may take more than {ASKED_ABOVE_STEPS:,} steps starts only after "
-            f"a confirmation. Look at `orchestrate plan`, then add --yes."
+            f"a confirmation. Look at `orchestrate plan`, then add --yes.",
+            code="not-confirmed",
         )
     say(why)
     if not typer.confirm("Start it?", err=True):
-        raise BadInput("Not started. `orchestrate plan` shows how much the sweep would take.")
+        raise BadInput("Not started. `orchestrate plan` shows what it takes.", code="not-confirmed")
 
 
 def _measured(

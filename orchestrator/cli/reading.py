@@ -42,7 +42,7 @@ def status(
             return remote.jobs(cluster, as_json=as_json)
         remote.look(cluster, path)
     if path is None:
-        raise BadInput("RUN is missing. Name the folder of a run: orchestrate status RUN.")
+        raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
     run = Run.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
     if as_json:
@@ -152,4 +152,4 @@ def best(
 
 def _refuse_both(as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
-        raise BadInput("Give --json or --csv, not both.")
+        raise BadInput("Give --json or --csv, not both.", code="not-together")

@@ -88,8 +88,8 @@ def get_data(
     entry = data_set(name)
     if data_dir is None:
         raise BadInput(
-            "The folder for data sets is not given: add --data-dir FOLDER, or set "
-            "$ORCHESTRATE_DATA."
+            "Give the folder for data sets: add --data-dir FOLDER, or set $ORCHESTRATE_DATA.",
+            code="missing-option",
         )
     answer(fetch(entry, data_dir))
     return DONE

@@ -79,7 +79,7 @@ def report(
         print_json(_answers(runs, asked))
         return DONE
     if output is None and len(runs) > 1:
-        raise BadInput("A page about several runs needs a file name: add -o compared.html.")
+        raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
     with _writing(page):
         write_report_of(runs, page, asked=asked, images=drawn)
@@ -93,7 +93,7 @@ def _writing(page: Place) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise BadInput(f"The report can't be written to {page}: {reason}.") from None
+        raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
 
 
 def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) -> None:
@@ -103,9 +103,9 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
     if len(opened) > 1:
         found = [str(run.place) for run in opened.values() if holds_branches(run)]
         raise BadInput(
-            f"Only runs of sweeps can be compared on one page, but {', '.join(found)} "
-            f"{'holds' if len(found) == 1 else 'hold'} branches of one training: give one such run "
-            f"at a time."
+            "Only runs of sweeps can be compared on one page, but these hold branches of one "
+            f"training: {', '.join(found)}. Give one such run at a time.",
+            code="holds-branches",
         )
     if wrong := [name for name, value in asked.items() if value]:
         flag = {"price_per_device_hour": "price", "compare_at": "compare-at"}.get(
@@ -113,8 +113,8 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
         )
         (run,) = opened.values()
         raise BadInput(
-            f"--{flag} applies to runs of sweeps only, but {run.place} holds branches of one "
-            f"training: leave it out."
+            f"--{flag} applies to runs of sweeps, but {run.place} holds branches: leave it out.",
+            code="holds-branches",
         )
 
 
@@ -184,5 +184,5 @@ def _names(paths: Sequence[str]) -> list[str]:
     last = [path.rstrip("/").rpartition("/")[2] for path in paths]
     names = last if len(set(last)) == len(last) else [*paths]
     if len(set(names)) < len(names):
-        raise BadInput("The same run is given twice. Name each run once.")
+        raise BadInput("The same run is given twice. Name each run once.", code="given-twice")
     return names

@@ -102,5 +102,6 @@ def refuse_both(address: str | None) -> None:
     if address is not None:
         raise BadInput(
             "Give either --address or --cluster, not both: --address trains from this machine, "
-            "--cluster submits a job to the head of a cluster."
+            "--cluster submits a job to the head of a cluster.",
+            code="conflicting-options",
         )

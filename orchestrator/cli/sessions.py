@@ -33,7 +33,10 @@ def how_to_train(
     from orchestrator.cli.terminal import say
 
     if not ray and address:
-        raise BadInput("--no-ray trains in this process, without a cluster: leave out --address.")
+        raise BadInput(
+            "--no-ray trains in this process, without a cluster: leave out --address.",
+            code="conflicting-options",
+        )
     return How(
         engine=_engine(address, ray=ray),
         data_dir=data_dir,

@@ -27,7 +27,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.records import escaped
+from orchestrator.records import BadInput, escaped
 from orchestrator.sweeping.progress import Progress, StudyProgress
 
 ERROR_FILE = "ORCHESTRATE_ERROR_FILE"
@@ -67,18 +67,15 @@ def say(message: str) -> None:
 
 
 def complain(error: object) -> None:
-    """Prints the error that ended a command, also with --quiet. Keeps it in `errors` and in the
-    file that ERROR_FILE names, for callers from Python."""
-    errors.append(str(error))
+    """Prints the error that ended a command, also with --quiet. Keeps it in the file that
+    ERROR_FILE names, for callers from Python: first a line with its code, if it has one."""
+    code = error.code if isinstance(error, BadInput) else ""
     if file := os.environ.get(ERROR_FILE):
-        Path(file).write_text(str(error))
+        Path(file).write_text(f"{code}\n{error}")
     quiet, console.quiet = console.quiet, False
-    say(f"error: {error}")
+    say(f"error[{code}]: {error}" if code else f"error: {error}")
     console.quiet = quiet
 
-
-errors: list[str] = []
-"""The errors that commands in this process have printed, the newest last."""
 
 debugging = False
 """Whether errors are shown with their full traceback (--debug)."""

@@ -16,7 +16,7 @@ from orchestrator.cli.options import (
     WorkloadArgument,
     print_json,
 )
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -124,7 +124,7 @@ def trial(
     saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     if stack > 1:
         if ranks > 1 or micro_batch is not None:
-            raise BadInput("--stack trains on one rank: leave out --ranks and --micro-batch.")
+            raise BadInput("--stack takes neither --ranks nor --micro-batch.", code="not-together")
         training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=saved)
     else:
         training = train_on_ranks(
@@ -225,9 +225,9 @@ def parse_settings(settings: Sequence[str], option: str, example: str) -> dict[s
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
-            raise BadInput(f"{option} takes NAME=VALUE, for example {example}, not {setting!r}.")
+            raise wrong_value(option, f"NAME=VALUE, such as {example}", setting)
         if key in params:
-            raise BadInput(f"{option} {key}=... is given twice.")
+            raise BadInput(f"{option} {key}=... is given twice.", code="given-twice")
         params[key] = parse_yaml(text, f"{option} {setting}")
     return params
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import BadInput, shown, unknown
+from orchestrator.records import BadInput, shown, unknown, wrong_value
 
 BY_VALUE = "ORCHESTRATE_BY_VALUE"
 """Environment variable with the path of the file that holds the classes of `__main__` for a
@@ -58,9 +58,9 @@ def _of_main(place: str, attribute: str) -> Callable[..., Any]:
     if found is None:
         raise BadInput(
             f"{place} was defined in a notebook or a script, and is not defined in this process. "
-            f"In the notebook or script, define it and then call "
-            f"orchestrator.open_run(...).resume(). Or put it into a file and name it "
-            f"FILE.py:{attribute} in a new sweep."
+            f"There, define it and then call orchestrator.open_run(...).resume(). Or put it into a "
+            f"file and name it FILE.py:{attribute} in a new sweep.",
+            code="not-importable",
         )
     return found
 
@@ -71,10 +71,7 @@ def import_own(kind: str, place: str) -> Callable[..., Any]:
     module_name, _, attribute = place.rpartition(":")
     is_file = module_name.endswith(".py") and "\0" not in module_name
     if not attribute or not (is_file or all(map(str.isidentifier, module_name.split(".")))):
-        raise BadInput(
-            f"A {kind} of your own must be named MODULE:CLASS or FILE.py:CLASS, but got "
-            f"{shown(place)}."
-        )
+        raise wrong_value(f"A {kind} of your own", "named MODULE:CLASS or FILE.py:CLASS", place)
     if module_name == MAIN:
         return _of_main(place, attribute)
     try:
@@ -86,7 +83,8 @@ def import_own(kind: str, place: str) -> Callable[..., Any]:
     except (ImportError, OSError) as error:
         raise BadInput(
             f"The {kind} {shown(place)} can't be imported: {error}. Write package.module:Class "
-            f"(importable from {Path.cwd()}) or path/to/file.py:Class."
+            f"(importable from {Path.cwd()}) or path/to/file.py:Class.",
+            code="not-importable",
         ) from error
     try:
         found: Callable[..., Any] = getattr(module, attribute)

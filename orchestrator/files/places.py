@@ -57,8 +57,8 @@ class Place:
             reason = str(error)
         if reason:
             raise BadInput(
-                f"{text} can't be used: {reason}. Write a path, or a URI such as "
-                f"s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."
+                f"{text} can't be used: {reason}. Write a path or a URI such as s3://BUCKET/FOLDER.",
+                code="wrong-place",
             )
         return place
 
@@ -174,8 +174,8 @@ def refuse_keys(address: str) -> None:
         raise BadInput(
             "The address of a place must not contain a key, but this one does, or may do so: it "
             "has a colon or a user before `@`, or a parameter named like a key. Leave the key out, "
-            "and set the environment variables of the store's own tools (AWS_ACCESS_KEY_ID, "
-            "AZURE_CLIENT_SECRET, ...)."
+            "and set the environment variables of the store's own tools (AWS_ACCESS_KEY_ID, ...).",
+            code="key-in-address",
         )
 
 

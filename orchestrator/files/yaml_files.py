@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.records import BadInput, cut, shown
+from orchestrator.records import BadInput, cut, shown, unreadable, wrong_value
 
 LARGEST_FILE = 2**20
 """Largest size of a file in bytes. Sweep files and cluster files have a few thousand."""
@@ -147,10 +147,10 @@ def _parse(text: str, source: str, loader: type[_Loader]) -> Any:
         # The most likely cause is a workload with options: `workloads: [digits/mlp?classes=5]`.
         hint = " Within [ ], text with a `?` must be in quotes." if "'?'" in str(error) else ""
         problem = cut(error.problem or str(error), 200)
-        raise BadInput(f"{source}{line}: not valid YAML: {problem}.{hint}") from None
+        raise BadInput(f"{source}{line}: not YAML: {problem}.{hint}", code="not-yaml") from None
     except yaml.YAMLError as error:
         problem = str(error).partition("\n")[0]
-        raise BadInput(f"{source}: not valid YAML: {problem}.") from None
+        raise BadInput(f"{source}: not valid YAML: {problem}.", code="not-yaml") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -158,18 +158,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         # Reading from a pipe might never return, and a device may be endless.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"{path} must be a regular file. Write its content to one.")
+            raise BadInput(f"{path} must be a regular file: copy it to one.", code="not-a-file")
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise BadInput(
-                f"{path}: can't be read: a file must have at most {LARGEST_FILE:,} bytes, but it "
-                "has more."
+                f"{path} must have at most {LARGEST_FILE:,} bytes, but has more.", code="too-large"
             )
         text = content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8: {error}"
-        raise BadInput(f"{path}: can't be read: {reason}.") from None
+        raise unreadable(path, error) from None
     return _mapping(parse_yaml(text, str(path)), str(path))
 
 
@@ -180,7 +178,7 @@ def parse_mapping(text: str, source: str) -> dict[str, Any]:
 
 def _mapping(document: Any, source: str) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise BadInput(f"{source}: expected `key: value` lines, but it holds {shown(document)}.")
+        raise wrong_value(source, "`key: value` lines", document)
     return document
 
 

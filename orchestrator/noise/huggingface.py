@@ -29,9 +29,9 @@ class NoiseScaleCallback(TrainerCallback):
         self._count = int(arguments.gradient_accumulation_steps)
         if self._count < 2:
             raise BadInput(
-                "The noise scale is measured by comparing the micro-batches of a step, so "
-                "gradient_accumulation_steps must be at least 2, but is "
-                f"{self._count}. Set it to 2 or more, and divide per_device_train_batch_size by it."
+                "gradient_accumulation_steps must be at least 2, as the noise scale compares "
+                f"micro-batches, but is {self._count}. Divide per_device_train_batch_size by it.",
+                code="too-few",
             )
         self._handles: list[Any] = []
 

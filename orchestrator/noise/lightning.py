@@ -28,9 +28,9 @@ class NoiseScaleCallback(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not pl_module.automatic_optimization:
             raise BadInput(
-                "The callback needs automatic optimization: with manual optimization it can't know "
-                "when a step is complete. Use orchestrator.noise.NoiseScale in `training_step`, as "
-                "in a plain loop."
+                "The callback needs automatic optimization, to know when a step is complete. Use "
+                "orchestrator.noise.NoiseScale in `training_step`, as in a plain loop.",
+                code="manual-optimization",
             )
         self._count = int(trainer.accumulate_grad_batches)
         model = trainer.strategy.model

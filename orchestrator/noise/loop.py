@@ -61,14 +61,14 @@ class NoiseScale:
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters:
             raise BadInput(
-                "The noise scale needs a parameter that is trained, but no parameter has "
-                "requires_grad=True."
+                "The noise scale needs a parameter that is trained: one with requires_grad=True.",
+                code="empty",
             )
         if any(hasattr(p, "placements") for p in self._parameters):
             raise BadInput(
-                "The noise scale can't be measured if parameters are sharded over ranks (FSDP), "
-                "since no rank holds a whole gradient. Measure it in a smaller run without "
-                "sharding."
+                "The noise scale can't be measured if parameters are sharded (FSDP), since no rank "
+                "holds a whole gradient. Measure it in a smaller run without sharding.",
+                code="sharded",
             )
         ranks = model if isinstance(model, DistributedDataParallel) else None
         self._hook: _RankGradients | None = None
@@ -84,7 +84,8 @@ class NoiseScale:
                 f"batch_size={batch_size}, micro_batch={micro_batch}, decay={decay} on one "
                 f"process. Accumulate gradients: put the batch through the model in two "
                 f"micro-batches or more, and give their size as micro_batch. Or train on several "
-                f"ranks with DistributedDataParallel."
+                f"ranks with DistributedDataParallel.",
+                code="too-few",
             )
         self._small, self._large = float(small), float(batch_size)
         self._factor = 1.0 if divided else min(micro_batch * count / batch_size, 1.0)
@@ -107,8 +108,8 @@ class NoiseScale:
             small = self._first
         else:
             raise BadInput(
-                "`before_step` was called without `after_backward`. Call `after_backward` after "
-                "the backward pass of each micro-batch."
+                "Call `after_backward` after each backward pass, and `before_step` after those.",
+                code="call-order",
             )
         self._first = None
         self.record(small, self._square())
@@ -186,7 +187,8 @@ class NoiseScale:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:
             raise BadInput(
-                "No parameter has a gradient. Measure after `backward` and before `zero_grad`."
+                "No parameter has a gradient. Measure after `backward` and before `zero_grad`.",
+                code="call-order",
             )
         norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
         return norms.square().sum()
@@ -217,7 +219,8 @@ def _check_norms(modules: Iterable[nn.Module]) -> None:
             "The noise scale can't be measured with SyncBatchNorm: batch norms that are "
             "synchronised over ranks make each rank's gradient depend on the examples of all "
             "ranks, so the gradients of ranks differ by more than chance. Leave out "
-            "SyncBatchNorm.convert_sync_batchnorm, or use norms over single examples (GroupNorm)."
+            "SyncBatchNorm.convert_sync_batchnorm, or use norms over single examples (GroupNorm).",
+            code="synced-norm",
         )
 
 
@@ -250,7 +253,8 @@ class _RankGradients:
         if not self._squares:
             raise BadInput(
                 "No gradients were averaged over ranks in this step. Run the last backward pass of "
-                "a step outside of `no_sync`."
+                "a step outside of `no_sync`.",
+                code="call-order",
             )
         square = torch.stack(self._squares).sum()
         self._squares = []

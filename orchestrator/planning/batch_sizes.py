@@ -17,23 +17,27 @@ def batch_sizes_of(
     if isinstance(given, BatchLadder):
         high = _resolve_full(given.high, workload, train_size)
         if given.low > high:
-            raise BadInput(f"batch_sizes: `from <= to` must hold, but got {given.low} and {high}.")
+            raise BadInput(
+                f"batch_sizes: `from` {given.low} is above `to` {high}.", code="range-order"
+            )
         rungs = math.ceil(round(math.log(high / given.low, given.factor), 9))
         if rungs >= MOST_ITEMS:
             raise BadInput(
                 f"batch_sizes: there must be at most {MOST_ITEMS}, but from {given.low} to {high} "
-                f"by a factor of {given.factor!r} there are {rungs + 1:,}. Give a larger factor."
+                f"by a factor of {given.factor!r} there are {rungs + 1:,}. Give a larger factor.",
+                code="too-many",
             )
         sizes = [round(given.low * given.factor**rung) for rung in range(rungs)] + [high]
     else:
         sizes = [_resolve_full(size, workload, train_size) for size in given]
     if not sizes:
-        raise BadInput("batch_sizes: at least one is needed, but the list is empty.")
+        raise BadInput("batch_sizes: at least one is needed, but the list is empty.", code="empty")
     for size in sizes:
         if train_size is not None and size > train_size:
             raise BadInput(
                 f"batch_sizes: {size} is more than the {train_size} training examples of "
-                f"{workload}. Write `full` for the whole training set."
+                f"{workload}. Write `full` for the whole training set.",
+                code="batch-too-large",
             )
     return sorted(set(sizes))
 
@@ -43,8 +47,8 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
         return size
     if train_size is None:
         raise BadInput(
-            f"batch_sizes: `full` is the size of the training set, but the examples of {workload} "
-            f"never end. Give a number."
+            f"batch_sizes: `full` needs a finite training set, but {workload} never ends.",
+            code="endless-data",
         )
     return train_size
 
@@ -60,11 +64,11 @@ def batches_of(
         schedule = _schedule(recipe.batch_schedule)
         if train_size is not None and schedule.largest > train_size:
             raise BadInput(
-                f"{schedule.largest:,} is more than the {train_size:,} training examples of "
-                f"{workload}"
+                f"{schedule.largest:,} is more than the {train_size:,} examples of {workload}",
+                code="batch-too-large",
             )
     except BadInput as error:
-        raise BadInput(f"recipe {recipe.name!r}: batch_schedule: {error}.") from None
+        raise error.at(f"recipe {recipe.name!r}: batch_schedule") from None
     return [schedule]
 
 
@@ -73,7 +77,8 @@ def _schedule(stages: Sequence[BatchStage]) -> BatchSchedule:
     if first.examples or first.steps or first.learning_rate not in POWERS:
         raise BadInput(
             "the first stage begins at step 0 with the learning rate of the recipe, so it takes "
-            "only a `batch_size`"
+            "only a `batch_size`",
+            code="stage-order",
         )
     schedule, before, factor = BatchSchedule.constant(first.batch_size), first, 1.0
     for stage in later:
@@ -81,7 +86,8 @@ def _schedule(stages: Sequence[BatchStage]) -> BatchSchedule:
             has = "neither" if stage.steps is None else "both"
             raise BadInput(
                 f"each stage but the first must say after how many `examples` or `steps` it "
-                f"begins, but that of batch size {stage.batch_size:,} has {has}"
+                f"begins, but that of batch size {stage.batch_size:,} has {has}",
+                code="not-together",
             )
         if isinstance(stage.learning_rate, str):
             factor *= math.pow(stage.batch_size / before.batch_size, POWERS[stage.learning_rate])

@@ -19,6 +19,7 @@ from orchestrator.records import (
     Trial,
     Value,
     derive_seed,
+    wrong_value,
 )
 from orchestrator.search import Point, searched
 
@@ -128,14 +129,14 @@ def _params(study: Study) -> dict[str, Value]:
         raise BadInput(
             f"trunk: each metaparameter must have one value, but {', '.join(names)} would be "
             f"searched. Give values in `space`, write `space: {{only: {{...}}}}`, or take the "
-            f"winner of a run: `trunk: {{run: runs/NAME, batch_size: {study.batch_size}}}`."
+            f"winner of a run: `trunk: {{run: runs/NAME, batch_size: {study.batch_size}}}`.",
+            code="missing-value",
         )
     params = {n: v for n, v in study.space.items() if not isinstance(v, Choice)}
     rate = params.get("learning_rate")
     if not isinstance(rate, int | float) or rate <= 0:
-        raise BadInput(
-            f"trunk: `learning_rate` must be a number above 0, since branches try multiples of it, "
-            f"but optimizer {study.optimizer!r} has {rate!r} here."
+        raise wrong_value(
+            "trunk: `learning_rate`", "a number above 0, of which branches try multiples", rate
         )
     return params  # type: ignore[return-value]
 
@@ -151,8 +152,8 @@ def _measured_from(study: Study, step: int) -> int:
     """The step of the first measurement at or after `step`: states are kept at measurements."""
     if step > study.budget_steps:
         raise BadInput(
-            f"points: step {step:,} lies beyond the end of the trunk, which has "
-            f"{study.budget_steps:,} steps. Give an earlier point, or the trunk a larger budget."
+            f"points: step {step:,} lies beyond the end of the trunk, step {study.budget_steps:,}.",
+            code="beyond-the-end",
         )
     found = 0
     while found < step:
@@ -167,7 +168,8 @@ def _branches(
     if size > (trunk.train_size or size):
         raise BadInput(
             f"factors: {factor} times the trunk's batch size is {size:,}, which is more than the "
-            f"{trunk.train_size:,} training examples of {trunk.workload}."
+            f"{trunk.train_size:,} training examples of {trunk.workload}.",
+            code="batch-too-large",
         )
     schedule = BatchSchedule.constant(trunk.batch_size).then(
         batch_size=size, factor=1.0, at=trunk.examples(step)
@@ -213,6 +215,7 @@ def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
         raise BadInput(
             f"points: after step {step:,}, {room:,} examples are left of the trunk's budget, but "
             f"the shortest branches take {first:,}. Give an earlier point, smaller factors, or the "
-            f"trunk a larger budget; `length.at_most` must not be below `length.examples`."
+            f"trunk a larger budget; `length.at_most` must not be below `length.examples`.",
+            code="beyond-the-end",
         )
     return tuple(first * 2**power for power in range(int(math.log2(most / first)) + 1))

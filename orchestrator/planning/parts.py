@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from orchestrator.records import CONTROLS
+from orchestrator.records import CONTROLS, BadInput
 from orchestrator.search import LONGEST_TEXT
 
 MANY = 1_000_000_000
@@ -41,11 +41,12 @@ class Part(BaseModel):
 def _folder(name: str) -> str:
     """Refuses a name that no folder of a run can have."""
     if CONTROLS.search(name):
-        raise ValueError("a name must not hold control characters")
+        raise BadInput("a name must not hold control characters", code="wrong-name")
     if (length := len(quote(name, safe=""))) > LONGEST_NAME:
-        raise ValueError(
+        raise BadInput(
             f"a name must have at most {LONGEST_NAME} bytes once it is percent-encoded for its "
-            f"folder (a / takes 3, an ä 6, a 大 9), but this one has {length:,}: shorten it"
+            f"folder (a / takes 3, an ä 6, a 大 9), but this one has {length:,}: shorten it",
+            code="too-large",
         )
     return name
 

@@ -68,7 +68,7 @@ def rehearse_points(
             with one_thread():
                 metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
         except BadInput as error:
-            raise BadInput(f"recipe {study.recipe!r}: {error}") from None
+            raise error.at(f"recipe {study.recipe!r}") from None
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue

@@ -16,6 +16,7 @@ from orchestrator.records import (
     Value,
     shown,
     unknown,
+    wrong_value,
 )
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.search import (
@@ -42,14 +43,14 @@ def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
     if ONLY in given:
         if len(given) > 1 or not isinstance(given[ONLY], dict):
             raise BadInput(
-                f"{where}: `{ONLY}` must be the only key, as it holds the whole space: "
-                f"{{{ONLY}: {{NAME: RANGE, ...}}}}."
+                f"{where}: `{ONLY}` must be the only key, with the whole space in braces.",
+                code="not-together",
             )
         shared, given = {}, given[ONLY]
     if twice := sorted(given.keys() & recipe.schedule.keys()):
         raise BadInput(
-            f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule. Remove one of "
-            f"them."
+            f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule. Remove one.",
+            code="given-twice",
         )
     for setting in recipe.schedule:
         if setting not in SCHEDULE_SETTINGS:
@@ -67,7 +68,7 @@ def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
         decay = space.get("decay", "constant")
         check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     except BadInput as error:
-        raise BadInput(f"recipe {recipe.name!r}: {error}") from None
+        raise error.at(f"recipe {recipe.name!r}") from None
     return space
 
 
@@ -89,14 +90,14 @@ def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[st
             raise unknown(f"metaparameter in the points of recipe {recipe.name!r}:", name, names)
         if missing := [name for name in names if name not in point]:
             raise BadInput(
-                f"recipe {recipe.name!r}: each of `points` needs a value for {', '.join(missing)}, "
-                f"but one is {shown(point)}."
+                f"recipe {recipe.name!r}: points: {shown(point)} has no {', '.join(missing)}.",
+                code="missing-value",
             )
         for name, value in point.items():
             try:
                 _check_point(check_value(value), space[name])
             except BadInput as error:
-                raise BadInput(f"recipe {recipe.name!r}: points: {name}: {error}") from None
+                raise error.at(f"recipe {recipe.name!r}: points: {name}") from None
     fixed = {name: entry for name, entry in space.items() if name not in names}
     return tuple({**fixed, **point} for point in search.points)
 
@@ -105,6 +106,6 @@ def _check_point(value: Value, entry: Range | Choice | Value) -> None:
     """Raises `BadInput` for a value of a point that does not exist on the scale of its range."""
     if isinstance(entry, Range):
         if isinstance(value, (bool, str)) or not abs(value) <= LARGEST:
-            raise BadInput(f"it has a range, so a number is needed, but got {shown(value)}.")
+            raise wrong_value("it", "a number, as it has a range", value)
         if {"log": value < SMALLEST, "reverse_log": value >= 1}.get(entry.scale):
-            raise BadInput(f"{value:g} is not on the {entry.scale} scale of its range.")
+            raise wrong_value("it", f"on the {entry.scale} scale of its range", value)

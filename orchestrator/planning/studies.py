@@ -115,7 +115,8 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
             raise BadInput(
                 f"{study.workload} has {here or 'endless'} training examples here, but had "
                 f"{study.train_size or 'endless'} when the run was made. Resume it with the code "
-                f"and the data that it was made with (--data-dir), in the folder of that code."
+                f"and the data that it was made with (--data-dir).",
+                code="other-data",
             )
     doubts = rehearse_all(sweep, studies, data_dir)
     return Plan(sweep=sweep, studies=tuple(studies), doubts=doubts)
@@ -148,7 +149,8 @@ def single_trial(
         chosen = point_at(study.space, 0.5)
         rehearse_points(study, [chosen], data_dir)
     except BadInput as error:
-        raise BadInput(str(error).removeprefix(f"recipe {optimizer!r}: ")) from None
+        text = str(error).removeprefix(f"recipe {optimizer!r}: ")
+        raise BadInput(text, code=error.code) from None
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)
@@ -166,8 +168,8 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
                 raise BadInput(
                     f"A sweep must have at most {MOST_STUDIES:,} studies and {MOST_TRIALS:,} "
-                    f"trials, but this one has {len(studies):,} studies and {trials:,} trials or "
-                    f"more. Split it into several sweeps."
+                    f"trials, but this one has {len(studies):,} and {trials:,} or more. Split it.",
+                    code="too-many",
                 )
     refuse_unmatched(sweep.more, studies)
     return studies
@@ -248,7 +250,8 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
         raise BadInput(
             f"evaluate: a trial must have at most {MOST_EVALUATIONS:,} evaluations, but with "
             f"spacing {spacing:g} and at least {min_gap:,} steps between them, {budget_steps:,} "
-            f"steps have about {count:,}. Give a larger spacing or min_examples."
+            f"steps have about {count:,}. Give a larger spacing or min_examples.",
+            code="too-many",
         )
     return grid
 
@@ -256,4 +259,7 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
 def _refuse_repeats(kind: str, names: list[str]) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise BadInput(f"Each {kind} must be named once, but {', '.join(repeated)} is given again.")
+        raise BadInput(
+            f"Each {kind} must be named once, but {', '.join(repeated)} is given again.",
+            code="given-twice",
+        )

@@ -35,11 +35,12 @@ from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
 def _run(name: str) -> str:
     """Refuses a name that can't be that of a run's folder, below runs/."""
     if name.startswith("."):
-        raise ValueError("the name of a sweep must not begin with a dot")
+        raise BadInput("the name of a sweep must not begin with a dot", code="wrong-name")
     if (length := len(name.encode())) > LONGEST_NAME:
-        raise ValueError(
+        raise BadInput(
             f"the name of a sweep, which is that of its folder, must be at most {LONGEST_NAME} "
-            f"bytes long, but this one has {length:,}: shorten it"
+            f"bytes long, but this one has {length:,}: shorten it",
+            code="too-large",
         )
     return name
 
@@ -110,13 +111,13 @@ class Search(Part):
     def _fitting(self) -> Search:
         for name in ("grid", "points"):
             if getattr(self, name) and self.algorithm != name:
-                raise ValueError(f"`{name}` is for algorithm: {name}, not {self.algorithm}")
+                raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
         if self.algorithm == "points" and not self.points:
-            raise ValueError("algorithm: points needs `points`, a list of {name: value}")
+            raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
         if self.extend and self.algorithm not in DESIGNS:
-            raise ValueError(f"`extend` goes with {', '.join(DESIGNS)} only")
+            raise BadInput(f"`extend` goes with {', '.join(DESIGNS)} only", code="no-effect")
         if self.max_launches is not None and self.max_launches < self.trials:
-            raise ValueError(f"`max_launches` must be at least `trials`, which is {self.trials}")
+            raise BadInput("`max_launches` must be at least `trials`", code="range-order")
         return self
 
 
@@ -138,7 +139,7 @@ class Budget(Part):
     @model_validator(mode="after")
     def _something(self) -> Budget:
         if all(value is None for value in self.model_dump().values()):
-            raise ValueError("give at least one of steps, epochs, examples, at_least_steps")
+            raise BadInput("give steps, epochs, examples or at_least_steps", code="missing-key")
         return self
 
     def or_else(self, other: Budget) -> Budget:
@@ -149,13 +150,15 @@ class Budget(Part):
 
     def in_steps(self, batches: BatchSchedule, train_size: int | None) -> int:
         if self.epochs is not None and train_size is None:
-            raise BadInput("a budget in epochs needs a finite training set; use `examples`.")
+            raise BadInput(
+                "`epochs` need a finite training set: use `examples`.", code="endless-data"
+            )
         examples = max(self.examples or 0, (self.epochs or 0) * (train_size or 0))
         steps = max(self.steps or 1, self.at_least_steps or 1, batches.steps(math.ceil(examples)))
         if steps > MOST_STEPS:
             raise BadInput(
-                f"budget: at most {MOST_STEPS:,} steps can be trained, but at batch size "
-                f"{batches} it comes to {steps:,}."
+                f"budget: at most {MOST_STEPS:,} steps, but batch size {batches} needs {steps:,}.",
+                code="too-many",
             )
         return steps
 
@@ -243,8 +246,9 @@ class Stop(Part):
     @model_validator(mode="after")
     def _agree(self) -> Stop:
         if self.dominated and not self.at_goal:
-            raise ValueError(
-                "a trial that trains to its budget can't be cut: leave out `dominated`"
+            raise BadInput(
+                "a trial that trains to its budget can't be cut: leave out `dominated`",
+                code="not-together",
             )
         return self
 
@@ -326,8 +330,9 @@ class Resources(Part):
         if 0 < (self.gpus_per_device or 0) < LEAST_GPU:
             raise ValueError(f"gpus_per_device must be 0, or from {LEAST_GPU} to 1")
         if 0 < (self.gpus_per_device or 0) < 1 and self.max_devices > 1:
-            raise ValueError(
-                "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1"
+            raise BadInput(
+                "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1",
+                code="not-together",
             )
         return self
 
@@ -468,7 +473,7 @@ class Sweep(Part):
         document = dict(document)
         if "optimizers" in document:
             if "recipes" in document:
-                raise ValueError("give `recipes` or `optimizers`, not both")
+                raise BadInput("give `recipes` or `optimizers`, not both", code="not-together")
             document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.sweep import Sweep
-from orchestrator.records import BadInput, cut, shown, unknown
+from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -32,16 +32,11 @@ def find_sweep_file(name: str | None) -> Path:
     if name is None:
         return known["quickstart"]
     # Unlike Path.exists, os.path.exists returns False for a name that no file can have.
-    exists = os.path.exists(name)
-    if name in known and not exists:
-        return known[name]
-    if not exists:
-        if name.endswith((".yaml", ".yml")):
-            raise BadInput(
-                f"There is no sweep file {name}. Sweeps of the project: {', '.join(sorted(known))}."
-            )
-        raise unknown("sweep", name, known)
-    return Path(name)
+    if os.path.exists(name):
+        return Path(name)
+    if name not in known:
+        raise unknown("sweep file", name, known)
+    return known[name]
 
 
 def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
@@ -49,7 +44,8 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     document = overridden(read_yaml(path), overrides)
     if {*document} & {TRUNK, WORKLOADS} == {TRUNK}:
         raise BadInput(
-            f"{path} describes branches of one training: `orchestrate branch {path}` trains them."
+            f"{path} describes branches: `orchestrate branch {path}` trains them.",
+            code="wrong-command",
         )
     return validated(document, str(path))
 
@@ -71,47 +67,45 @@ def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> K
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        mistakes = error.errors(include_url=False, include_context=False)
-        lines = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        mistakes = error.errors(include_url=False)
+        told = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        lines = [*map(str, told)]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
             lines.append(f"{place}: {more:,} more mistakes.")
-        raise BadInput("\n".join(lines)) from None
+        raise BadInput("\n".join(lines), code=told[0].code) from None
 
 
 def _override(document: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise BadInput(
-            f"--set takes KEY=VALUE, for example search.trials=50, but got {shown(override)}."
-        )
+        raise wrong_value("--set", "KEY=VALUE, such as search.trials=50", override)
     source = f"--set {cut(override)}"
     *path, last = key.split(".")
     place: Any = document
     for name in path:
         place = place.setdefault(name, {})
         if not isinstance(place, dict):
-            raise BadInput(
-                f"{source}: {shown(name)} holds {shown(place)}, which has no keys that could be "
-                f"set."
-            )
+            raise wrong_value(f"{source}: {shown(name)}", "a mapping, as a key of it is set", place)
     place[last] = parse_yaml(text, source)
 
 
-def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> str:
-    """One line for one error of pydantic: the file, the key, the value, and what is accepted."""
+def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> BadInput:
+    """One error of pydantic in a line: the file, the key, the value, and what is accepted."""
     location = [part for part in error["loc"] if part not in ("list", "ladder")]
     key = ".".join(cut(str(part)) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
         known = _keys_at(kind, location[:-1])
-        return f"{source}: {unknown('key', key, [*map(str, known)])}"
+        return unknown("key", key, known, code="unknown-key").at(source)
     if error["type"] == "missing":
-        return f"{source}: {key}: this key is required."
+        return BadInput(f"{source}: {key}: this key is required.", code="missing-key")
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "model_type":
         names = ", ".join(name.rpartition(".")[2] for name in _keys_at(kind, location))
         message = f"write it in braces, {{key: value, ...}}, with some of the keys {names}"
     got = "" if "but got" in message else f" (got {shown(error['input'])})"
-    return f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
+    code = getattr(error.get("ctx", {}).get("error"), "code", "wrong-value")
+    text = f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
+    return BadInput(text, code=code)
 
 
 def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:

@@ -6,10 +6,13 @@ from orchestrator.records.errors import (
     BadInput,
     MissingData,
     SweepFailed,
+    corrupt,
     cut,
     escaped,
     shown,
     unknown,
+    unreadable,
+    wrong_value,
 )
 from orchestrator.records.goals import Baseline, Goal
 from orchestrator.records.ranges import (
@@ -97,6 +100,7 @@ __all__ = [
     "Value",
     "When",
     "check_kind",
+    "corrupt",
     "cut",
     "derive_seed",
     "differences",
@@ -106,5 +110,7 @@ __all__ = [
     "shown",
     "told",
     "unknown",
+    "unreadable",
     "widened_to",
+    "wrong_value",
 ]

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 class BadInput(ValueError):
     """Something that a user wrote can't be used. The message states the rule, the value and the
-    remedy."""
+    remedy. `code` names the rule: docs/command-line.md lists the codes."""
+
+    def __init__(self, message: str, *, code: str = "bad-input") -> None:
+        super().__init__(message)
+        self.code = code
+
+    def at(self, place: str) -> BadInput:
+        """The same error, with the place of the mistake."""
+        return BadInput(f"{place}: {self}", code=self.code)
 
 
 class MissingData(BadInput):
@@ -54,11 +62,29 @@ def escaped(text: str, *, but: str = "") -> str:
     return CONTROLS.sub(lambda found: found[0] if found[0] in but else ascii(found[0])[1:-1], text)
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> BadInput:
+def unknown(
+    kind: str, name: object, known: Iterable[str], *, code: str = "unknown-name"
+) -> BadInput:
     """Makes the error for a name that is in no registry. It lists the known names, closest
     first."""
     names = sorted(set(known))
     close = difflib.get_close_matches(shown(name).strip("'"), names, n=3, cutoff=0.5)
     listed = cut(", ".join(close + [other for other in names if other not in close]), 2000)
     hint = f"Did you mean {shown(close[0])}? " if close else ""
-    return BadInput(f"Unknown {kind} {shown(name)}. {hint}Known: {listed or 'none'}.")
+    return BadInput(f"Unknown {kind} {shown(name)}. {hint}Known: {listed or 'none'}.", code=code)
+
+
+def wrong_value(name: str, rule: str, value: object) -> BadInput:
+    """Makes the error for a value that its place can't take."""
+    return BadInput(f"{name} must be {rule}, but got {shown(value)}.", code="wrong-value")
+
+
+def unreadable(place: object, error: object) -> BadInput:
+    """Makes the error for a file or folder that can't be read."""
+    reason = getattr(error, "strerror", None) or error
+    return BadInput(f"{place} can't be read: {reason}.", code="unreadable")
+
+
+def corrupt(place: object, problem: object) -> BadInput:
+    """Makes the error for a file of a data set that does not hold what it should."""
+    return BadInput(f"{place} is corrupt: {problem}. Get it anew.", code="corrupt")

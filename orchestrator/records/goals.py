@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.records.errors import BadInput, shown
+from orchestrator.records.errors import wrong_value
 
 _GOAL = re.compile(r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)\s*$")
 
@@ -32,12 +32,13 @@ class Goal:
                 metric=metric, direction="<" if direction == "<" else ">", bound=float(bound)
             )
         except ValueError:
-            raise BadInput(
-                f"A goal must be written SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, "
-                f"for example 'val/error < 0.04', but got {shown(text)}."
+            raise wrong_value(
+                "A goal",
+                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04",
+                text,
             ) from None
         if not math.isfinite(goal.bound):
-            raise BadInput(f"A goal's bound must be finite, but got {shown(text)}.")
+            raise wrong_value("A goal's bound", "finite", text)
         return goal
 
     def passed(self, value: float | None) -> bool:
@@ -60,10 +61,7 @@ class Baseline:
     def parse(cls, text: str) -> Baseline:
         recipe, _, size = text.rpartition("@")
         if not recipe or not re.fullmatch(r"[1-9]\d{0,17}", size):
-            raise BadInput(
-                f"A baseline must be written RECIPE@BATCH_SIZE, for example linear_rule@256, but "
-                f"got {shown(text)}."
-            )
+            raise wrong_value("A baseline", "RECIPE@BATCH_SIZE, such as linear_rule@256", text)
         return cls(recipe=recipe, batch_size=int(size))
 
     @property

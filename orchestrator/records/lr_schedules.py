@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown
+from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown, wrong_value
 
 Factor = Callable[[int], float]
 """Function from the step (0 is the first update) to the factor on the learning rate."""
@@ -96,17 +96,18 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
         used.add("warmup_shape")
     if "warmup_shape" in given - used:
         raise BadInput(
-            f"'warmup_shape' has no effect without one of {', '.join(_WARMUPS)}: set one of them, "
-            "or leave it out."
+            f"'warmup_shape' has no effect without {' or '.join(_WARMUPS)}: leave it out.",
+            code="no-effect",
         )
     for name in sorted(given - used):
         shapes = ", ".join(map(str, decays))
-        raise BadInput(f"{name!r} has no effect with decay {shapes!r}: leave it out.")
+        raise BadInput(f"Leave out {name!r}: no effect with decay {shapes!r}.", code="no-effect")
     for group in (_LENGTHS, _WARMUPS):
         if len(given & set(group)) > 1:
             raise BadInput(
                 f"At most one of {', '.join(group)} may be set, but got "
-                f"{' and '.join(sorted(given & set(group)))}. Leave out all but one."
+                f"{' and '.join(sorted(given & set(group)))}. Leave out all but one.",
+                code="not-together",
             )
 
 
@@ -191,8 +192,8 @@ def _warmup_steps(
     if "warmup_epochs" in numbers:
         if steps_per_epoch is None:
             raise BadInput(
-                "'warmup_epochs' needs a finite training set, but this one is endless. Use "
-                "'warmup_steps'."
+                "'warmup_epochs' needs a finite training set: use 'warmup_steps'.",
+                code="endless-data",
             )
         return min(numbers["warmup_epochs"] * steps_per_epoch, horizon)
     if "warmup_fraction" in numbers:
@@ -202,9 +203,9 @@ def _warmup_steps(
 
 def _number(name: str, value: Value) -> float:
     if isinstance(value, (bool, str)) or not math.isfinite(value) or value < 0:
-        raise BadInput(f"{name!r} must be a finite number of at least 0, but got {value!r}.")
+        raise wrong_value(repr(name), "a finite number of at least 0", value)
     if name.endswith("_fraction") and value > 1:
-        raise BadInput(f"{name!r} must be at most 1, but got {value!r}.")
+        raise wrong_value(repr(name), "at most 1", value)
     if name in ("cycles", "drops") and (value < 1 or value % 1):
-        raise BadInput(f"{name!r} must be a whole number of at least 1, but got {value!r}.")
+        raise wrong_value(repr(name), "a whole number of at least 1", value)
     return float(value)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from orchestrator.records.errors import BadInput, shown
+from orchestrator.records.errors import BadInput, wrong_value
 
 Value = float | int | str | bool
 """The value of one metaparameter."""
@@ -46,20 +46,17 @@ class Range:
     def __post_init__(self) -> None:
         ends = (self.low, self.high, *(limit for limit in self.limits if limit is not None))
         if not all(abs(end) <= LARGEST for end in ends):
-            raise BadInput(
-                f"`low`, `high` and `limits` must be numbers from {-LARGEST:g} to {LARGEST:g}, "
-                f"but got {', '.join(map(shown, ends))}."
+            raise wrong_value(
+                "`low`, `high` and `limits`", f"numbers from {-LARGEST:g} to {LARGEST:g}", ends
             )
         if self.low > self.high:
             raise BadInput(
-                f"`low <= high` must hold, but got low={self.low:g}, high={self.high:g}."
+                f"`low <= high` must hold, not {self.low:g} <= {self.high:g}.", code="range-order"
             )
         if self.scale == "log" and self.low < SMALLEST:
-            raise BadInput(
-                f"A log scale needs `low > 0`, at least {SMALLEST:g}, but got low={self.low:g}."
-            )
+            raise wrong_value("`low` of a log scale", f"above 0, at least {SMALLEST:g}", self.low)
         if self.scale == "reverse_log" and self.high >= 1:
-            raise BadInput(f"A reverse_log scale needs `high < 1`, but got high={self.high:g}.")
+            raise wrong_value("`high` of a reverse_log scale", "below 1", self.high)
 
     def at(self, fraction: float) -> float | int:
         """Returns the value that lies `fraction` (0 to 1) of the way from low to high on the
@@ -123,7 +120,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not self.options:
-            raise BadInput("`options` must name at least one value, but it is empty.")
+            raise BadInput("`options` must name at least one value, but it is empty.", code="empty")
 
     def at(self, fraction: float) -> Value:
         return self.options[min(int(fraction * len(self.options)), len(self.options) - 1)]
@@ -147,13 +144,11 @@ class ScalingRule:
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_batch_size <= LARGEST:
-            raise BadInput(f"`at_batch_size` must be at least 1, but got {self.at_batch_size}.")
+            raise wrong_value("`at_batch_size`", "at least 1", self.at_batch_size)
         if not abs(self.base) <= LARGEST:
-            raise BadInput(
-                f"`base` must be a number from {-LARGEST:g} to {LARGEST:g}, but got {self.base:g}."
-            )
+            raise wrong_value("`base`", f"a number from {-LARGEST:g} to {LARGEST:g}", self.base)
         if self.rule == "half_life" and not 0 <= self.base < 1:
-            raise BadInput(f"Rule half_life needs `0 <= base < 1`, but got base={self.base:g}.")
+            raise wrong_value("`base` of rule half_life", "from 0 to below 1", self.base)
 
     def at(self, batch_size: int) -> float:
         ratio = batch_size / self.at_batch_size
@@ -177,7 +172,7 @@ def check_kind(name: str, value: Value, default: Value) -> None:
         kind = "a finite number"
         right = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
     if not right:
-        raise BadInput(f"{name!r} must be {kind}, but got {shown(value)}.")
+        raise wrong_value(repr(name), kind, value)
 
 
 Space = Mapping[str, Range | Choice | Value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.records.errors import BadInput
+from orchestrator.records.errors import BadInput, wrong_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class BatchSchedule:
     def __post_init__(self) -> None:
         first = self.stages[0]
         if first.from_step or first.from_examples:
-            raise BadInput("a batch schedule begins at step 0")
+            raise BadInput("a batch schedule begins at step 0", code="stage-order")
 
     @classmethod
     def constant(cls, batch_size: int) -> BatchSchedule:
@@ -49,14 +49,14 @@ class BatchSchedule:
         have been trained."""
         step, last = self.steps(at), self.stages[-1]
         if batch_size < last.batch_size:
-            raise BadInput(
-                f"batch sizes must not shrink, but {batch_size:,} follows {last.batch_size:,}"
+            raise wrong_value(
+                "a batch size", f"at least the one before, {last.batch_size:,}", batch_size
             )
         if step <= last.from_step:
             raise BadInput(
-                f"each stage must have at least one step, but the stage of batch size "
-                f"{last.batch_size:,} begins at {last.from_examples:,} examples and the next at "
-                f"{at:,}"
+                f"each stage needs a step, but the stage of batch size {last.batch_size:,} begins "
+                f"at {last.from_examples:,} examples and the next at {at:,}",
+                code="stage-order",
             )
         stage = Stage(
             batch_size=batch_size, from_step=step, from_examples=self.examples(step), factor=factor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from orchestrator.records.errors import BadInput
+from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
 from orchestrator.records.ranges import Choice, Range, Space, Value
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
@@ -32,11 +32,9 @@ class EvaluationGrid:
 
     def __post_init__(self) -> None:
         if not 0 <= self.spacing <= WIDEST_SPACING:
-            raise BadInput(
-                f"`spacing` must be from 0 to {WIDEST_SPACING:,}, but got {self.spacing:g}."
-            )
+            raise wrong_value("`spacing`", f"from 0 to {WIDEST_SPACING:,}", self.spacing)
         if self.min_gap < 1:
-            raise BadInput(f"`min_gap` must be at least 1 step, but got {self.min_gap}.")
+            raise wrong_value("`min_gap`", "at least 1 step", self.min_gap)
 
     def after(self, step: int) -> int:
         """Returns the step of the evaluation that follows the evaluation at `step`."""

@@ -97,13 +97,13 @@ def check_images(folder: Path) -> None:
     """Checks, before anything is drawn, that images can be written."""
     if find_spec("kaleido") is None:
         raise BadInput(
-            "Images of figures need the package kaleido: pip install "
-            "'orchestrate-batch-size[images]'."
+            "Images need the package kaleido: pip install 'orchestrate-batch-size[images]'.",
+            code="not-installed",
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadInput(f"Images can't be written to {folder}: {error.strerror}.") from None
+        raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
 def write_report(

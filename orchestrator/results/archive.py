@@ -79,7 +79,7 @@ def import_archive(
     was killed, a second call continues with the missing studies. `progress` is called with the
     number of studies that are done and the total."""
     if run.exists:
-        raise BadInput(f"{run.place} is a run already. Name another folder with --out.")
+        raise BadInput(f"{run.place} is a run already: give another --out.", code="exists")
     problems: list[Problem] = []
     known = _known_studies(source, problems)
     studies = []
@@ -105,7 +105,8 @@ def _no_study(source: Path, problems: Sequence[Problem]) -> BadInput:
     first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
     return BadInput(
         f"{source} holds no study. An archive has folders [GROUP/]{'/'.join(LAYOUT)}, each with "
-        f"one folder per trial.{first}"
+        f"one folder per trial.{first}",
+        code="no-study",
     )
 
 
@@ -122,8 +123,8 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
     except BrokenProcessPool:
         raise BadInput(
             "A process that read a part of the archive was killed, most likely because the memory "
-            "of the machine was full. Run the command again when more memory is free; an import "
-            "continues where it was."
+            "was full. The same command continues the import.",
+            code="killed",
         ) from None
 
 

@@ -40,8 +40,9 @@ def export_archive(
         folder = Path(*map(_part, [*_workload(study), study.recipe, str(study.batch_size)]))
         if (other := studies.setdefault(folder, study)) is not study:
             raise BadInput(
-                f"{other.key} and {study.key} would both be written to {folder}, since the layout "
-                f"tells them apart by nothing else. Rename a recipe or workload of the run."
+                f"{other.key} and {study.key} would both be written to {folder}. Rename a recipe "
+                f"or workload of the run.",
+                code="given-twice",
             )
     with new_folder(target) as unfinished:
         jobs = [

@@ -149,6 +149,6 @@ def refuse_compact(run: Run, question: str) -> None:
 
 def _uncertain(run: Run, question: str) -> BadInput:
     return BadInput(
-        f"{run.place} is a compact run: it holds whole curves of its best trials and of repeats "
-        f"only, so it lacks {question}. Ask the run that it was exported from."
+        f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",
+        code="compact-run",
     )

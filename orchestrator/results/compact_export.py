@@ -55,8 +55,8 @@ def export_compact(
     branches keeps all its measurements, since its verdicts compare whole curves."""
     if run.imported:
         raise BadInput(
-            f"{run.place} was imported from an archive. Only runs of sweeps and of branches have a "
-            f"compact form."
+            f"{run.place} was imported from an archive, which has no compact form.",
+            code="imported-run",
         )
     with new_folder(target) as unfinished:
         found = _write(run, Run(unfinished), progress)

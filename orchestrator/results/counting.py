@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput, Goal, Study
+from orchestrator.records import BadInput, Goal, Study, wrong_value
 from orchestrator.results.study_files import is_noted_over
 from orchestrator.results.tables import numbers
 
@@ -44,9 +44,8 @@ class Within:
         except ValueError:
             number = math.nan
         if name not in units or not 0 <= number < 2**62:
-            raise BadInput(
-                f"A budget must be steps=NUMBER, examples=NUMBER or epochs=NUMBER, for example "
-                f"epochs=10, but got {text!r}."
+            raise wrong_value(
+                "A budget", "steps=N, examples=N or epochs=N, such as epochs=10", text
             )
         return cls(amount=number, unit=units[name])
 
@@ -61,8 +60,8 @@ class Within:
             return study.batches.steps(math.ceil(self.amount))
         if study.train_size is None:
             raise BadInput(
-                f"The number of examples in an epoch of {study.workload} isn't known here. Give "
-                f"examples instead of epochs: {self.amount:g} times the size of the training set."
+                f"How many examples an epoch of {study.workload} has isn't known: give examples=N.",
+                code="unknown-epoch",
             )
         return study.batches.steps(math.ceil(self.amount * study.train_size))
 

@@ -177,8 +177,8 @@ def frontier_of(
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
         raise BadInput(
-            f"{run.place} was imported from an archive, which names no goals. Give one or more "
-            f'with --goal, such as --goal "val/classification_error<0.1".'
+            f'{run.place} was imported and names no goals: give --goal, such as "val/error<0.1".',
+            code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
     question = _Question(goals=asked, first=first, within=within)
@@ -372,5 +372,5 @@ def parse_goals(texts: Iterable[str]) -> list[GoalOf]:
     """Goals given on the command line, each once: METRIC<VALUE, or WORKLOADS: METRIC<VALUE."""
     goals = [GoalOf.parse(text) for text in texts]
     if len(set(goals)) < len(goals):
-        raise BadInput("The same goal is given twice. Give each goal once.")
+        raise BadInput("The same goal is given twice. Give each goal once.", code="given-twice")
     return goals

@@ -32,7 +32,8 @@ def held(place: Place) -> Iterator[None]:
             raise BadInput(
                 f"Another sweep is writing to {place}"
                 f"{f' ({said[0].strip()})' if said else ''}. Wait for it to end, stop it, or name "
-                f"another folder with --out."
+                f"another folder with --out.",
+                code="lock-held",
             )
         with _refused(place):
             os.ftruncate(file, 0)
@@ -57,19 +58,20 @@ def holder(place: Place) -> int | None:
     if found is None or status.st_uid != os.getuid():
         raise BadInput(
             f"A process is writing to {place}, but the lock file names no process of yours. The "
-            f"user who started the sweep can stop it, on the machine where it runs."
+            f"user who started the sweep can stop it, on the machine where it runs.",
+            code="not-yours",
         )
     if found[2] != socket.gethostname():
         raise BadInput(
-            f"A process on another machine is writing to {place}: {said.strip()}. Stop it on that "
-            f"machine."
+            f"A process of another machine is writing to {place}: {said.strip()}. Stop it there.",
+            code="not-yours",
         )
     process = int(found[1])
     if not _has_open(process, status):
         raise BadInput(
-            f"A process is writing to {place}. Its lock file names process {process}, but that one "
-            f"is not yours, or does not write there. The user who started the sweep can stop it, "
-            f"on the machine where it runs."
+            f"A process is writing to {place}, but process {process}, which the lock file names, "
+            f"is not yours or does not write there. The user who started the sweep can stop it.",
+            code="not-yours",
         )
     return process
 
@@ -117,9 +119,7 @@ def _opened(place: Place, flags: int) -> Iterator[int]:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise BadInput(
-                _refusal(place, "is a link, has more than one name, or is not a regular file")
-            )
+            raise _refusal(place, "is a link, has more than one name, or is not a regular file")
         yield file
     finally:
         os.close(file)
@@ -141,8 +141,9 @@ def _folder_of(place: Place) -> tuple[int, str]:
             return folder, hashlib.blake2b(str(place).encode(), digest_size=16).hexdigest()
         os.close(folder)
     raise BadInput(
-        f"The lock of {place} would lie in {path}, which must be a folder of yours with mode 0700 "
-        f"but is not. Remove it, or set TMPDIR to another folder."
+        f"{path}, for the lock of {place}, must be a folder of yours with mode 0700. Remove it, or "
+        f"set TMPDIR to another folder.",
+        code="unsafe-lock",
     )
 
 
@@ -161,11 +162,12 @@ def _refused(place: Place) -> Iterator[None]:
     except OSError as error:
         is_link = error.errno == errno.ELOOP
         reason = "is a link" if is_link else f"can't be used: {error.strerror or error}"
-        raise BadInput(_refusal(place, reason)) from None
+        raise _refusal(place, reason) from None
 
 
-def _refusal(place: Place, reason: str) -> str:
-    return (
+def _refusal(place: Place, reason: str) -> BadInput:
+    return BadInput(
         f"The lock file of {place} {reason}. Remove it, make the folder writable, or name another "
-        f"folder with --out."
+        f"folder with --out.",
+        code="unsafe-lock",
     )

@@ -23,6 +23,7 @@ from orchestrator.records import (
     Study,
     StudyKey,
     When,
+    unreadable,
 )
 
 STUDIES = "studies.json"
@@ -105,9 +106,9 @@ class Purpose:
             made_by = self._made_by()
             raise BadInput(
                 f"The files of {self._folder} have format {found}, made by {made_by} of this "
-                f"project, but this version reads format {FORMAT}. Read them with the version that "
-                f"made them. Or convert them: `orchestrate export` with that version, then "
-                f"`orchestrate import` with this one."
+                f"project, but this version reads format {FORMAT}. Convert them: `orchestrate "
+                f"export` with that version, then `orchestrate import` with this one.",
+                code="other-format",
             )
 
     @contextmanager
@@ -119,14 +120,16 @@ class Purpose:
         except FileNotFoundError:
             raise BadInput(
                 f"{self._file} is missing, which holds the sweep and the studies of the run. Put "
-                f"back a copy of it, or name another folder with --out."
+                f"back a copy of it, or name another folder with --out.",
+                code="damaged-run",
             ) from None
         except OSError as error:
-            raise BadInput(f"{self._file} can't be read: {error.strerror or error}.") from None
+            raise unreadable(self._file, error) from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadInput(
                 f"{self._file} can't be understood ({type(error).__name__}: {error}). It was "
-                f"damaged or changed. Put back a copy of it, or name another folder with --out."
+                f"damaged or changed. Put back a copy of it, or name another folder with --out.",
+                code="damaged-run",
             ) from None
 
     def _made_by(self) -> str:

@@ -20,5 +20,6 @@ def refuse_branches(run: Run) -> None:
     if holds_branches(run):
         raise BadInput(
             f"{run.place} holds branches of one training, not the searches of a sweep, so it has "
-            f"neither goals nor winners. `orchestrate report {run.place}` shows its answer."
+            f"neither goals nor winners. `orchestrate report {run.place}` shows its answer.",
+            code="holds-branches",
         )

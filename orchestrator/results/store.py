@@ -30,12 +30,7 @@ import pyarrow as pa
 
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import parse_mapping, write_yaml
-from orchestrator.records import (
-    BadInput,
-    FinishedTrial,
-    Study,
-    StudyKey,
-)
+from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
 from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
 from orchestrator.results.study_files import StudyFiles, own_file
@@ -70,11 +65,11 @@ class Run:
         try:
             exists = run.exists
         except OSError as error:
-            raise BadInput(f"The run {run.place} can't be read: {error}.") from None
+            raise unreadable(f"The run {run.place}", error) from None
         if not exists:
             raise BadInput(
-                f"{run.place} is not a run: it holds neither studies.json nor sweep.yaml. "
-                f"`orchestrate sweep` makes one."
+                f"{run.place} is not a run: it holds neither studies.json nor sweep.yaml.",
+                code="not-a-run",
             )
         return run
 
@@ -100,12 +95,13 @@ class Run:
         except OSError as error:
             raise BadInput(
                 f"The run folder {self.place} can't be written: {error.strerror or error}. "
-                f"Name another one with --out."
+                f"Name another one with --out.",
+                code="unwritable",
             ) from None
         for path in self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ():
             if path.is_dir():
                 raise BadInput(
-                    f"{path} must be free for the file of a trial, but is a folder. Move it away."
+                    f"{path} must be free for a trial's file, but is a folder.", code="exists"
                 )
 
     @property
@@ -134,8 +130,8 @@ class Run:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise BadInput(
-                f"{file} can't be read: {error}. Remove it; it is written again from {STUDIES}."
+            raise unreadable(
+                file, f"{error}. Remove it; it is written again from {STUDIES}"
             ) from None
 
     def studies(self) -> list[Study]:

@@ -306,9 +306,9 @@ def _refusing(place: Place) -> Iterator[Place]:
     else:
         return
     raise BadInput(
-        f"{problem}. It holds many trials of a study, so there is no answer without it. Put back a "
-        f"copy. Or remove {WHOLE_STUDY} of this study from both `trials` and `measurements`: its "
-        f"trials then count as not finished, and `orchestrate resume` trains them again."
+        f"{problem}. It holds many trials, so put back a copy. Or remove {WHOLE_STUDY} of this "
+        f"study from both `trials` and `measurements`: `orchestrate resume` then trains it again.",
+        code="damaged-run",
     ) from None
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial, unreadable
 
 TRIALS = pa.schema(
     [
@@ -159,7 +159,7 @@ def read_small(place: Place, schema: pa.Schema, columns: Collection[str] | None 
     except OSError as error:
         if isinstance(error, PermissionError) or not place.is_file():
             raise Damaged(f"{place} can't be read ({error})") from None
-        raise BadInput(f"{place} can't be read: {error}.") from None
+        raise unreadable(place, error) from None
     with _damage_told(place):
         table = _read(pa.BufferReader(content), schema, columns)
         required = [field.name for field in schema if not field.nullable]

@@ -161,13 +161,13 @@ def _sampler(
         sampler = factory(seed=seed)
     except Exception as error:
         raise BadInput(
-            f"The sampler {algorithm!r} must be callable with the argument `seed`, but that "
-            f"raised: {error}."
+            f"The sampler {algorithm!r}, called with the argument `seed`, raised: {error}.",
+            code="not-callable",
         ) from error
     if not isinstance(sampler, BaseSampler):
         raise BadInput(
-            f"The sampler {algorithm!r} must return an optuna.samplers.BaseSampler, but returned "
-            f"{sampler!r}."
+            f"{algorithm!r} must return an optuna.samplers.BaseSampler, but returned {sampler!r}.",
+            code="wrong-result",
         )
     return sampler
 

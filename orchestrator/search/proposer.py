@@ -172,7 +172,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
             places.append([k / (count - 1) for k in range(count)] if count > 1 else [0.5])
     if (count := math.prod(map(len, places))) > MOST_POINTS:
         raise BadInput(
-            f"A grid must have at most {MOST_POINTS:,} points, but this one has {count:,}."
+            f"A grid must have at most {MOST_POINTS:,} points, not {count:,}.", code="too-many"
         )
     # Rounding and conditions can make points equal.
     return distinct(assemble(space, row) for row in itertools.product(*places))

@@ -21,6 +21,7 @@ from orchestrator.records import (
     cut,
     shown,
     unknown,
+    wrong_value,
 )
 
 Entry = Range | Choice | ScalingRule | Value
@@ -118,23 +119,23 @@ def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
 def check_value(value: Any) -> Value:
     """Returns the value, or refuses it if no metaparameter can have it."""
     if not isinstance(value, (bool, int, float, str)):
-        raise BadInput(f"a value must be a number, text, true or false, but got {shown(value)}.")
+        raise wrong_value("a value", "a number, text, true or false", value)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        raise BadInput(f"text must be at most {LONGEST_TEXT} characters, but got {shown(value)}.")
+        raise wrong_value("text", f"at most {LONGEST_TEXT} characters", value)
     return value
 
 
 def _entry(entry: Any, place: str) -> Entry:
     if isinstance(entry, list) or entry is None:
         raise BadInput(
-            f"{place}: expected {{low: ..., high: ..., scale: linear | log | reverse_log}}, "
-            f"{{options: [...]}}, {{rule: linear | sqrt | constant | half_life, base: ..., "
-            f"at_batch_size: ...}} or a fixed value, but got {shown(entry)}."
+            f"{place} must be {{low: ..., high: ..., scale: ...}}, {{options: [...]}}, {{rule: "
+            f"..., base: ..., at_batch_size: ...}} or a fixed value, but got {shown(entry)}.",
+            code="wrong-value",
         )
     try:
         return _described(entry) if isinstance(entry, dict) else check_value(entry)
     except BadInput as error:
-        raise BadInput(f"{place}: {error}") from None
+        raise error.at(place) from None
 
 
 def _described(entry: Mapping[str, Any]) -> Entry:
@@ -142,10 +143,10 @@ def _described(entry: Mapping[str, Any]) -> Entry:
     known = [field.name for field in fields(kind)]
     for key in entry:
         if key not in known:
-            raise unknown("key", key, known)
+            raise unknown("key", key, known, code="unknown-key")
     if kind is Choice:
         if not isinstance(entry["options"], list):
-            raise BadInput(f"`options` must be a list, but got {shown(entry['options'])}.")
+            raise wrong_value("`options`", "a list", entry["options"])
         return Choice(options=_values("options", entry["options"]), when=_when(entry))
     return _rule(entry) if kind is ScalingRule else _range(entry)
 
@@ -153,7 +154,8 @@ def _described(entry: Mapping[str, Any]) -> Entry:
 def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
     if len(values) > MOST_OPTIONS:
         raise BadInput(
-            f"`{key}` must hold at most {MOST_OPTIONS} values, but holds {len(values):,}."
+            f"`{key}` must hold at most {MOST_OPTIONS} values, not {len(values):,}.",
+            code="too-many",
         )
     return tuple(map(check_value, values))
 
@@ -169,7 +171,7 @@ def _need_numbers(entry: Mapping[str, Any], *keys: str) -> None:
     for key in keys:
         number = entry.get(key)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise BadInput(f"`{key}` must be a number, but got {shown(number)}.")
+            raise wrong_value(f"`{key}`", "a number", number)
 
 
 def _range(entry: Mapping[str, Any]) -> Range:
@@ -179,7 +181,7 @@ def _range(entry: Mapping[str, Any]) -> Range:
         raise unknown("scale", scale, ("linear", "log", "reverse_log"))
     integer = entry.get("integer", False)
     if not isinstance(integer, bool):
-        raise BadInput(f"`integer` must be true or false, but got {shown(integer)}.")
+        raise wrong_value("`integer`", "true or false", integer)
     return Range(
         low=entry["low"],
         high=entry["high"],
@@ -197,7 +199,7 @@ def _limits(limits: Any) -> tuple[float | None, float | None]:
         or len(limits) != 2
         or not all(isinstance(limit, numbers) and not isinstance(limit, bool) for limit in limits)
     ):
-        raise BadInput(f"`limits` must be [low, high], numbers or null, but got {shown(limits)}.")
+        raise wrong_value("`limits`", "[low, high], numbers or null", limits)
     return limits[0], limits[1]
 
 
@@ -206,7 +208,7 @@ def _when(entry: Mapping[str, Any]) -> When | None:
     if when is None:
         return None
     if not isinstance(when, dict):
-        raise BadInput(f"`when` must be {{other: value or list of values}}, but got {shown(when)}.")
+        raise wrong_value("`when`", "{other: value or list of values}", when)
     return {
         str(name): _values(
             f"when: {cut(str(name))}", values if isinstance(values, list) else [values]

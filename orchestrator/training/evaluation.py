@@ -80,7 +80,7 @@ class Evaluator:
             for metric, value in self._sums(trainer, trainer.cast(batch)).items():
                 sums[metric] = sums.get(metric, 0) + value
         if not sums:
-            raise BadInput(f"{type(self.workload).__name__} must return at least one metric.")
+            raise BadInput(f"{type(self.workload).__name__} must return a metric.", code="empty")
         means = self.ranks.sum(torch.cat([total.flatten() for total in sums.values()])) / size
         pieces = torch.split(means, [total.numel() for total in sums.values()])
         shaped = zip(sums.items(), pieces, strict=True)
@@ -113,7 +113,8 @@ def summary_of(workload: Workload, means: Mapping[str, Tensor]) -> dict[str, flo
             raise BadInput(
                 f"Metric {metric!r} of {type(workload).__name__} must have one value per "
                 f"example, or one number must be made of its means in `summary`, but it has "
-                f"means of shape {tuple(value.shape)}."
+                f"means of shape {tuple(value.shape)}.",
+                code="wrong-result",
             )
     return dict(zip(summary, torch.stack(list(summary.values())).tolist(), strict=True))
 

@@ -81,7 +81,7 @@ class LibraryOptimizer:
             return self.kind(groups, **_arguments(self.kind, values))
         # The library's errors have no common base class.
         except Exception as error:
-            raise BadInput(f"{self.name}: {error}") from error
+            raise BadInput(f"{self.name}: {error}", code="wrong-value") from error
 
 
 def find(name: str) -> LibraryOptimizer | None:
@@ -103,7 +103,7 @@ def find(name: str) -> LibraryOptimizer | None:
         return None
     obstacle = _obstacle(kind)
     if obstacle is not None:
-        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.")
+        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.", code="unusable")
     return LibraryOptimizer(wanted, dict(_settings(kind)), kind)
 
 
@@ -112,10 +112,12 @@ def own(place: str) -> LibraryOptimizer:
     metaparameters."""
     kind = import_own("optimizer", place)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
-        raise BadInput(f"{place!r} must be a subclass of torch.optim.Optimizer.")
+        raise BadInput(
+            f"{place!r} must be a subclass of torch.optim.Optimizer.", code="wrong-class"
+        )
     obstacle = _obstacle_in_step(kind)
     if obstacle is not None:
-        raise BadInput(f"Optimizer {place!r} can't be used here: {obstacle}.")
+        raise BadInput(f"Optimizer {place!r} can't be used here: {obstacle}.", code="unusable")
     required = tuple(_OUR_WORDS.get(name, name) for name in _without_default(kind))
     return LibraryOptimizer(place, dict(_settings(kind)), kind, required)
 

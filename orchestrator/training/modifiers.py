@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Value, derive_seed, unknown
+from orchestrator.records import BadInput, Value, derive_seed, unknown, wrong_value
 
 Loss = Callable[..., Tensor]
 
@@ -55,7 +55,7 @@ class Modifiers:
         if value is None:
             return
         if isinstance(value, (bool, str)) or not math.isfinite(value) or not holds(value):
-            raise BadInput(f"{name!r} must be a number {rule}, but got {value!r}.")
+            raise wrong_value(repr(name), f"a number {rule}", value)
 
     def prepare(self, model: nn.Module) -> None:
         """Sets dropout, noise on activations and precision of a new model."""
@@ -80,8 +80,8 @@ class Modifiers:
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             name = torch.cuda.get_device_name(device)
             raise BadInput(
-                f"'precision' must not be bfloat16 on {name}, which does not support it. Use "
-                "float32."
+                f"'precision' must not be bfloat16 on {name}, which does not support it.",
+                code="unusable",
             )
 
     @contextmanager
@@ -177,8 +177,8 @@ def _set_dropout(model: nn.Module, probability: float) -> None:
             module.dropout, found = probability, True
     if not found:
         raise BadInput(
-            f"'dropout' has no effect, since {type(model).__name__} has no dropout layer. Leave it "
-            "out."
+            f"'dropout' has no effect: {type(model).__name__} has no dropout layer. Leave it out.",
+            code="no-effect",
         )
 
 

@@ -146,9 +146,9 @@ class NoiseMeter:
         size = math.ceil(examples / chunks_for(weights) / ghost) * ghost
         if (count := examples // size) < 2:
             raise BadInput(
-                f"The noise scale needs the gradients of two chunks of {size} examples, which are "
-                f"whole ghosts of the model's batch norms, but there are only {examples} training "
-                f"examples. Give the model smaller ghosts, or leave out `noise_scale`."
+                f"The noise scale needs two chunks of {size} examples (whole ghosts of the batch "
+                f"norms), but there are only {examples}. Take smaller ghosts, or no `noise_scale`.",
+                code="too-few",
             )
 
         def gradients() -> Iterator[Sequence[Tensor]]:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from orchestrator.records import BadInput, Value, check_kind, unknown
+from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
 from orchestrator.training.layerwise import LayerWise
 from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find, own
 from orchestrator.training.uncompiled import spare_compiler
@@ -140,7 +140,7 @@ def _check_values(params: Mapping[str, Value]) -> None:
             check_kind(name, value, 0.0)
             rule, holds = _RULES[name]
             if not holds(float(value)):
-                raise BadInput(f"{name!r} must be {rule}, but got {value!r}.")
+                raise wrong_value(repr(name), rule, value)
 
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -175,7 +175,7 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
     try:
         optimizer = entry.build(groups, **arguments)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"{name}: {error}") from None
+        raise BadInput(f"{name}: {error}", code=getattr(error, "code", "wrong-value")) from None
     return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
 
 
@@ -186,7 +186,7 @@ def _from_library(name: str) -> LibraryOptimizer:
     if found is None:
         # The libraries have more than a hundred optimizers, so only similar names are listed.
         error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
-        raise BadInput(f"{error} Also known: all optimizers of torch.optim and pytorch_optimizer.")
+        raise BadInput(f"{error} And all of torch.optim and pytorch_optimizer.", code=error.code)
     return found
 
 
@@ -196,5 +196,5 @@ def _layerwise(**settings: Any) -> LayerWise:
     for name in ("trust", "bound"):
         value = settings.get(name, 1.0)
         if isinstance(value, (str, bool)) or not value > 0:
-            raise BadInput(f"'layerwise_{name}' must be a number above 0, but got {value!r}.")
+            raise wrong_value(f"'layerwise_{name}'", "a number above 0", value)
     return LayerWise(**settings)

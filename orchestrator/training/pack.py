@@ -74,7 +74,7 @@ def train_in_stack(
     ranks = Ranks()
     prepared = prepare(trial.study.workload, data_dir, ranks.device)
     if (reason := why_not(trial, *prepared, ranks.device)) is not None:
-        raise BadInput(f"This trial can't be trained in a stack: {reason}.")
+        raise BadInput(f"This trial can't be trained in a stack: {reason}.", code="not-stackable")
     task = Task(trial=trial, checkpoint=checkpoint)
     with closing(train_pack([task], width, ranks, data_dir=data_dir)) as events:
         for _, event in events:

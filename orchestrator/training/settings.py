@@ -85,28 +85,34 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
     known = {*required, *optional, *GENERAL}
     if taken_twice := sorted(known & of_loss.keys()):
         raise BadInput(
-            f"The loss of {type(workload).__name__} must not have a metaparameter "
-            f"{taken_twice[0]!r}, which every recipe with {optimizer!r} has already. Rename the "
-            "argument of the loss."
+            f"The loss of {type(workload).__name__} must not have the metaparameter "
+            f"{taken_twice[0]!r} of {optimizer!r}. Rename the argument of the loss.",
+            code="given-twice",
         )
     known |= of_loss.keys()
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)
     for name in sorted(given - known):
         if ALIASES.get(name) in known:
-            raise BadInput(f"Write {ALIASES[name]!r} in place of {name!r}.")
+            raise BadInput(f"Write {ALIASES[name]!r} in place of {name!r}.", code="other-name")
         error = unknown(f"metaparameter of {optimizer!r}:", name, known)
         others = [other for other in OPTIMIZERS if name in itertools.chain(*accepted_by(other))]
         if not others:
             raise error
-        raise BadInput(f"{error} Optimizers that have it: {', '.join(others)}.")
+        raise BadInput(f"{error} Optimizers that have it: {', '.join(others)}.", code=error.code)
     missing = [name for name in required if name not in given]
     if missing:
-        raise BadInput(f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.")
+        raise BadInput(
+            f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.",
+            code="missing-value",
+        )
     if given & set(LAYERWISE) and "layerwise_ratio" not in given:
         raise BadInput(
             "'layerwise_trust' and 'layerwise_bound' have no effect without 'layerwise_ratio': set "
-            "it to gradient or update."
+            "it to gradient or update.",
+            code="no-effect",
         )
     if "smoothing_over" in given and "label_smoothing" not in given:
-        raise BadInput("'smoothing_over' has no effect without 'label_smoothing': leave it out.")
+        raise BadInput(
+            "'smoothing_over' has no effect without 'label_smoothing'.", code="no-effect"
+        )

@@ -86,7 +86,7 @@ class StackEvaluator:
             for metric, total in self._sums(stack, weights, slots, stack.cast(batch)).items():
                 sums[metric] = sums.get(metric, 0) + total
         if not sums:
-            raise BadInput(f"{type(self.workload).__name__} must return at least one metric.")
+            raise BadInput(f"{type(self.workload).__name__} must return a metric.", code="empty")
         means = {metric: (total / len(examples)).cpu() for metric, total in sums.items()}
         return [
             {

@@ -107,7 +107,8 @@ class Trainer:
         if factor and any("lr" not in group for group in self.optimizer.param_groups):
             raise BadInput(
                 f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
-                "schedule."
+                "schedule.",
+                code="no-effect",
             )
         return factor
 

@@ -68,6 +68,7 @@ def _check_shape(
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if (shape[:1] if more else shape) != (size,):
         raise BadInput(
-            f"The {name} of {type(workload).__name__} must be a tensor with one value per example, "
-            f"of shape ({size},) for a batch of {size}, but is {shape}."
+            f"The {name} of {type(workload).__name__} must have one value per example, of "
+            f"shape ({size},) for a batch of {size}, but is {shape}.",
+            code="wrong-result",
         )

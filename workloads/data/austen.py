@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, corrupt, unreadable
 
 ALPHABET = (
     "\n !\"&'()*,-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz\u00a3"
@@ -27,9 +27,9 @@ def read_austen(path: Path) -> NDArray[np.uint8]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} can't be read: {error}. Get it anew.") from None
+        raise unreadable(path, error) from None
     if others := sorted(set(text) - set(ALPHABET)):
-        raise BadInput(f"{path} is corrupt: {others[0]!r} is no character of the novels.")
+        raise corrupt(path, f"{others[0]!r} is no character of the novels")
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     alphabet = np.frombuffer(ALPHABET.encode("utf-32-le"), np.uint32)
     return np.searchsorted(alphabet, codes).astype(np.uint8)
@@ -39,11 +39,11 @@ def extract_austen(package: Path, target: Path) -> None:
     """Writes `austen.txt` from the unpacked Debian package."""
     path = next(package.rglob("janeaustenr/data/Rdata.rdb"), None)
     if path is None:
-        raise BadInput("There is no janeaustenr/data/Rdata.rdb in the package that was fetched.")
+        raise BadInput("The package has no janeaustenr/data/Rdata.rdb.", code="no-such-file")
     try:
         novels = ["\n".join(_strings(stream)) for stream in _streams(path.read_bytes())]
     except (struct.error, zlib.error, ValueError) as error:
-        raise BadInput(f"{path} is corrupt: {error}.") from None
+        raise corrupt(path, error) from None
     (target / "austen.txt").write_text("\n".join([*novels, ""]), encoding="utf-8")
 
 

@@ -75,7 +75,8 @@ class DataSet:
             raise MissingData(
                 f"The data set {self.name} ({', '.join(self.files)}) is in none of\n  {places}\n"
                 f"Get it: {self.get}\nGive the folder that contains `{self.name}` with --data-dir "
-                f"or ${FOLDER_VARIABLE}."
+                f"or ${FOLDER_VARIABLE}.",
+                code="missing-data",
             )
         return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput
+from orchestrator.records import corrupt, unreadable
 
 CLASSES = 10
 PIXELS = 3 * 32 * 32
@@ -29,16 +29,12 @@ def _records(path: Path) -> NDArray[np.uint8]:
     try:
         content = np.fromfile(path, dtype=np.uint8)
     except OSError as error:
-        raise BadInput(f"{path} can't be read: {error.strerror}.") from None
+        raise unreadable(path, error) from None
     if not len(content) or len(content) % RECORD:
-        raise BadInput(
-            f"{path} is corrupt: {len(content):,} bytes are not a whole number of records of "
-            f"{RECORD:,} bytes. Get it anew."
+        raise corrupt(
+            path, f"{len(content):,} bytes are no whole number of records of {RECORD:,} bytes"
         )
     records = content.reshape(-1, RECORD)
     if records[:, 0].max() >= CLASSES:
-        raise BadInput(
-            f"{path} is corrupt, or no CIFAR-10: labels must be from 0 to {CLASSES - 1}, but one "
-            f"is {records[:, 0].max()}. Get it anew."
-        )
+        raise corrupt(path, f"a label is {records[:, 0].max()}, not from 0 to {CLASSES - 1}")
     return records

@@ -11,7 +11,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, corrupt
 from orchestrator.workloads.data.catalogue import DataSet
 
 CHUNK = 2**20
@@ -20,7 +20,7 @@ CHUNK = 2**20
 def fetch(entry: DataSet, data_dir: Path) -> Path:
     """Puts the data set into its folder below `data_dir` and returns this folder."""
     if entry.debian_package is None and entry.make is None:
-        raise BadInput(f"No package of {entry.name} can be fetched. Instead, {entry.get}.")
+        raise BadInput(f"{entry.name} is in no package. Instead, {entry.get}.", code="no-package")
     folder = data_dir / entry.name
     data_dir.mkdir(parents=True, exist_ok=True)
     # The scratch folder is beside the final one, so that complete files can be moved, and they are
@@ -49,7 +49,7 @@ def found_in(folder: Path, name: str) -> Path:
     """Returns the file of that name, packed or not, at any depth below the folder."""
     found = next(iter(sorted(folder.rglob(f"{name}*"))), None)
     if found is None:
-        raise BadInput(f"There is no {name} in the package that was fetched.")
+        raise BadInput(f"The package has no {name}.", code="no-such-file")
     return found
 
 
@@ -63,9 +63,9 @@ def check(entry: DataSet, name: str, path: Path) -> None:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != entry.sha256[name]:
-        raise BadInput(
-            f"{path.name} of {entry.name} is corrupt or another version: the SHA-256 of its "
-            f"content must be {entry.sha256[name]}, but is {digest.hexdigest()}."
+        raise corrupt(
+            f"{path.name} of {entry.name}",
+            f"its SHA-256 must be {entry.sha256[name]}, but is {digest.hexdigest()}",
         )
 
 
@@ -78,8 +78,8 @@ def _unpack_debian(package: str, scratch: Path) -> Path:
         _run(["dpkg-deb", "-x", archive.name, "unpacked"], scratch)
     except FileNotFoundError as error:
         raise BadInput(
-            f"Fetching the Debian package {package} needs the program {error.filename}, which is "
-            "not on this machine."
+            f"Fetching the Debian package {package} needs the program {error.filename}.",
+            code="not-installed",
         ) from None
     return scratch / "unpacked"
 
@@ -88,4 +88,4 @@ def _run(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise BadInput(f"`{' '.join(command)}` failed: {reason[0]}")
+        raise BadInput(f"`{' '.join(command)}` failed: {reason[0]}", code="fetch-failed")

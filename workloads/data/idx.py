@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput
+from orchestrator.records import corrupt, unreadable
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -32,7 +32,7 @@ def read_idx(path: Path, *, shape: tuple[int | None, ...]) -> NDArray[np.generic
         with _opened(path) as file:
             return _read(path, file, shape)
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(f"{path} can't be read: {error}. Get it anew.") from None
+        raise unreadable(path, error) from None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -44,25 +44,25 @@ def _opened(path: Path) -> BinaryIO:
 def _read(path: Path, file: BinaryIO, shape: tuple[int | None, ...]) -> NDArray[np.generic]:
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES:
-        raise BadInput(f"{path} is no IDX file: it begins with {magic.hex(' ') or 'nothing'}.")
+        raise corrupt(path, f"it begins with {magic.hex(' ') or 'nothing'}")
     dimensions = magic[3]
     header = file.read(4 * dimensions) if dimensions <= MAX_DIMENSIONS else b""
     if not dimensions or len(header) < 4 * dimensions:
-        raise BadInput(f"{path} is corrupt: its header announces {dimensions} dimensions.")
+        raise corrupt(path, f"its header announces {dimensions} dimensions")
     sizes = struct.unpack(f">{dimensions}i", header)
     expected = "x".join("N" if size is None else str(size) for size in shape)
     if len(sizes) != len(shape) or any(
         size < 1 if wanted is None else size != wanted
         for size, wanted in zip(sizes, shape, strict=True)
     ):
-        raise BadInput(f"{path} holds {'x'.join(map(str, sizes))} elements, not {expected}.")
+        raise corrupt(path, f"it holds {'x'.join(map(str, sizes))} elements, not {expected}")
     kind = np.dtype(_TYPES[magic[2]])
     length = math.prod(sizes) * kind.itemsize
     if length > MAX_BYTES:
-        raise BadInput(f"{path} is corrupt: its header announces {length:,} bytes.")
+        raise corrupt(path, f"its header announces {length:,} bytes")
     # Reading one byte more than announced shows whether the file is longer.
     content = file.read(length + 1)
     if len(content) != length:
         found = "more" if len(content) > length else f"{len(content):,}"
-        raise BadInput(f"{path} is corrupt: its header announces {length:,} bytes, it has {found}.")
+        raise corrupt(path, f"its header announces {length:,} bytes, it has {found}")
     return np.frombuffer(content, kind).reshape(sizes)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, corrupt, unreadable, wrong_value
 from orchestrator.workloads.augmentation import uniforms
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
@@ -61,7 +61,7 @@ class ImageFiles:
         cls, folder: Path, places: Sequence[FileSpan], classes: Sequence[Sequence[int]]
     ) -> ImageFiles:
         if not places:
-            raise BadInput(f"{folder} holds no images.")
+            raise BadInput(f"{folder} holds no images.", code="empty")
         files, starts, sizes = zip(*places, strict=True)
         return cls(
             folder,
@@ -105,7 +105,7 @@ class ImageFiles:
         # Decoders raise exceptions of any type for a broken file.
         except Exception as error:
             place = path if size < 0 else f"{path}, at byte {start:,},"
-            raise BadInput(f"The image {place} can't be decoded: {error}. Get it anew.") from None
+            raise unreadable(f"The image {place}", error) from None
         box = _centre(*image.size) if random is None else _random_part(*image.size, random)
         part = np.array(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
         return part[:, ::-1].copy() if random is not None and random[-1] < 0.5 else part
@@ -140,7 +140,7 @@ def class_folders(folder: Path) -> list[str]:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())
     except OSError as error:
-        raise BadInput(f"{folder} can't be read: {error.strerror}.") from None
+        raise unreadable(folder, error) from None
 
 
 def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles:
@@ -149,11 +149,13 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles
         return _from_shards(folder, shards, classes, single=True)
     if unknown := sorted({*class_folders(folder)} - {*names}):
         raise BadInput(
-            f"{folder / unknown[0]} must be the folder of a class in the training split, but that "
-            "has no such class. Remove or rename the folder."
+            f"{folder / unknown[0]} must be a class of the training split: remove or rename it.",
+            code="unknown-name",
         )
     if len(names) > classes:
-        raise BadInput(f"{folder} must have at most {classes:,} class folders, not {len(names):,}.")
+        raise BadInput(
+            f"{folder} has more than {classes:,} classes: {len(names):,}.", code="too-many"
+        )
     places: list[FileSpan] = []
     labels: list[tuple[int]] = []
     for number, name in enumerate(names):
@@ -179,21 +181,21 @@ def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
         with table.open(newline="") as file:
             for row in csv.DictReader(file):
                 if None in row or None in row.values() or {"image", "classes"} - {*row}:
-                    raise BadInput(f"{table} must have the columns image and classes, not {row}.")
+                    raise corrupt(table, f"it must have the columns image and classes, not {row}")
                 place = f"{table}, {row['image']}"
                 places.append((row["image"], 0, -1))
                 labels.append(_classes(row["classes"], classes, place, single=False))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{table} can't be read: {error}.") from None
+        raise unreadable(table, error) from None
     return ImageFiles.at(folder, places, labels)
 
 
 def _classes(text: str, classes: int, place: str, *, single: bool) -> list[int]:
     words = text.replace(",", " ").split()
     if any(not re.fullmatch(r"[0-9]{1,9}", word) or int(word) >= classes for word in words):
-        raise BadInput(f"{place}: classes must be numbers from 0 to {classes - 1:,}, not {text!r}.")
+        raise wrong_value(f"{place}: classes", f"numbers from 0 to {classes - 1:,}", text)
     if single and len(words) != 1:
-        raise BadInput(f"{place}: there must be one class, not {text!r}.")
+        raise wrong_value(f"{place}", "one class", text)
     return [int(word) for word in words]
 
 
@@ -207,15 +209,13 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
             for name, start, size in _members(shard, file.fileno()):
                 key, suffix = os.path.splitext(name)
                 if key in (texts if suffix == ".cls" else images):
-                    raise BadInput(f"{shard} is corrupt: it holds {name} twice.")
+                    raise corrupt(shard, f"it holds {name} twice")
                 if suffix == ".cls":
                     texts[key] = os.pread(file.fileno(), size, start).decode("ascii", "replace")
                 elif suffix.lower() in SUFFIXES:
                     images[key] = (shard.name, start, size)
         if unpaired := sorted({*images} ^ {*texts}):
-            raise BadInput(
-                f"{shard}: {unpaired[0]} must have an image and a .cls, but has only one."
-            )
+            raise corrupt(shard, f"{unpaired[0]} must have an image and a .cls, but has one")
         places += images.values()
         labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
     return ImageFiles.at(folder, places, labels)
@@ -230,14 +230,13 @@ def _members(path: Path, file: int) -> Iterator[tuple[str, int, int]]:
         try:
             member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
         except tarfile.HeaderError as error:
-            raise BadInput(
-                f"{path} is no tar file, or is damaged at byte {at:,}: {error}. Get it anew."
-            ) from None
+            raise corrupt(path, f"no part of a tar file at byte {at:,}: {error}") from None
         start = at + tarfile.BLOCKSIZE
         if not 0 <= member.size <= length - start:
-            raise BadInput(
-                f"{path} is damaged: {member.name} should have {member.size:,} bytes from byte "
-                f"{start:,} on, but the file has {length:,} in all. Get it anew."
+            raise corrupt(
+                path,
+                f"{member.name} should have {member.size:,} bytes from byte {start:,} on, but the "
+                f"file has {length:,} in all",
             )
         if member.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
             content = os.pread(file, member.size, start).decode("utf-8", "surrogateescape")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, corrupt, unreadable
 
 VOCABULARY = 32_000
 """Number of pieces of a tokenizer."""
@@ -45,7 +45,8 @@ def _files(folder: Path) -> list[Path]:
     if not found:
         raise BadInput(
             f"There is no text in {folder}: put files of a sentence or paragraph per line there, "
-            f"gzipped (.gz) or not."
+            f"gzipped (.gz) or not.",
+            code="empty",
         )
     return found
 
@@ -58,7 +59,7 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
                 lines = io.TextIOWrapper(file, encoding="utf-8")
                 yield from (line for line in map(_without_end, lines) if line)
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise BadInput(f"{path} can't be read as text in UTF-8: {error}.") from None
+            raise unreadable(path, error) from None
 
 
 def _without_end(line: str) -> str:
@@ -84,7 +85,7 @@ def _learned(paths: Sequence[Path]) -> bytes:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise BadInput(f"No tokenizer can be made of {paths[0].parent}: {error}") from None
+        raise corrupt(paths[0].parent, f"no tokenizer can be made of it: {error}") from None
     return model.getvalue()
 
 
@@ -107,9 +108,9 @@ def _tokenizer(content: bytes, path: Path) -> Any:
     try:
         tokenizer.LoadFromSerializedProto(content)
     except RuntimeError as error:
-        raise BadInput(f"{path} is no model of SentencePiece: {error}") from None
+        raise corrupt(path, f"it is no model of SentencePiece: {error}") from None
     if tokenizer.eos_id() < 0:
-        raise BadInput(f"{path} must have a piece for the end of a sentence.")
+        raise corrupt(path, "it has no piece for the end of a sentence")
     return tokenizer
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, corrupt, unreadable
 
 CHECKED = 2**16
 """Number of tokens at the beginning of a file that are compared with the vocabulary when the file
@@ -25,17 +25,14 @@ def read_tokens(path: Path, *, vocabulary: int) -> Tokens:
     try:
         tokens = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # a broken header makes NumPy raise nearly anything
-        raise BadInput(f"{path} can't be read as a .npy file of tokens: {error}") from None
+        raise unreadable(path, error) from None
     if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.uint32):
-        raise BadInput(
-            f"{path} must hold one dimension of uint16 or uint32, but holds {tokens.ndim} of "
-            f"{tokens.dtype}."
+        raise corrupt(
+            path, f"it holds {tokens.ndim} dimensions of {tokens.dtype}, not 1 of uint16 or uint32"
         )
     announced, found = tokens.offset + tokens.nbytes, path.stat().st_size
     if announced != found:
-        raise BadInput(
-            f"{path} is corrupt: its header announces {announced:,} bytes, not {found:,}."
-        )
+        raise corrupt(path, f"its header announces {announced:,} bytes, not {found:,}")
     check_tokens(tokens[:CHECKED], vocabulary, path)
     return tokens
 
@@ -44,8 +41,8 @@ def check_tokens(tokens: Tokens, vocabulary: int, path: Path) -> None:
     largest = tokens.max(initial=0)
     if largest >= vocabulary:
         raise BadInput(
-            f"The tokens of {path} must be below {vocabulary:,}, but one is {largest:,}. Set the "
-            f"workload's option `vocabulary` to the number of different tokens."
+            f"A token of {path} is {largest:,}, not below {vocabulary:,}: set `vocabulary` higher.",
+            code="wrong-value",
         )
 
 
@@ -55,6 +52,7 @@ def windows(tokens: Tokens, length: int, path: Path) -> Tokens:
     if len(tokens) <= length:
         raise BadInput(
             f"{path} must hold more than a window of {length} tokens for each split, but one has "
-            f"{len(tokens)}."
+            f"{len(tokens)}.",
+            code="too-few",
         )
     return sliding_window_view(tokens, length + 1)[::length]
