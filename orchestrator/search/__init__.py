@@ -3,8 +3,6 @@ longer win. All of it is a pure function of the sweep and of the results of its 
 
 from orchestrator.search.branching import Branching, Judge, Point, branches
 from orchestrator.search.chosen import STOPPED
-from orchestrator.search.director import Director
-from orchestrator.search.pack import PackRace
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,
@@ -13,9 +11,16 @@ from orchestrator.search.proposer import (
     grid,
     is_adaptive,
 )
-from orchestrator.search.queue import Proposal, Queue, Search
-from orchestrator.search.race import Bounds, Ranking, ending, tighter
-from orchestrator.search.result import result_of
+from orchestrator.search.queue import Director, Queue, Search
+from orchestrator.search.race import (
+    Bounds,
+    PackRace,
+    Proposal,
+    Ranking,
+    ending,
+    result_of,
+    tighter,
+)
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,

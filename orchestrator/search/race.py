@@ -1,5 +1,5 @@
-"""The rule by which a trial can no longer win. It is pure: the trials that it ends could not have
-changed the answer.
+"""The rule by which a trial can no longer win, and what it knows of trials. It is pure: the trials
+that it ends could not have changed the answer.
 
 For each goal, a study has a ranking: the `keep` trials that passed the goal first, in the order
 (steps, index). The first of them is the winner. A trial that has not passed a goal yet can enter
@@ -9,10 +9,13 @@ only at a measurement. All trials of a study are measured at the same steps.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.records import Goal, Study
+from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, TrialKey, Value
+from orchestrator.search.proposer import is_adaptive
 
 Place = tuple[int, int]
 """Steps to goal and index of a trial that passed a goal."""
@@ -67,3 +70,110 @@ def ending(
     ):
         return "dominated"
     return "paused" if limit is not None and upcoming > limit else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The data of a trial that ended which a search needs."""
+
+    key: TrialKey
+    status: Status
+    steps: int
+    died: bool
+    """Whether it failed because its process was lost."""
+    params: Mapping[str, Value]
+    passed: Mapping[Goal, int]
+    """Goal -> step at which the trial passed it."""
+    shown: Mapping[Goal, tuple[tuple[int, float], ...]]
+    """Goal -> (step, value of its metric) at each measurement for an adaptive search, else at the
+    last measurement only."""
+
+
+def result_of(finished: FinishedTrial) -> Result:
+    trial, outcome = finished.trial, finished.outcome
+    passed: dict[Goal, int] = {}
+    shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
+    for goal in trial.study.goals:
+        curve = [
+            (measurement.step, measurement.metrics[goal.metric])
+            for measurement in finished.measurements
+            if goal.metric in measurement.metrics
+        ]
+        first = next((step for step, value in curve if goal.passed(value)), None)
+        if first is not None:
+            passed[goal] = first
+        shown[goal] = tuple(curve if is_adaptive(trial.study.search.algorithm) else curve[-1:])
+    return Result(
+        key=trial.key,
+        status=outcome.status,
+        steps=outcome.steps,
+        died=outcome.died,
+        params=trial.params,
+        passed=passed,
+        shown=shown,
+    )
+
+
+def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
+    """Returns the bounds of a study after a trial of its search ended with `result`."""
+    if result.key.repeat or result.status == "failed" or not result.passed:
+        return bounds
+    return tuple(
+        joined((ranking, ((result.passed[goal], result.key.index),)), study.keep)
+        if goal in result.passed
+        else ranking
+        for goal, ranking in zip(study.goals, bounds, strict=True)
+    )
+
+
+def shortfall(goal: Goal, value: float) -> float:
+    """Returns the distance of a metric from its goal, relative to the goal's bound. It is infinite
+    for a value that is not finite."""
+    if not math.isfinite(value):
+        return math.inf
+    if goal.passed(value):
+        return 0.0
+    return abs(value - goal.bound) / (abs(goal.bound) or 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A trial to start, with the bounds of its study at the time of the proposal."""
+
+    trial: Trial
+    bounds: Bounds
+    limit: int | None
+    """Step up to which trials of the study are trained at present; None: the whole budget."""
+
+
+class PackRace:
+    """Decides when the trials of a pack end, which one process trains: they know each other's
+    results at once."""
+
+    def __init__(self, study: Study, heard: Callable[[], Bounds | None] = lambda: None) -> None:
+        """`heard` returns the newest bounds from trials in other processes."""
+        self._study, self._heard = study, heard
+        self._bounds = no_bounds(study)
+
+    def record(self, finished: FinishedTrial) -> None:
+        """Records a trial that ended in this process. A trial may end other trials only once its
+        result is on its way to the run's files."""
+        self._bounds = bounds_after(self._bounds, self._study, result_of(finished))
+
+    def ending(
+        self, proposal: Proposal, unmet: Collection[Goal], upcoming: int
+    ) -> Literal["dominated", "paused"] | None:
+        """Returns the status with which the trial ends at this measurement, by the present bounds;
+        None if it goes on."""
+        trial, bounds = proposal.trial, proposal.bounds
+        if self._study.stop_dominated and not trial.repeat:
+            for known in (self._bounds, self._heard()):
+                bounds = tighter(self._study, bounds, known)
+        return ending(
+            self._study,
+            bounds,
+            proposal.limit,
+            unmet=unmet,
+            upcoming=upcoming,
+            index=trial.index,
+        )

@@ -19,8 +19,17 @@ from orchestrator.records import (
     near_bounds,
 )
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
-from orchestrator.search.race import Bounds, Place, Ranking, closed, ending, no_bounds
-from orchestrator.search.result import Result, bounds_after, shortfall
+from orchestrator.search.race import (
+    Bounds,
+    Place,
+    Ranking,
+    Result,
+    bounds_after,
+    closed,
+    ending,
+    no_bounds,
+    shortfall,
+)
 from orchestrator.search.waiting import Waiting
 
 STAGES = (8, 2)
