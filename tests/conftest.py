@@ -28,6 +28,7 @@ from orchestrator.records import (
     Outcome,
     Study,
     Trial,
+    TrialKey,
 )
 from orchestrator.results import Run
 from orchestrator.search import Director, Search
@@ -130,16 +131,17 @@ def train_all(run: Run, planned: Plan) -> int:
         progress = Progress(planned.studies)
         dispatcher_of(run, queue, planned.sweep, executor, progress, listeners=[told]).train()
     assert queue.done
-    return told.trials
+    return len(told.trials)
 
 
 class Counting:
-    """Counts the trials of which it is told."""
+    """Counts the trials of which it is told. One that is paused and goes on counts once."""
 
-    trials = 0
+    def __init__(self) -> None:
+        self.trials: set[TrialKey] = set()
 
     def hear(self, finished: FinishedTrial, search: Search) -> None:
-        self.trials += 1
+        self.trials.add(finished.trial.key)
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:

@@ -26,7 +26,7 @@ from orchestrator.analysis.known_points import (
 )
 from orchestrator.analysis.next_trials import after, next_steps, within_budget
 from orchestrator.analysis.step_words import verdict_on
-from orchestrator.cli import call
+from orchestrator.cli.advise import advise
 from orchestrator.cli.advising import advised_for
 from orchestrator.planning.growing import with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
@@ -424,6 +424,6 @@ def test_the_command_says_what_the_steps_are(trained: Run) -> None:
     assert "Interval of B_crit" in told.stdout, told.stderr
     assert f"--out {trained.place} --set" in told.stdout
     with refused("wrong-value", "--budget", "examples=NUMBER", "'steps=3'"):
-        call(["advise", str(trained.place), "--budget", "steps=3"])
+        advise(str(trained.place), budget="steps=3")
     table = orchestrator.open_run(str(trained.place)).advise()
     assert "narrowing" in table.to_arrow().column_names

@@ -221,6 +221,7 @@ def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> 
     points = [{"learning_rate": 1e-9}, {"learning_rate": 0.1}]
     few = {"algorithm": "points", "points": points}
     changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
+    changes["resources"] = {"stack": 1}  # one after the other
     file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
     planned, run = plan(load_sweep(file)), Run(tmp_path / "run")
     run.create(planned.sweep.resolved(), planned.studies, {})
