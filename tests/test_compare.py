@@ -1,7 +1,6 @@
 """Two runs of one sweep: what `orchestrate compare` says of them, and what it leaves to chance."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import refused
 from test_report import ROW, UNREACHED
 from typer.testing import CliRunner
 
@@ -19,7 +19,6 @@ from orchestrator.analysis.agreement import with_holm
 from orchestrator.analysis.study_errors import Answers
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
-from orchestrator.records import BadInput
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
 from orchestrator.results.equal_trials import trained_alike
 from orchestrator.results.repeats import Repeats
@@ -261,18 +260,18 @@ def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) ->
     tiny = {**NOISY, "workloads": ["noisy_quadratic?d=5"], "search": {"trials": 1}, "repeats": 0}
     orchestrator.sweep(tiny, out=tmp_path / "other", ray=False, quiet=True)
     Run(tmp_path / "new").create(Run(runs / "a").sweep(), Run(runs / "a").studies(), provenance={})
-    for b, said in {
-        runs / "a": "A and B must be two runs, but both are",
-        tmp_path: "is not a run",
-        tmp_path / "other": "share no workload: A has noisy_quadratic?d=20",
-        tmp_path / "new": "not finished in B. Finish the runs with `orchestrate resume RUN`",
+    for b, code in {
+        runs / "a": "given-twice",
+        tmp_path: "not-a-run",
+        tmp_path / "other": "incomparable",
+        tmp_path / "new": "unfinished",
     }.items():
-        with pytest.raises(BadInput, match=re.escape(said)):
+        with refused(code, b):
             orchestrator.open_run(runs / "a").compare(b)
 
 
 def test_branches_are_refused(tmp_path: Path, runs: Path) -> None:
     run = Run(tmp_path / "branches")
     run.create({"name": "b", "branch": {"trunk": {}}}, [], provenance={})
-    with pytest.raises(BadInput, match="holds branches of one training"):
+    with refused("holds-branches", run.place):
         orchestrator.open_run(runs / "a").compare(run.place.local or "")

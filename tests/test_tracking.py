@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import orchestrate
+from conftest import orchestrate, refused
 from driving import Driver
 from test_rounds import Fate, all_waiting, finish, make_study
 
 from orchestrator.cli.runs import sweep
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, FinishedTrial
+from orchestrator.records import FinishedTrial
 from orchestrator.results import Run
 from orchestrator.search import Director
 from orchestrator.sweeping import tracking
@@ -42,10 +42,9 @@ def test_a_tracker_that_cannot_be_used_is_refused_before_anything_starts(
     }.items():
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
-            extra = rf"pip install 'orchestrate-batch-size\[{name}\]'"
-            with pytest.raises(BadInput, match=extra):
+            with refused("missing-package", package, f"orchestrate-batch-size[{name}]"):
                 sweep(str(sweep_file()), out=str(tmp_path / "run"), track=[name])
-    with pytest.raises(BadInput, match=r"Unknown tracker 'wandbb'. Did you mean 'wandb'\?"):
+    with refused("unknown-name", "'wandbb'", "'wandb'"):
         sweep(str(sweep_file()), out=str(tmp_path / "run"), track=["wandbb"])
     assert not (tmp_path / "run").exists()
 
@@ -54,11 +53,11 @@ def test_what_needs_a_folder_is_refused_for_a_bucket(monkeypatch: pytest.MonkeyP
     bucket = Place("s3://lab/runs")
     for name, variable in {"mlflow": "MLFLOW_TRACKING_URI", "wandb": "WANDB_DIR"}.items():
         monkeypatch.delenv(variable, raising=False)
-        with pytest.raises(BadInput, match=f"Set {variable}, or name a local folder"):
+        with refused("needs-a-folder", name, variable, bucket):
             check_trackers([name], bucket)
         monkeypatch.setenv(variable, "somewhere")
         check_trackers([name], bucket)
-    with pytest.raises(BadInput, match=r"the run is s3://lab/runs\. Leave it out"):
+    with refused("needs-a-folder", "tensorboard", bucket):
         check_trackers(["tensorboard"], bucket)
 
 

@@ -48,7 +48,7 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     """Compares two runs at `goals`, by default those of each run. Raises `BadInput` for runs of
     branches, runs that share no study, and runs of which nothing is known yet."""
     if a.place == b.place:
-        raise BadInput(f"A and B must be two runs, but both are {a.place}. Name another folder.")
+        raise BadInput(f"A and B must be two runs, but both are {a.place}.", code="given-twice")
     rows = frontier_of(a, goals), frontier_of(b, goals)
     studies_a, studies_b = ({study.key: study for study in run.studies()} for run in (a, b))
     shared = [key for key in studies_a if key in studies_b]
@@ -63,7 +63,8 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
         reasons = "; ".join(dict.fromkeys(pair.reason for pair in agreement.studies))
         raise BadInput(
             f"No study of {a.place} can be compared with that of {b.place}: {reasons}. Finish the "
-            f"runs with `orchestrate resume RUN`, or ask for another --goal."
+            f"runs with `orchestrate resume RUN`, or ask for another --goal.",
+            code="unfinished",
         )
     return TwoRuns(
         a=str(a.place),
@@ -91,7 +92,8 @@ def _refuse_other_sweeps(a: Run, b: Run, rows: Sequence[Sequence[FrontierRow]]) 
             break
     raise BadInput(
         f"Runs are compared study by study, but {a.place} (A) and {b.place} (B) share {said}. Give "
-        f"two runs of one sweep file. If only their goals differ, ask for one with --goal."
+        f"two runs of one sweep file. If only their goals differ, ask for one with --goal.",
+        code="incomparable",
     )
 
 

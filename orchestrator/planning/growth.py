@@ -63,7 +63,8 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
             f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
             "Trials, repeats, batch sizes, recipes, workloads and looser goals can be added. A "
             "budget can be raised if learning rates and points do not depend on it. For any other "
-            "change, name another folder with --out."
+            "change, name another folder with --out.",
+            code="incomparable",
         )
 
 
@@ -77,7 +78,8 @@ def refuse_changed(run: Run) -> None:
             f"{_listed([_changed(key, *both) for key, _, *both in differences(sweep, file)])}\n"
             f"`orchestrate resume` trains only what the run was made for. To enlarge the run: "
             f"orchestrate sweep {run.place / 'sweep.yaml'} --out {run.place}. To undo the changes, "
-            f"remove the file; it is written again."
+            f"remove the file; it is written again.",
+            code="changed-run",
         )
 
 

@@ -55,14 +55,16 @@ def check_trackers(names: Iterable[str], place: Place) -> None:
         if spec is None or spec.origin is None:
             raise BadInput(
                 f"--track {name} needs the package {PACKAGES[name]}, which is not installed. "
-                f"Install it: pip install 'orchestrate-batch-size[{name}]'"
+                f"Install it: pip install 'orchestrate-batch-size[{name}]'",
+                code="missing-package",
             )
         variable = ELSEWHERE.get(name)
         if place.local is None and not (variable and os.environ.get(variable)):
             remedy = f"Set {variable}, or name" if variable else "Leave it out, or name"
             raise BadInput(
                 f"--track {name} writes to a folder of this machine, but the run is {place}. "
-                f"{remedy} a local folder with --out."
+                f"{remedy} a local folder with --out.",
+                code="needs-a-folder",
             )
 
 
