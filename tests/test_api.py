@@ -14,7 +14,7 @@ from conftest import orchestrate
 
 import orchestrator
 from orchestrator import BadInput, Run
-from orchestrator.cli import branch, runs
+from orchestrator.cli import runs
 from orchestrator.results import FrontierRow
 
 SWEEP: dict[str, Any] = {
@@ -151,7 +151,7 @@ def test_bad_input_is_refused_as_everywhere(call: Any, said: str) -> None:
     ("call", "command"),
     [
         (orchestrator.sweep, runs.sweep),
-        (orchestrator.branch, branch.branch),
+        (orchestrator.branch, runs.branch),
         (Run.resume, runs.resume),
     ],
 )

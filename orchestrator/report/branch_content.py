@@ -22,8 +22,8 @@ from orchestrator.analysis import (
 )
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
-from orchestrator.report.figures import BranchCurve, Mark, Series, Stairs
-from orchestrator.report.figures.style import evenly
+from orchestrator.report.figures.branches import BranchCurve, Mark, Series, Stairs
+from orchestrator.report.figures.style import evenly, rounded
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
@@ -77,7 +77,7 @@ class BranchContent:
     def trunk_losses(self) -> list[tuple[int, float]]:
         """(examples, loss) along the trunk."""
         return [
-            (self.trunk.examples(one.step), _short(one.metrics[self.loss]))
+            (self.trunk.examples(one.step), rounded(one.metrics[self.loss], 6))
             for one in self._measured
             if self.loss in one.metrics
         ]
@@ -124,14 +124,10 @@ class BranchContent:
                         seeds=len(judging),
                         rate=cost.rate,
                         examples=(verdict.at_examples + judging[0].examples).tolist(),
-                        losses=[_short(value) for value in losses.tolist()],
+                        losses=[rounded(value, 6) for value in losses.tolist()],
                     )
                 )
         return curves
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def series_of(content: BranchContent) -> list[Series]:

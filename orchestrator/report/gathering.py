@@ -22,7 +22,8 @@ from orchestrator.analysis import (
 from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
-from orchestrator.report.figures import Curve, NoiseLine
+from orchestrator.report.figures.course import Curve
+from orchestrator.report.figures.noise import NoiseLine
 from orchestrator.report.trial_table import MOST_LISTED, listed_of
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
