@@ -38,15 +38,8 @@ def sweep(
     _refuse_early(file, described, yes=yes)
     run = out or f"runs/{described.name}"
     head_run = _there(run)
-    arguments = [
-        "sweep",
-        "sweep.yaml",
-        "--out",
-        head_run,
-        "--yes",
-        *_data(data_dir),
-        *_tracked(track),
-    ]
+    asked = [*_data(data_dir), *_tracked(track)]
+    arguments = ["sweep", "sweep.yaml", "--out", head_run, "--yes", *asked]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **_code(described)}
     return _train(file, run, lambda head: head.submit(head_run, arguments, files), as_json=as_json)

@@ -13,6 +13,7 @@ import numpy as np
 from orchestrator.analysis import (
     BranchJudge,
     Confirmed,
+    Estimate,
     NoisePoint,
     Verdict,
     along,
@@ -143,37 +144,28 @@ def series_of(content: BranchContent) -> list[Series]:
 def _critical(known: Sequence[Verdict]) -> Iterator[Mark]:
     for verdict in known:
         if verdict.critical is not None:
-            yield Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.critical,
-                bound=verdict.critical.low or 0.0,
-                said=f"<b>after {verdict.at_examples:,} examples</b><br>local critical batch size "
-                f"{critical_in_words(verdict)}",
-            )
+            said = f"local critical batch size {critical_in_words(verdict)}"
+            yield _mark(verdict.at_examples, verdict.critical, verdict.critical.low or 0.0, said)
 
 
 def _fifth_more(verdict: Verdict) -> Mark:
-    return Mark(
-        at_examples=verdict.at_examples,
-        batch_size=verdict.fifth_more_batch_size,
-        bound=verdict.sure_batch_size,
-        said=f"<b>after {verdict.at_examples:,} examples</b><br>a fifth more examples at batch "
-        f"size {fifth_more_in_words(verdict)}",
-    )
+    said = f"a fifth more examples at batch size {fifth_more_in_words(verdict)}"
+    size, sure = verdict.fifth_more_batch_size, verdict.sure_batch_size
+    return _mark(verdict.at_examples, size, sure, said)
+
+
+def _mark(examples: int, size: Estimate, bound: float, said: str) -> Mark:
+    said = f"<b>after {examples:,} examples</b><br>{said}"
+    return Mark(at_examples=examples, batch_size=size, bound=bound, said=said)
 
 
 def _noise(content: BranchContent) -> Series:
     noise = content.noise
     marks = [
-        Mark(
-            at_examples=examples,
-            batch_size=noise[examples].scale,
-            bound=noise[examples].scale.low or 0.0,
-            said=f"<b>after {examples:,} examples</b><br>noise scale "
-            f"{in_words(noise[examples].scale)}",
-        )
+        _mark(examples, scale, scale.low or 0.0, f"noise scale {in_words(scale)}")
         for examples in content.points
         if examples in noise
+        for scale in [noise[examples].scale]
     ]
     line = [
         (examples, point.scale.value)
