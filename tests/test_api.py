@@ -14,7 +14,7 @@ from conftest import orchestrate, refused
 
 import orchestrator
 from orchestrator import Run
-from orchestrator.cli import branch, runs
+from orchestrator.cli import runs
 from orchestrator.results import FrontierRow
 
 SWEEP: dict[str, Any] = {
@@ -155,7 +155,7 @@ def test_bad_input_is_refused_as_everywhere(call: Any, code: str, value: str) ->
     ("call", "command"),
     [
         (orchestrator.sweep, runs.sweep),
-        (orchestrator.branch, branch.branch),
+        (orchestrator.branch, runs.branch),
         (Run.resume, runs.resume),
     ],
 )

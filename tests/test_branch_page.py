@@ -14,7 +14,7 @@ from conftest import assert_refused, orchestrate
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
-from orchestrator.report.figures import Mark, Series, Stairs, batch_sizes_along
+from orchestrator.report.figures.branches import Mark, Series, Stairs, batch_sizes_along
 from orchestrator.results import Run
 from orchestrator.sweeping.branch_answer import answer_in
 

@@ -19,7 +19,7 @@ from orchestrator.records import (
     Range,
     Status,
 )
-from orchestrator.report.figures import steps_to_goal
+from orchestrator.report.figures.steps import steps_to_goal
 from orchestrator.report.tables import table_of_ratios
 from orchestrator.results import FrontierRow, Run, frontier_of, to_csv
 from orchestrator.results.repeats import Repeats

@@ -32,8 +32,8 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
-from orchestrator.report.figures import Curve, Span, relative_steps, steps_to_goal, timeline
-from orchestrator.report.figures.course import MOST_BARS
+from orchestrator.report.figures.course import MOST_BARS, Curve, Span, timeline
+from orchestrator.report.figures.steps import relative_steps, steps_to_goal
 from orchestrator.report.gathering import MOST_OF_STUDY
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section

@@ -14,7 +14,6 @@ import typer
 from orchestrator.cli import (
     advise,
     archives,
-    branch,
     compare,
     forecast,
     init,
@@ -23,16 +22,16 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
-    schema,
     trial,
 )
-from orchestrator.cli.options import BAD_INPUT, FAILED, INTERRUPTED
+from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
 from orchestrator.records import BadInput
 from orchestrator.sweeping.interrupts import heed_termination
 
 
-def _exit_with(code: int, **options: object) -> None:
-    raise typer.Exit(code)
+def _exit_with(code: int | None, **options: object) -> None:
+    """A command that returns nothing has done what it was asked for."""
+    raise typer.Exit(code or DONE)
 
 
 app = typer.Typer(
@@ -86,10 +85,10 @@ for command in (
     advise.advise,
     trial.trial,
     forecast.forecast,
-    branch.branch,
+    runs.branch,
     registries.workloads,
     registries.spaces,
-    schema.schema,
+    registries.schema,
     archives.export,
 ):
     app.command()(command)

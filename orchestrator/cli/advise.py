@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from orchestrator.cli.options import DONE, GoalOption, JsonOption, RunArgument, print_json
+from orchestrator.cli.options import GoalOption, JsonOption, RunArgument, print_json
+from orchestrator.cli.terminal import answer
 from orchestrator.records import wrong_value
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from orchestrator.cli.advising import Advised
 
 
@@ -27,19 +27,18 @@ def advise(
         ),
     ] = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Recommend what to train next in a sweep. Lists the additional trials, repeats and batch sizes
     that narrow the interval of B_crit most for their price, with the commands that train them."""
     from orchestrator.cli.advising import advised_for
     from orchestrator.cli.answers import print_table
-    from orchestrator.cli.terminal import answer
     from orchestrator.results import Run, parse_goals
 
     examples = None if budget is None else _examples_of(budget)
     found = advised_for(Run.open(path), parse_goals(goal or []), examples=examples)
     if as_json:
         print_json(found.to_json())
-        return DONE
+        return
     if found.suggestions:
         print_table(advice_table(found))
     else:
@@ -48,13 +47,10 @@ def advise(
         answer(line)
     for remark in found.remarks:
         answer(f"\n{remark}")
-    return DONE
 
 
 def advice_table(found: Advised) -> Table:
     """The steps as a table; the step that narrows most for its price comes first."""
-    from rich.table import Table
-
     from orchestrator.analysis.step_words import (
         addition_in_words,
         effect_in_words,

@@ -1,21 +1,20 @@
-"""Advice on what to train next: the steps that narrow an answer most for their price, and the
-commands that take these steps."""
+"""Advice on what to train next: the steps that narrow an answer most for their price, the commands
+that take these steps, and remarks on the run."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis import scalings
+from orchestrator.analysis import Scaling, scalings
 from orchestrator.analysis.additions import Addition, Price, Prices
 from orchestrator.analysis.candidates import Ground, middles
 from orchestrator.analysis.known_curves import deciding_sizes, known_curves
 from orchestrator.analysis.known_points import KnownCurve
 from orchestrator.analysis.next_trials import Step, next_steps, step_of, within_budget
-from orchestrator.analysis.step_words import addition_in_words
-from orchestrator.cli.advice_remarks import remarks
+from orchestrator.analysis.step_words import addition_in_words, verdict_on
 from orchestrator.planning.growing import can_extend, with_batch_sizes, with_more_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import overridden, validated
@@ -27,6 +26,9 @@ MOST_SHOWN = 6
 
 MOST_ALIKE = 2
 """Largest number of steps of one kind for the same recipes."""
+
+LISTED = 4
+"""Largest number of studies that a remark names."""
 
 LISTED_POINTS = ("points", "grid")
 """Search algorithms whose number of trials is the number of points that the sweep file lists, so
@@ -69,12 +71,7 @@ class Advised:
         return {
             "steps": [suggestion.to_json() for suggestion in self.suggestions],
             "curves": [
-                {
-                    "workload": curve.workload,
-                    "recipe": curve.recipe,
-                    "goal": curve.goal,
-                    "width": curve.width,
-                }
+                {name: getattr(curve, name) for name in ("workload", "recipe", "goal", "width")}
                 for curve in self.curves
             ],
             "command": self.together,
@@ -107,7 +104,7 @@ def advised_for(
         curves=tuple(curves),
         together=book.command(steps) if examples is not None else None,
         remarks=tuple(
-            remarks(rows, found, curves, steps, place=str(run.place), imported=sweep is None)
+            _remarks(rows, found, curves, steps, place=str(run.place), imported=sweep is None)
         ),
     )
 
@@ -237,3 +234,59 @@ def _missing(rows: Sequence[FrontierRow], ground: Ground) -> Addition | None:
         recipes=ground.recipes,
         totals=tuple((size, ground.trials) for size in sorted(sizes)),
     )
+
+
+def _remarks(
+    rows: Sequence[FrontierRow],
+    found: Sequence[Scaling],
+    curves: Sequence[KnownCurve],
+    steps: Sequence[Step],
+    *,
+    place: str,
+    imported: bool,
+) -> Iterator[str]:
+    """Remarks on the run at `place`; `found` are the answers of its curves."""
+    yield from _of_the_run(rows, place, imported=imported)
+    for scaling in found:
+        if scaling.critical_batch_size is None:
+            yield f"{scaling.workload}, {scaling.recipe}, {scaling.goal}: {scaling.verdict}."
+    for curve in curves:
+        if (said := verdict_on(curve, steps)) is not None:
+            yield f"{_name(curve)}: {said}."
+    if minima := [_name(curve) for curve in curves if not any(p.repeats for p in curve.points)]:
+        yield (
+            f"The points of these curves are minima over trials, which are too low by luck, and "
+            f"without repeats their error is unknown: {'; '.join(minima)}. "
+            f"{_with('repeats=5', place, imported)}"
+        )
+    if reasons := [*dict.fromkeys(one.quality_unknown for one in found if one.quality_unknown)]:
+        keeping = f" {_with('stop.keep=5', place, imported)}" * any("keep" in r for r in reasons)
+        yield f"The effect of more trials is unknown: {'; '.join(reasons)}.{keeping}"
+
+
+def _of_the_run(rows: Sequence[FrontierRow], place: str, *, imported: bool) -> Iterator[str]:
+    if imported:
+        yield (
+            "This run was imported from an archive. Nothing can be trained in it, so no commands "
+            "are given."
+        )
+    elif any(not row.finished for row in rows):
+        yield f"The run has not finished. Finish it first: orchestrate resume {shlex.quote(place)}"
+    if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
+        named = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:LISTED])
+        more = f" and {len(short) - LISTED} others" * (len(short) > LISTED)
+        yield (
+            f"The goal was not reached by {named}{more}. Raise `budget`, or widen the ranges of "
+            f"the search space."
+        )
+
+
+def _name(curve: KnownCurve) -> str:
+    return f"{curve.workload}, {curve.recipe}, {curve.goal}"
+
+
+def _with(change: str, place: str, imported: bool) -> str:
+    if imported:
+        return ""
+    command = ["orchestrate", "sweep", f"{place}/sweep.yaml", "--out", place, "--set", change]
+    return f"This command adds them: {shlex.join(command)}"

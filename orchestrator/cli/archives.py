@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import DONE, RunArgument
+from orchestrator.cli.options import RunArgument
+from orchestrator.cli.terminal import answer, counting, say
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ SHOWN = 5
 def import_(
     source: Annotated[Path, typer.Argument(metavar="DIR", help="Top folder of the archive.")],
     out: Annotated[str, typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER.")],
-) -> int:
+) -> None:
     """Make a run from an archive in the layout of Shallue et al."""
-    from orchestrator.cli.terminal import counting, say
     from orchestrator.results import Run, import_archive
 
     run = Run(out)
@@ -43,7 +43,6 @@ def import_(
         )
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
-    return DONE
 
 
 def export(
@@ -57,9 +56,8 @@ def export(
             "repository: of trials other than the best it holds few measurements.",
         ),
     ] = False,
-) -> int:
+) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
-    from orchestrator.cli.terminal import answer, counting
     from orchestrator.results import Run, export_archive
 
     run = Run.open(path)
@@ -69,11 +67,9 @@ def export(
         with counting("studies") as progress:
             export_archive(run, target, progress)
     answer(target)
-    return DONE
 
 
 def _export_compact(run: Run, target: Path) -> None:
-    from orchestrator.cli.terminal import counting, say
     from orchestrator.results import Run, export_compact, frontier_of, holds_branches
     from orchestrator.sweeping.branch_answer import answer_in
 

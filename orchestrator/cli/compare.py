@@ -6,15 +6,15 @@ import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from orchestrator.cli.options import DIFFER, DONE, GoalOption, JsonOption, print_json
+from orchestrator.cli.terminal import answer
 
 MOST_LISTED = 20
 """Largest number of differences that are printed."""
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from orchestrator.analysis import Agreement, Estimate, TwoRuns
 
 
@@ -49,7 +49,6 @@ def _print(found: TwoRuns) -> None:
         remarks_on,
     )
     from orchestrator.cli.answers import print_table
-    from orchestrator.cli.terminal import answer
 
     agreement = found.agreement
     answer(agreement_in_words(agreement))
@@ -69,8 +68,6 @@ def _print(found: TwoRuns) -> None:
 
 def differences_table(found: TwoRuns) -> Table:
     """What the runs were asked for, and what may explain other results, where these differ."""
-    from rich.table import Table
-
     from orchestrator.records import cut
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -123,8 +120,6 @@ def curves_table(agreement: Agreement) -> Table:
 
 def _table(agreement: Agreement, numbers: tuple[str, ...]) -> tuple[Table, bool]:
     """An empty table, and whether all studies have the same workload and goal."""
-    from rich.table import Table
-
     first = agreement.studies[0]
     same = len({(pair.workload, pair.goal) for pair in agreement.studies}) == 1
     title = f"{first.workload}, until {first.goal}" if same else None

@@ -18,6 +18,7 @@ from orchestrator.cli.options import (
     WorkloadArgument,
     print_json,
 )
+from orchestrator.cli.terminal import answer, complain, say
 from orchestrator.cli.trial import announce, follow, parse_settings
 from orchestrator.records import BadInput
 
@@ -64,7 +65,6 @@ def forecast(
     """Forecast the critical batch size from one training. It trains once and measures the noise
     scale of the gradients along the way."""
     from orchestrator.analysis import forecast_by
-    from orchestrator.cli.terminal import answer, complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.results.noise_courses import courses_of
     from orchestrator.training import train_on_ranks
@@ -133,7 +133,6 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
 
 
 def _show(line: Mapping[str, float]) -> None:
-    from orchestrator.cli.terminal import say
     from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate
     from orchestrator.noise.words import in_words
 

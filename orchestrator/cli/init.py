@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import DONE
+from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput, wrong_value
 
 STARTERS = Path(__file__).parent.parent / "starters"
@@ -27,9 +27,8 @@ def init(
         Literal["classification", "regression", "language"],
         typer.Option(help="Kind of task that the workload trains for."),
     ] = "classification",
-) -> int:
+) -> None:
     """Write a workload, a sweep file and a test to start from. They train as they are written."""
-    from orchestrator.cli.terminal import say
     from orchestrator.planning.schema import SCHEMA_FILES
     from orchestrator.planning.sweep_file import SWEEPS
 
@@ -63,4 +62,3 @@ def init(
         f"--set learning_rate={words['RATE']}\n"
         f"  orchestrate sweep {name}.yaml"
     )
-    return DONE

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.terminal import repeating
+
 if TYPE_CHECKING:
     import threading
 
@@ -26,8 +28,6 @@ takes a core for many seconds, which trials could have."""
 def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Writes the run's report every `every_seconds` in the `with` block; the page makes browsers
     reload it. A separate process writes it, because this one hands out trials."""
-    from orchestrator.cli.terminal import repeating
-
     where = [str(run.place), str(every_seconds)]
     command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 

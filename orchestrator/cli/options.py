@@ -15,6 +15,17 @@ DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, DIFFER, INTERRUPTED = 0, 1, 2, 3, 4, 13
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")
 ]
+SweepArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE|NAME]",
+        help="Sweep file, or the name of a sweep of the project. Default: the quickstart.",
+    ),
+]
+OutOption = Annotated[
+    str | None,
+    typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
+]
 WorkloadArgument = Annotated[
     str,
     typer.Argument(

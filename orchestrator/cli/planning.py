@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import (
-    DONE,
     AddressOption,
     DataOption,
     JsonOption,
     SetOption,
+    SweepArgument,
     print_json,
 )
+from orchestrator.cli.terminal import answer, say, showing
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
@@ -36,13 +37,7 @@ millisecond per step they take one device six hours."""
 
 
 def plan(
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE|NAME]",
-            help="Sweep file, or the name of a sweep of the project. Default: the quickstart.",
-        ),
-    ] = None,
+    file: SweepArgument = None,
     set_: SetOption = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Time a few dozen steps of each study first.")
@@ -81,12 +76,11 @@ def plan(
     ] = None,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate, --pilot) and are given from the best to the worst case."""
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
-    from orchestrator.cli.terminal import answer, say
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.outlook import outlook
@@ -117,10 +111,9 @@ def plan(
     )  # fmt: skip
     if as_json:
         print_json(found.to_json())
-        return DONE
+        return
     print_table(outlook_table(found))
     answer(f"\n{outlook_in_words(found)}")
-    return DONE
 
 
 def _alone(widths: Mapping[StudyKey, Width]) -> list[str]:
@@ -145,7 +138,6 @@ def _of_file(
 ) -> tuple[list[int] | None, float | None]:
     """The number of ranks that the machines of a cluster file train at once, and the price of one
     rank for one hour."""
-    from orchestrator.cli.terminal import say
     from orchestrator.planning.machines import described_in, places_for
 
     cluster = described_in(file)
@@ -163,7 +155,6 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
     """Asks before a large sweep is started, or one whose size can't be estimated on this machine.
     Raises `BadInput` unless the answer is yes."""
     from orchestrator.cli.outlooks import outlook_in_words
-    from orchestrator.cli.terminal import say
     from orchestrator.cluster.ray_death import death_before
 
     if yes or death_before() is not None:  # then the user has agreed before
@@ -196,7 +187,6 @@ def _measured(
 ) -> tuple[Mapping[StudyKey, Speed | None], Mapping[StudyKey, int | None] | None, int]:
     """The speeds of the studies on the machines that will train them, the results of `pilot` trials
     of each, and the number of ranks that these machines have room for."""
-    from orchestrator.cli.terminal import say
     from orchestrator.cluster.connect import connect
     from orchestrator.planning.machines import places_for
     from orchestrator.planning.outlook import (
@@ -240,7 +230,6 @@ def _tried(
     data_dir: Path | None,
 ) -> Run:
     """Trains these studies in a run of their own, apart from the planned one."""
-    from orchestrator.cli.terminal import say, showing
     from orchestrator.cluster.engine import train_apart
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run

@@ -9,7 +9,6 @@ import typer
 
 from orchestrator.cli import remote
 from orchestrator.cli.options import (
-    DONE,
     ClusterOption,
     CsvOption,
     GoalOption,
@@ -32,14 +31,15 @@ def status(
     ] = None,
     cluster: ClusterOption = None,
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Show the progress of a run. With --cluster and no RUN, list the jobs of that cluster."""
     from orchestrator.cli.answers import print_table, status_table
     from orchestrator.results import Run
 
     if cluster is not None:
         if path is None:
-            return remote.jobs(cluster, as_json=as_json)
+            remote.jobs(cluster, as_json=as_json)
+            return
         remote.look(cluster, path)
     if path is None:
         raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
@@ -50,7 +50,6 @@ def status(
         print_json({"run": str(run.place), **total, "studies": studies})
     else:
         print_table(status_table(studies))
-    return DONE
 
 
 def _status_of(run: Run, study: Study) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def frontier(
     ] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
-) -> int:
+) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
     from orchestrator.cli.answers import leaders_table, print_frontier, print_table
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
@@ -104,7 +103,6 @@ def frontier(
         print_table(leaders_table(rows))
     else:
         print_frontier(run, rows, as_json)
-    return DONE
 
 
 def best(
@@ -131,7 +129,7 @@ def best(
     trials: TrialsOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
-) -> int:
+) -> None:
     """Show the best value of a metric in each study, and its trial."""
     from orchestrator.cli.answers import best_table, print_table
     from orchestrator.results import Run, Within, best_of, best_to_csv
@@ -147,7 +145,6 @@ def best(
         print(best_to_csv(rows), end="")
     else:
         print_table(best_table(rows))
-    return DONE
 
 
 def _refuse_both(as_json: bool, as_csv: bool) -> None:

@@ -1,12 +1,14 @@
-"""The commands that list workloads, data sets, and optimizers with their search spaces."""
+"""The commands that list what files may name: workloads, data sets, optimizers with their search
+spaces, and keys."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from orchestrator.cli.options import DONE, DataOption, JsonOption, print_json
+from orchestrator.cli.options import DataOption, JsonOption, print_json
+from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
 data_app = typer.Typer(
@@ -17,7 +19,7 @@ data_app = typer.Typer(
 )
 
 
-def workloads(as_json: JsonOption = False) -> int:
+def workloads(as_json: JsonOption = False) -> None:
     """List the registered workloads."""
     from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
@@ -36,18 +38,17 @@ def workloads(as_json: JsonOption = False) -> int:
         print_json(found)
     else:
         print_table(describe(found))
-    return DONE
 
 
 @data_app.callback()
-def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> int:
+def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> None:
     """List the data sets, or get one. The list says which are present, where they are looked for
     and how to get them."""
     from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
-        return DONE
+        return
     found: list[dict[str, Any]] = []
     for entry in CATALOGUE.values():
         files = entry.find(data_dir)
@@ -64,14 +65,13 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
         )
     if as_json:
         print_json(found)
-        return DONE
+        return
     for line in found:
         line["present"] = line["present"] or "no"
         line["looked for in"] = (
             line["looked for in"] or f"give --data-dir or set ${FOLDER_VARIABLE}"
         )
     print_table(describe(found))
-    return DONE
 
 
 @data_app.command("get")
@@ -80,9 +80,8 @@ def get_data(
         str, typer.Argument(metavar="NAME", help="Name of a data set, as `orchestrate data` lists.")
     ],
     data_dir: DataOption = None,
-) -> int:
+) -> None:
     """Get a data set from the package that has it, and check it."""
-    from orchestrator.cli.terminal import answer
     from orchestrator.workloads.data import data_set, fetch
 
     entry = data_set(name)
@@ -92,10 +91,9 @@ def get_data(
             code="missing-option",
         )
     answer(fetch(entry, data_dir))
-    return DONE
 
 
-def spaces(as_json: JsonOption = False) -> int:
+def spaces(as_json: JsonOption = False) -> None:
     """List the optimizers, their ranges and other settings."""
     from orchestrator.cli.answers import describe, meanings, print_table
     from orchestrator.files.yaml_files import read_yaml
@@ -109,7 +107,7 @@ def spaces(as_json: JsonOption = False) -> int:
         found.append({"optimizer": name, **document, "also": others})
     if as_json:
         print_json([{**entry, "any_recipe": GENERAL} for entry in found])
-        return DONE
+        return
     for entry in found:
         entry["also"] = ", ".join(name for name in entry["also"] if name not in GENERAL)
     print_table(describe(found))
@@ -119,4 +117,15 @@ def spaces(as_json: JsonOption = False) -> int:
     )
     print_table(meanings(GENERAL))
     print("\nIt may also set the metaparameters of the workload (`orchestrate workloads`).")
-    return DONE
+
+
+def schema(
+    kind: Annotated[
+        Literal["sweep", "branch"],
+        typer.Argument(metavar="[sweep|branch]", help="The kind of file that it describes."),
+    ] = "sweep",
+) -> None:
+    """Print the JSON schema of sweep files or branch files, for an editor to check them by."""
+    from orchestrator.planning.schema import schema_of
+
+    print_json(schema_of(kind))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
+from orchestrator.cli.terminal import complain, say
 from orchestrator.records import MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
@@ -37,15 +38,8 @@ def sweep(
     _refuse_early(file, described, yes=yes)
     run = out or f"runs/{described.name}"
     head_run = _there(run)
-    arguments = [
-        "sweep",
-        "sweep.yaml",
-        "--out",
-        head_run,
-        "--yes",
-        *_data(data_dir),
-        *_tracked(track),
-    ]
+    asked = [*_data(data_dir), *_tracked(track)]
+    arguments = ["sweep", "sweep.yaml", "--out", head_run, "--yes", *asked]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **_code(described)}
     return _train(file, run, lambda head: head.submit(head_run, arguments, files), as_json=as_json)
@@ -69,7 +63,6 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     """Raises `BadInput` before a job is submitted, if the machines can't hold the trials, the sweep
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree
-    from orchestrator.cli.terminal import say
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.machines import described_in, places_for
     from orchestrator.planning.outlook import outlook
@@ -91,8 +84,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
     """Follows the job that trains `run`. Submits one first if there is none."""
     from orchestrator.cli.answers import print_frontier
-    from orchestrator.cli.branching import print_branches
-    from orchestrator.cli.terminal import complain, say
+    from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
     from orchestrator.results.searches import holds_branches
@@ -147,7 +139,6 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
 
 def look(file: Path, run: str) -> None:
     """Prints the state of the job that trains `run`, and fetches the run's files."""
-    from orchestrator.cli.terminal import say
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
@@ -159,7 +150,7 @@ def look(file: Path, run: str) -> None:
     _fetch(file, run)
 
 
-def jobs(file: Path, *, as_json: bool) -> int:
+def jobs(file: Path, *, as_json: bool) -> None:
     """Prints the jobs that were submitted to the cluster, the newest last."""
     from orchestrator.cli.answers import jobs_table, print_table
     from orchestrator.cluster.remote import reach
@@ -178,22 +169,19 @@ def jobs(file: Path, *, as_json: bool) -> int:
         print_json(found)
     else:
         print_table(jobs_table(found))
-    return DONE
 
 
-def stop(file: Path, run: str) -> int:
-    from orchestrator.cli.terminal import say
+def stop(file: Path, run: str) -> None:
     from orchestrator.cluster.remote import is_running, reach, run_there, shell_words
 
     with reach(file) as head:
         job = head.job(_there(run))
     if not is_running(job):
         say(f"No job trains {_there(run)}.")
-        return DONE
+        return
     run_there(file, "orchestrate " + shell_words(["stop", _there(run)]))
     _fetch(file, run)
     say(f"Stopped. Go on with: orchestrate resume {run} --cluster {file}")
-    return DONE
 
 
 def _fate(status: str, code: int | None) -> str:

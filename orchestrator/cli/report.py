@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import DONE, GoalOption, JsonOption, print_json
+from orchestrator.cli.options import GoalOption, JsonOption, print_json
+from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
@@ -58,9 +59,8 @@ def report(
         Literal["svg", "png", "pdf"], typer.Option("--format", help="File format of the images.")
     ] = "svg",
     as_json: JsonOption = False,
-) -> int:
+) -> None:
     """Write one HTML page about runs, or print its answers as JSON."""
-    from orchestrator.cli.terminal import answer
     from orchestrator.files.places import Place
     from orchestrator.report import write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
@@ -72,19 +72,19 @@ def report(
     drawn = None if images is None else (images, image_format)
     if any(holds_branches(run) for run in opened.values()):
         _refuse_of_searches(opened, {"goal": goal, **asked})
-        return _report_branches(opened[names[0]], output, drawn, as_json=as_json)
+        _report_branches(opened[names[0]], output, drawn, as_json=as_json)
+        return
     rows = _frontiers([*opened.values()], goals)
     runs = {name: (run, of_run) for (name, run), of_run in zip(opened.items(), rows, strict=True)}
     if as_json:
         print_json(_answers(runs, asked))
-        return DONE
+        return
     if output is None and len(runs) > 1:
         raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
     with _writing(page):
         write_report_of(runs, page, asked=asked, images=drawn)
     answer(page)
-    return DONE
 
 
 @contextmanager
@@ -120,20 +120,18 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
 
 def _report_branches(
     run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
-) -> int:
-    from orchestrator.cli.terminal import answer
+) -> None:
     from orchestrator.files.places import Place
     from orchestrator.sweeping.branch_answer import answer_in, document_of, write_page
 
     found = answer_in(run)
     if as_json:
         print_json(document_of(found, found.confirmed(run)))
-        return DONE
+        return
     page = Place.at(output) if output else run.place / "report.html"
     with _writing(page):
         write_page(run, found, page, images=images)
     answer(page)
-    return DONE
 
 
 def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:

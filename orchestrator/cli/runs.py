@@ -1,4 +1,4 @@
-"""The commands that make a run, continue it and stop it."""
+"""The commands that make a run, continue it and stop it: sweep, branch, resume and stop."""
 
 from __future__ import annotations
 
@@ -11,34 +11,27 @@ import typer
 
 from orchestrator.cli import remote
 from orchestrator.cli.options import (
-    DONE,
     AddressOption,
     ClusterOption,
     DataOption,
     JsonOption,
+    OutOption,
     RayOption,
     RunArgument,
     SetOption,
+    SweepArgument,
     TrackOption,
     YesOption,
 )
 from orchestrator.cli.sessions import how_to_train, tell
+from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput
 from orchestrator.sweeping import session
 
 
 def sweep(
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FILE|NAME]",
-            help="Sweep file, or the name of a sweep of the project. Default: the quickstart.",
-        ),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
-    ] = None,
+    file: SweepArgument = None,
+    out: OutOption = None,
     set_: SetOption = None,
     address: AddressOption = None,
     cluster: ClusterOption = None,
@@ -56,6 +49,43 @@ def sweep(
     if cluster is not None:
         refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
+    return tell(session.sweep(described, out, how), as_json=as_json)
+
+
+def branch(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|NAME", help="Branch file, or the name of a branch file of the project."
+        ),
+    ],
+    out: OutOption = None,
+    set_: SetOption = None,
+    address: AddressOption = None,
+    cluster: ClusterOption = None,
+    data_dir: DataOption = None,
+    confirm: Annotated[
+        bool,
+        typer.Option(
+            "--confirm",
+            help="Afterwards train with the schedules and with the constant batch size, to the end "
+            "of the budget, to compare them.",
+        ),
+    ] = False,
+    yes: YesOption = False,
+    ray: RayOption = True,
+    as_json: JsonOption = False,
+) -> int:
+    """Find when to enlarge the batch along one training. It branches off at points of the training
+    with larger batch sizes, and makes a schedule of batch sizes from the results."""
+    from orchestrator.planning.branch_file import find_branch_file, load_branches
+
+    how = how_to_train(address=address, data_dir=data_dir, yes=yes, ray=ray)
+    asked = ["confirm=true"] if confirm else []
+    described = load_branches(find_branch_file(file), [*(set_ or []), *asked])
+    if cluster is not None:
+        refuse_both(address)
+        return remote.sweep(cluster, described, out, data_dir, None, yes=yes, as_json=as_json)
     return tell(session.sweep(described, out, how), as_json=as_json)
 
 
@@ -78,24 +108,23 @@ def resume(
     return tell(session.resume(Run.open(path), how), as_json=as_json)
 
 
-def stop(path: RunArgument, cluster: ClusterOption = None) -> int:
+def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     """End a running sweep as Ctrl-C does, and keep what it measured."""
-    from orchestrator.cli.terminal import say
     from orchestrator.results import Run
 
     if cluster is not None:
-        return remote.stop(cluster, path)
+        remote.stop(cluster, path)
+        return
     run = Run.open(path)
     process = run.writer()
     if process is None:
         say(f"Nothing is running in {run.place}.")
-        return DONE
+        return
     os.kill(process, signal.SIGTERM)
     say(f"Process {process} was told to end and writes its results ...")
     while run.writer() == process:
         time.sleep(0.1)
     say(f"Go on with: orchestrate resume {run.place}")
-    return DONE
 
 
 def refuse_both(address: str | None) -> None:

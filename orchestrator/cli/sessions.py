@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
+from orchestrator.cli.planning import agree
+from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput
 from orchestrator.sweeping.session import Ended, Engine, How
 
 if TYPE_CHECKING:
     from orchestrator.results import Run
+    from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.progress import Progress
 
 CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "interrupted": INTERRUPTED, "failed": FAILED}
@@ -29,9 +32,6 @@ def how_to_train(
     ray: bool = True,
 ) -> How:
     """The cluster at `address` trains, or one that is started here, or this process."""
-    from orchestrator.cli.planning import agree
-    from orchestrator.cli.terminal import say
-
     if not ray and address:
         raise BadInput(
             "--no-ray trains in this process, without a cluster: leave out --address.",
@@ -52,7 +52,6 @@ def _engine(address: str | None, *, ray: bool) -> Engine:
         from orchestrator.sweeping.local import in_this_process
 
         return in_this_process
-    from orchestrator.cli.terminal import say
     from orchestrator.cluster.engine import ray_at
 
     return ray_at(address, say)
@@ -61,7 +60,6 @@ def _engine(address: str | None, *, ray: bool) -> Engine:
 @contextmanager
 def _showing(run: Run, progress: Progress) -> Iterator[None]:
     from orchestrator.cli.live import rewritten
-    from orchestrator.cli.terminal import showing
 
     with showing(progress), rewritten(run):
         yield
@@ -70,8 +68,6 @@ def _showing(run: Run, progress: Progress) -> Iterator[None]:
 def tell(ended: Ended, *, as_json: bool) -> int:
     """Prints the answer of a session. Returns the exit code of its command."""
     from orchestrator.cli.answers import print_frontier, what_next
-    from orchestrator.cli.branching import print_branches
-    from orchestrator.cli.terminal import complain, say
 
     run = ended.run
     if ended.branches is not None:
@@ -88,3 +84,28 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     elif ended.rows:
         say(what_next(ended.rows, run.place))
     return CODES[ended.status]
+
+
+def print_branches(run: Run, found: Answer, as_json: bool) -> None:
+    """Prints the answer of a run of branches."""
+    from orchestrator.analysis import confirmed_in_words, schedule_in_words, verdict_in_words
+    from orchestrator.sweeping.branch_answer import document_of
+
+    confirmed = found.confirmed(run)
+    if as_json:
+        print_json(document_of(found, confirmed))
+        return
+    if not found.verdicts:
+        say("No branch has been trained far enough for a verdict.")
+    for verdict in found.verdicts:
+        answer(verdict_in_words(verdict))
+    for examples, problem in found.queue.problems.items():
+        answer(f"After {examples:,} examples: {problem}")
+    for name, schedule in found.schedules.items():
+        saved, samples = schedule["steps_saved"], schedule["samples"]
+        total = found.total_examples
+        answer(schedule_in_words(name, steps_saved=saved, total_examples=total, samples=samples))
+    for result in confirmed:
+        answer(confirmed_in_words(result))
+    if found.verdicts:
+        say(f"Schedules for your trainer, also as recipes: {run.place / 'schedules.yaml'}")

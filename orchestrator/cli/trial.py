@@ -16,6 +16,7 @@ from orchestrator.cli.options import (
     WorkloadArgument,
     print_json,
 )
+from orchestrator.cli.terminal import answer, complain, say
 from orchestrator.records import BadInput, wrong_value
 
 if TYPE_CHECKING:
@@ -104,7 +105,6 @@ def trial(
     """Train one trial in this process, without Ray."""
     import torch
 
-    from orchestrator.cli.terminal import complain, say
     from orchestrator.planning.studies import single_trial
     from orchestrator.training import train_in_stack, train_on_ranks
 
@@ -151,7 +151,6 @@ def trial(
 
 def announce(trial: Trial) -> None:
     """Says which trial is about to be trained, and with which metaparameters."""
-    from orchestrator.cli.terminal import say
     from orchestrator.search import searched
 
     say(f"{trial.study.key}: {trial.settings}")
@@ -167,7 +166,6 @@ def _print_outcome(
     *,
     as_json: bool,
 ) -> None:
-    from orchestrator.cli.terminal import answer, say
     from orchestrator.planning.evaluations import dear_evaluations
 
     if not as_json:
@@ -205,7 +203,6 @@ def _print_outcome(
 
 def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
     """The checkpoint that the user names, in a place that was found to be writable."""
-    from orchestrator.cli.terminal import say
     from orchestrator.files.places import Place
     from orchestrator.training import Checkpoint
 
@@ -256,6 +253,4 @@ def follow(
 
 
 def _show(line: Mapping[str, float]) -> None:
-    from orchestrator.cli.terminal import answer
-
     answer("  ".join(f"{name} {value:.6g}" for name, value in line.items()))

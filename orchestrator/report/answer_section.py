@@ -8,8 +8,8 @@ from html import escape
 from orchestrator.analysis import Cost, beside_minima, growing_sentence, headline, in_count, in_time
 from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.records import ENOUGH_SIZES
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures.steps import steps_to_goal
 from orchestrator.report.figures.style import COLOURS
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import devices
@@ -79,7 +79,7 @@ def _left_out(panel: Panel) -> str:
 
 def _steps(panel: Panel, lines: int, show: Show) -> str:
     drawn = panel.drawn
-    figure = figures.steps_to_goal(drawn.rows, {s.recipe: s.law for s in drawn.scalings if s.law})
+    figure = steps_to_goal(drawn.rows, {s.recipe: s.law for s in drawn.scalings if s.law})
     figure.update_layout(height=FIGURE_HEIGHT - SENTENCE_HEIGHT * max(lines - 3, 0))
     return show(
         figure,

@@ -13,6 +13,7 @@ import numpy as np
 from orchestrator.analysis import (
     BranchJudge,
     Confirmed,
+    Estimate,
     NoisePoint,
     Verdict,
     along,
@@ -22,8 +23,8 @@ from orchestrator.analysis import (
 )
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
-from orchestrator.report.figures import BranchCurve, Mark, Series, Stairs
-from orchestrator.report.figures.style import evenly
+from orchestrator.report.figures.branches import BranchCurve, Mark, Series, Stairs
+from orchestrator.report.figures.style import evenly, rounded
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
@@ -77,7 +78,7 @@ class BranchContent:
     def trunk_losses(self) -> list[tuple[int, float]]:
         """(examples, loss) along the trunk."""
         return [
-            (self.trunk.examples(one.step), _short(one.metrics[self.loss]))
+            (self.trunk.examples(one.step), rounded(one.metrics[self.loss], 6))
             for one in self._measured
             if self.loss in one.metrics
         ]
@@ -124,14 +125,10 @@ class BranchContent:
                         seeds=len(judging),
                         rate=cost.rate,
                         examples=(verdict.at_examples + judging[0].examples).tolist(),
-                        losses=[_short(value) for value in losses.tolist()],
+                        losses=[rounded(value, 6) for value in losses.tolist()],
                     )
                 )
         return curves
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def series_of(content: BranchContent) -> list[Series]:
@@ -147,37 +144,28 @@ def series_of(content: BranchContent) -> list[Series]:
 def _critical(known: Sequence[Verdict]) -> Iterator[Mark]:
     for verdict in known:
         if verdict.critical is not None:
-            yield Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.critical,
-                bound=verdict.critical.low or 0.0,
-                said=f"<b>after {verdict.at_examples:,} examples</b><br>local critical batch size "
-                f"{critical_in_words(verdict)}",
-            )
+            said = f"local critical batch size {critical_in_words(verdict)}"
+            yield _mark(verdict.at_examples, verdict.critical, verdict.critical.low or 0.0, said)
 
 
 def _fifth_more(verdict: Verdict) -> Mark:
-    return Mark(
-        at_examples=verdict.at_examples,
-        batch_size=verdict.fifth_more_batch_size,
-        bound=verdict.sure_batch_size,
-        said=f"<b>after {verdict.at_examples:,} examples</b><br>a fifth more examples at batch "
-        f"size {fifth_more_in_words(verdict)}",
-    )
+    said = f"a fifth more examples at batch size {fifth_more_in_words(verdict)}"
+    size, sure = verdict.fifth_more_batch_size, verdict.sure_batch_size
+    return _mark(verdict.at_examples, size, sure, said)
+
+
+def _mark(examples: int, size: Estimate, bound: float, said: str) -> Mark:
+    said = f"<b>after {examples:,} examples</b><br>{said}"
+    return Mark(at_examples=examples, batch_size=size, bound=bound, said=said)
 
 
 def _noise(content: BranchContent) -> Series:
     noise = content.noise
     marks = [
-        Mark(
-            at_examples=examples,
-            batch_size=noise[examples].scale,
-            bound=noise[examples].scale.low or 0.0,
-            said=f"<b>after {examples:,} examples</b><br>noise scale "
-            f"{in_words(noise[examples].scale)}",
-        )
+        _mark(examples, scale, scale.low or 0.0, f"noise scale {in_words(scale)}")
         for examples in content.points
         if examples in noise
+        for scale in [noise[examples].scale]
     ]
     line = [
         (examples, point.scale.value)

@@ -16,9 +16,9 @@ from orchestrator.analysis import (
 )
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.report import figures
 from orchestrator.report.branch_content import BranchContent, series_of, stairs_of
 from orchestrator.report.branch_tables import cost_table, length_table, noise_table
+from orchestrator.report.figures.branches import batch_sizes_along, trunk_and_branches
 from orchestrator.report.page import Figures, check_images, page_of
 from orchestrator.report.runs import provenance_of
 from orchestrator.report.sections import Show, contents, provenance_section, section
@@ -162,7 +162,7 @@ def _along(content: BranchContent, show: Show) -> str:
     if not any(one.marks for one in series):
         return ""
     size = content.trunk.batch_size
-    figure = figures.batch_sizes_along(
+    figure = batch_sizes_along(
         series,
         stairs_of(content.schedules),
         trunk=size,
@@ -209,9 +209,7 @@ def _costs(content: BranchContent, show: Show) -> str:
     text = ""
     if content.trunk_losses:
         text = show(
-            figures.trunk_and_branches(
-                content.trunk_losses, content.points, content.curves, content.loss
-            ),
+            trunk_and_branches(content.trunk_losses, content.points, content.curves, content.loss),
             f"{content.loss} of the trunk and its branches",
             _falls(content),
             f"Diamonds are the points from which branches go on.{LINES if content.curves else ''}",

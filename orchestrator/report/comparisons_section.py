@@ -12,8 +12,9 @@ from orchestrator.analysis import (
     shared_size,
     trained_points,
 )
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures.steps import goals_compared, relative_steps
+from orchestrator.report.figures.tried import every_trial
 from orchestrator.report.noise_section import forecasts_compared
 from orchestrator.report.sections import Show, fold
 from orchestrator.report.trials import SIDE_BY_SIDE
@@ -45,7 +46,7 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
         goals = {one: [row for row in mine if row.goal == one] for one in (r.goal for r in mine)}
         if len(goals) > 1:
             shown += show(
-                figures.goals_compared(mine),
+                goals_compared(mine),
                 f"{workload}, {recipe}: goals compared",
                 f"The steps to each of {len(goals)} goals.{beside_minima(goals)}",
                 "They show whether a stricter goal moves the batch size at which scaling ends.",
@@ -88,7 +89,7 @@ def _relative(
         said += f" The goal was not reached there by {missing}." if missing else ""
     said += beside_minima(there)
     return show(
-        figures.relative_steps(there, at),
+        relative_steps(there, at),
         title,
         said,
         "The longer a curve falls, the larger the batch size that still pays off.",
@@ -107,7 +108,7 @@ def _tried_in(
         return ""
     size, one = max(shared), next(iter(tried.values()))
     return show(
-        figures.tried_by_workload(
+        every_trial(
             [(labels[name], dict(some.outcomes)[size]) for name, some in tried.items()],
             one.x, one.y, y_from_one=one.y_from_one,
         ),

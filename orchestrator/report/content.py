@@ -28,7 +28,8 @@ from orchestrator.analysis import (
     tuned,
 )
 from orchestrator.records import Baseline, Goal
-from orchestrator.report.figures import Curve, NoiseLine
+from orchestrator.report.figures.course import Curve
+from orchestrator.report.figures.noise import NoiseLine
 from orchestrator.report.trial_table import Listed
 from orchestrator.report.trials import Grid, Options, Tried
 from orchestrator.results import BestRow, FrontierRow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures.cost import device_seconds_against_time, examples_against_steps
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import in_devices
 
@@ -17,7 +17,7 @@ def costs(panel: Panel, show: Show) -> str:
     if not panel.costs:
         return ""
     shown = show(
-        figures.examples_against_steps(panel.costs, panel.recipes),
+        examples_against_steps(panel.costs, panel.recipes),
         "Work against time",
         _optimal(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto),
         "Steps stand for time, if there are devices enough for the whole batch; examples stand for "
@@ -34,7 +34,7 @@ def costs(panel: Panel, show: Show) -> str:
             if one.pareto
         )
         shown += show(
-            figures.device_seconds_against_time(priced, panel.recipes),
+            device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",
             _optimal(front),
             "Each batch size is a line from one device to as many as it keeps half busy, by the "

@@ -9,8 +9,8 @@ import numpy as np
 
 from orchestrator.records import Study, StudyKey
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, schedule_of
-from orchestrator.report.figures import Curve
-from orchestrator.report.figures.style import evenly
+from orchestrator.report.figures.course import Curve
+from orchestrator.report.figures.style import evenly, rounded
 from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
 
@@ -79,7 +79,7 @@ def _curve(
         batch_size=key.batch_size,
         trial=trial,
         steps=step[shown].tolist(),
-        values=[float(f"{each:.6g}") for each in value[shown].tolist()],
+        values=[rounded(each, 6) for each in value[shown].tolist()],
     )
 
 
@@ -106,7 +106,7 @@ def schedules_of(
                     batch_size=row.batch_size,
                     trial=row.trial or 0,
                     steps=steps,
-                    values=[float(f"{factor(step):.4g}") for step in steps],
+                    values=[rounded(factor(step)) for step in steps],
                 )
             )
     return found

@@ -6,8 +6,8 @@ from html import escape
 
 from orchestrator.analysis import Contributions, Scaling, enough_in_words, in_words
 from orchestrator.analysis.enough import MANY_TRIALS
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures import enough
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import table
 
@@ -22,7 +22,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
     """Draws a figure for each recipe whose best trials are known."""
     return "".join(
         show(
-            figures.best_of_trials(scaling.best_of),
+            enough.best_of_trials(scaling.best_of),
             f"{scaling.recipe}: fewest steps by number of trials",
             enough_in_words(scaling),
             "A line is the median fewest steps of n trials. Solid lines follow from the trials "

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.analysis import (
     Device,
@@ -22,7 +22,8 @@ from orchestrator.analysis import (
 from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
-from orchestrator.report.figures import Curve, NoiseLine
+from orchestrator.report.figures.course import Curve
+from orchestrator.report.figures.noise import NoiseLine
 from orchestrator.report.trial_table import MOST_LISTED, listed_of
 from orchestrator.report.trials import (
     SIDE_BY_SIDE,
@@ -69,6 +70,8 @@ SHARES = (16, 8, 4, 2, 1)
 
 DISTANCE = "weights/distance"
 
+Row = TypeVar("Row", FrontierRow, BestRow, Curve)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -98,7 +101,7 @@ class Source:
         """Returns what is known of each workload and goal without reading single trials."""
         found = []
         for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows):
-            rows = [self._named(row) for row in self._of(workload, goal)]
+            rows = self._named(self._of(workload, goal))
             found.append(
                 Panel(
                     workload=workload,
@@ -137,9 +140,9 @@ class Source:
             ),
             compact=sorted(drawn) if self._is_compact else [],
             distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
-            schedules=[replace(curve, recipe=self.name(curve.recipe)) for curve in schedules],
+            schedules=self._named(schedules),
             quality={
-                self.name(recipe): self._named_bests(some)
+                self.name(recipe): self._named(some)
                 for recipe, some in _quality(run, goal, studies).items()
             },
             noise=noise,
@@ -211,18 +214,15 @@ class Source:
         )  # fmt: skip
         key = self.name(base.recipe), base.batch_size
         try:
-            return largeness(self._named_bests(rows), key, answer.goal, base.train_size)
+            return largeness(self._named(rows), key, answer.goal, base.train_size)
         except BadInput as error:
             return str(error)
-
-    def _named_bests(self, rows: Sequence[BestRow]) -> list[BestRow]:
-        return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
     def _of(self, workload: str, goal: str) -> list[FrontierRow]:
         return [row for row in self.rows if (row.workload, row.goal) == (workload, goal)]
 
-    def _named(self, row: FrontierRow) -> FrontierRow:
-        return replace(row, recipe=self.name(row.recipe))
+    def _named(self, rows: Sequence[Row]) -> list[Row]:
+        return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
     def _devices(self, workload: str) -> dict[str, Device]:
         found = devices_of(time for time in self._step_times if time.workload == workload)

@@ -7,8 +7,8 @@ from html import escape
 
 from orchestrator.analysis import Tuned
 from orchestrator.analysis.tuned import EFFECTIVE
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures import metaparameters
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import short
 from orchestrator.report.trials import Options
@@ -26,7 +26,7 @@ def best_values(panel: Panel, show: Show) -> str:
     few = dict([*found.items()][:MOST_PANELS])
     left_out = len(found) - len(few)
     shown = show(
-        figures.best_values(few, panel.recipes),
+        metaparameters.best_values(few, panel.recipes),
         "Best metaparameters against batch size",
         "The values of the winner at each batch size."
         + (f" {left_out:,} more metaparameters are not drawn." if left_out else ""),
@@ -100,7 +100,7 @@ def metaparameters_found(panel: Panel) -> str:
 def options(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            figures.options(found.points, found.name, panel.goal),
+            metaparameters.options(found.points, found.name, panel.goal),
             f"{recipe}: what {found.name} changes",
             _told(found),
             "Left: of the trials with each value, the fewest steps to the goal. Right: the best "

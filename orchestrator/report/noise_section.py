@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.analysis import Comparison, a_fifth_more, factor_in_words, in_words
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures import noise
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import table
 
@@ -19,7 +19,7 @@ HEADS = [
 def noise_along(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            figures.noise_along(lines),
+            noise.noise_along(lines),
             f"{recipe}: noise scale while it trains",
             _grows(lines),
             "The noise scale is the variance of one example's gradient, divided by the squared "
@@ -31,7 +31,7 @@ def noise_along(panel: Panel, show: Show) -> str:
     )
 
 
-def _grows(lines: Sequence[figures.NoiseLine]) -> str:
+def _grows(lines: Sequence[noise.NoiseLine]) -> str:
     line = max(lines, key=lambda line: line.batch_size)
     first, last = line.points[0], line.points[-1]
     return (
@@ -71,7 +71,7 @@ def forecasts_compared(panels: Sequence[Panel], show: Show) -> str:
         return ""
     ratios = [one.ratio.value for one in known if one.ratio is not None]
     return show(
-        figures.forecast_against_measured(known),
+        noise.forecast_against_measured(known),
         "Forecasts against measurements",
         f"The forecasts for {len(known)} curves are {min(ratios):.2g} to {max(ratios):.2g} times "
         f"the measured B_crit.",

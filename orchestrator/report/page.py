@@ -19,7 +19,7 @@ from orchestrator.records import BadInput
 from orchestrator.report import sections
 from orchestrator.report.comparisons_section import comparisons
 from orchestrator.report.content import Panel
-from orchestrator.report.figures import Span
+from orchestrator.report.figures.course import Span
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
 

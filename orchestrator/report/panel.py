@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis import wander
-from orchestrator.report import figures
 from orchestrator.report.answer_section import answer_of
 from orchestrator.report.content import Panel
 from orchestrator.report.cost_section import costs, costs_found
 from orchestrator.report.enough_section import best_of_trials, enough_found, made_of
-from orchestrator.report.figures import Curve
+from orchestrator.report.figures import course
+from orchestrator.report.figures.course import Curve
 from orchestrator.report.figures.style import MOST_CURVES, evenly
 from orchestrator.report.metaparameters_section import best_values, metaparameters_found, options
 from orchestrator.report.noise_section import forecasts, noise_along, noise_found
@@ -80,7 +80,7 @@ def _frontier_found(panel: Panel) -> str:
 def _training_curves(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            figures.training_curves(curves, panel.goal, panel.losers.get(recipe, ())),
+            course.training_curves(curves, panel.goal, panel.losers.get(recipe, ())),
             f"{recipe}: {panel.goal.metric} while it trains",
             f"The winner of each batch size{_some(curves)}, as strong lines.",
             _behind(panel.losers.get(recipe, ()), is_compact=recipe in panel.compact)
@@ -101,7 +101,7 @@ def _schedules(panel: Panel, show: Show) -> str:
     if not panel.schedules:
         return ""
     return show(
-        figures.schedules(panel.schedules, panel.recipes),
+        course.schedules(panel.schedules, panel.recipes),
         "Learning-rate schedules side by side",
         f"The schedules of the winners at batch size {panel.schedules[0].batch_size:,}.",
         "A line is the factor by which a recipe multiplies its learning rate, over its whole "
@@ -112,7 +112,7 @@ def _schedules(panel: Panel, show: Show) -> str:
 def _distances(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            figures.distances(curves),
+            course.distances(curves),
             f"{recipe}: distance from the initial weights",
             _powers(curves),
             "A distance that grows with the logarithm of the step is a straight line. For a random "

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.analysis import Largeness
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures import gaps
 from orchestrator.report.sections import Show
 from orchestrator.results import BestRow
 
@@ -23,7 +23,7 @@ def best_values_within(panel: Panel, show: Show) -> str:
         elif any(row.value is not None for row in rows):
             if len({row.batch_size for row in rows}) > 1:
                 shown += show(
-                    figures.best_within(rows, panel.goal),
+                    gaps.best_within(rows, panel.goal),
                     f"{recipe}: best {metric} within budgets",
                     _ends(rows),
                     "They show whether a large batch size gets worse values with as many steps, "
@@ -31,7 +31,7 @@ def best_values_within(panel: Panel, show: Show) -> str:
                     "ones.",
                 )
             shown += show(
-                figures.training_longer(rows, panel.goal),
+                gaps.training_longer(rows, panel.goal),
                 f"{recipe}: training longer",
                 _longer(rows),
                 f"The best {metric} against the budget shows whether more training makes up for a "
@@ -40,7 +40,7 @@ def best_values_within(panel: Panel, show: Show) -> str:
     whole = [row for row in panel.bests if row.value is not None]
     if len({row.recipe for row in whole}) > 2:
         shown += show(
-            figures.ladder(whole, panel.recipes, panel.goal),
+            gaps.ladder(whole, panel.recipes, panel.goal),
             "Recipes, one after the other",
             _rungs(whole, panel.recipes),
             f"The best {metric} within the recipe's budget, with the recipes in the sweep's order. "
@@ -98,7 +98,7 @@ def generalisation(panel: Panel, show: Show) -> str:
         return ""
     widest = max(panel.gaps, key=lambda gap: gap.value)
     return show(
-        figures.generalisation_gap(panel.gaps, panel.goal.metric, panel.recipes),
+        gaps.generalisation_gap(panel.gaps, panel.goal.metric, panel.recipes),
         "Generalisation gap",
         f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
         f"against {widest.trained:.4g} on the training set.",
@@ -118,7 +118,7 @@ def large_batches(panel: Panel, show: Show) -> str:
     if isinstance(found, str):
         return f'<p class="lead">Large and huge batch sizes are not known: {escape(found)}.</p>'
     return show(
-        figures.accuracy_held(found.held, panel.recipes),
+        gaps.accuracy_held(found.held, panel.recipes),
         "Large, huge and full batches",
         _sizes(found),
         "Large: the baseline's recipe, its learning rate scaled by rule, no longer reaches 99.5 % "

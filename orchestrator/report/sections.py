@@ -11,10 +11,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from orchestrator.analysis import in_time
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
-from orchestrator.report.figures import Span
-from orchestrator.report.figures.course import MOST_BARS, MOST_LINES
+from orchestrator.report.figures.course import MOST_BARS, MOST_LINES, Span, timeline
+from orchestrator.report.figures.steps import small_steps
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
@@ -48,7 +47,7 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
         return ""
     shown = "".join(
         show(
-            figures.small_steps(panel.rows),
+            small_steps(panel.rows),
             f"{panel.workload}, {panel.goal}",
             panel.least,
             "",
@@ -68,7 +67,7 @@ def course(spans: Sequence[Span], show: Show) -> str:
     if not spans:
         return ""
     figure = show(
-        figures.timeline(spans),
+        timeline(spans),
         "Which trial ran when",
         f"{len(spans):,} trials, coloured by how they ended." + _merged(spans),
         "Each bar is one trial. A trial that was set aside for others and went on later shows its "

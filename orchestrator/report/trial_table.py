@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.records import Choice, Range, Study
-from orchestrator.report.figures import Axis, Lines
-from orchestrator.report.figures.style import evenly
+from orchestrator.report.figures.parallel import Axis, Lines
+from orchestrator.report.figures.style import evenly, rounded
 from orchestrator.report.trials import Tables, best_and_others
 from orchestrator.results import column_of
 
@@ -128,5 +128,5 @@ def _short(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
-        return float(f"{value:.4g}") if math.isfinite(value) else None
+        return rounded(value) if math.isfinite(value) else None
     return value

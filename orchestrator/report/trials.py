@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from orchestrator.analysis import OptionPoint, by_option
 from orchestrator.records import Choice, Goal, Range, Study, StudyKey, Value
-from orchestrator.report.figures import Span
+from orchestrator.report.figures.course import Span
 from orchestrator.report.figures.style import evenly
 from orchestrator.results import Run, column_of, outcomes_of
 from orchestrator.results.counting import stopped_early

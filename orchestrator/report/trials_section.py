@@ -9,8 +9,9 @@ from zlib import crc32
 
 from orchestrator.analysis import in_count
 from orchestrator.records import Goal
-from orchestrator.report import figures
 from orchestrator.report.content import Panel
+from orchestrator.report.figures.parallel import parallel_coordinates
+from orchestrator.report.figures.tried import every_trial, heat_maps, tried_within
 from orchestrator.report.sections import Show
 from orchestrator.report.tables import short
 from orchestrator.report.trial_table import columns_of, lines_of
@@ -21,13 +22,16 @@ def all_tried(panel: Panel, show: Show) -> str:
     shown = ""
     for recipe, tried in panel.tried.items():
         shown += show(
-            figures.tried(tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one),
+            every_trial(
+                [(f"B = {size:,}", table) for size, table in tried.outcomes],
+                tried.x, tried.y, y_from_one=tried.y_from_one,
+            ),
             f"{recipe}: every trial by {tried.x} and {tried.y}",
             _counts(tried) + _sampled(tried),
             "Colours show how many times the fewest steps of that batch size a trial took. They "
             "tell how wide the good region is, where it moves as the batch grows, and how near it "
             "lies to an end of the ranges. The best trial is starred.",
-        )
+        )  # fmt: skip
         shown += _within_budgets(panel, recipe, tried, show)
     return shown
 
@@ -41,7 +45,7 @@ def _within_budgets(panel: Panel, recipe: str, tried: Tried, show: Show) -> str:
     examples = 2 * min(cost.examples for cost in mine)
     steps = 2 * min(cost.steps for cost in mine)
     return show(
-        figures.tried_within(
+        tried_within(
             tried.outcomes, tried.x, tried.y, y_from_one=tried.y_from_one,
             examples=examples, steps=steps,
         ),
@@ -74,7 +78,7 @@ def _sampled(tried: Tried) -> str:
 def grids(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            figures.heat_maps(
+            heat_maps(
                 grid.cells, ((grid.x, grid.xs), (grid.y, grid.ys)), grid.shown, logs=grid.is_steps
             ),
             f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
@@ -107,7 +111,7 @@ def parallel(panel: Panel, show: Show) -> str:
     if lines is None:
         return ""
     return show(
-        figures.parallel_coordinates(lines),
+        parallel_coordinates(lines),
         "Parallel coordinates of trials",
         f"{lines.count:,} of {sum(one.total for one in panel.listed.values()):,} trials.",
         "Each line is a trial. Its colour shows how many times the fewest steps of its study it "

@@ -9,9 +9,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from orchestrator.analysis import OptionPoint, Tuned
-from orchestrator.records import Goal, Value
+from orchestrator.records import Goal
 from orchestrator.report.figures.style import (
     GUIDE,
+    exact,
     legend_once,
     log2_axis,
     log10_axis,
@@ -89,12 +90,8 @@ def _best(curve: Tuned, number: int) -> dict[str, object]:
 def options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
     """Draws, for each option of a metaparameter, the fewest steps to goal and, on the right, the
     best value that its trials reached."""
-    figure = make_subplots(
-        rows=1,
-        cols=2,
-        horizontal_spacing=0.12,
-        subplot_titles=["steps to goal", f"best {safe(goal.metric)}"],
-    )
+    titles = ["steps to goal", f"best {safe(goal.metric)}"]
+    figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
     traces, columns = [], []
     for number, option in enumerate(dict.fromkeys(point.option for point in points)):
         mine = [point for point in points if point.option == option]
@@ -105,7 +102,7 @@ def options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
                 "type": "scatter", "mode": "lines+markers", "legendgroup": str(number),
                 "x": [point.batch_size for point in there],
                 "y": [getattr(point, what) for point in there],
-                "name": f"{safe(name)} = {_label(option)}", **mark(number),
+                "name": f"{safe(name)} = {exact(option)}", **mark(number),
             })  # fmt: skip
     figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
     styled(figure, "Batch size", "")
@@ -115,7 +112,3 @@ def options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
     values = [point.best for point in points if point.best is not None]
     figure.update_yaxes(**value_axis(values, goal), col=2)
     return figure
-
-
-def _label(value: Value) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else safe(value)

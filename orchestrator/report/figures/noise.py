@@ -11,13 +11,12 @@ import plotly.graph_objects as go
 
 from orchestrator.analysis import Comparison, Estimate, NoisePoint, in_words
 from orchestrator.report.figures.style import (
-    COLOURS,
     MOST_CURVES,
-    SYMBOLS,
     evenly,
     guide,
     log2_axis,
     log10_axis,
+    mark,
     safe,
     shades,
     styled,
@@ -81,11 +80,7 @@ def forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
             error_y=_whiskers(forecasts),
             name=safe(name),
             mode="markers",
-            marker={
-                "symbol": SYMBOLS[number % len(SYMBOLS)],
-                "color": COLOURS[number % len(COLOURS)],
-                "size": 11,
-            },
+            marker=mark(number)["marker"] | {"size": 11},
             hovertext=[
                 f"<b>{safe(one.workload)}, {safe(one.recipe)}, {safe(one.goal)}</b><br>"
                 f"forecast {in_words(one.forecast)}<br>"

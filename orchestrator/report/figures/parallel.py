@@ -12,14 +12,13 @@ import plotly.graph_objects as go
 from orchestrator.records import Value
 from orchestrator.report.figures.style import (
     CLOSE_TO_FAR,
+    FARTHEST,
     log2_axis,
     log10_axis,
+    rounded,
     safe,
     styled,
 )
-
-FARTHEST = 3
-"""The colour scale of trials ends at this many doublings of the fewest steps."""
 
 UNREACHED = "#B3B8BD"
 
@@ -72,7 +71,7 @@ def parallel_coordinates(lines: Lines) -> go.Figure:
         go.Parcoords(
             dimensions=axes,
             line={
-                "color": [_short(far[trial]) for trial in order], "colorscale": [*scale, *grey],
+                "color": [rounded(far[trial]) for trial in order], "colorscale": [*scale, *grey],
                 "cmin": 0, "cmax": FARTHEST + 1,
             },
         )
@@ -117,7 +116,7 @@ def _numbers(name: str, scale: str, values: Sequence[float | None]) -> dict[str,
     low, high = min(known), max(known)
     steps = [low + (high - low) * n / 4 for n in range(5)]
     return {
-        "label": name, "values": [None if value is None else _short(value) for value in values],
+        "label": name, "values": [None if value is None else rounded(value) for value in values],
         "tickvals": steps, "ticktext": [f"{step:.3g}" for step in steps],
     }  # fmt: skip
 
@@ -127,7 +126,7 @@ def _with_none(axis: dict[str, Any]) -> dict[str, Any]:
     known = [*(value for value in axis["values"] if value is not None), *axis["tickvals"]]
     none = min(known) - 0.15 * max(max(known) - min(known), 1e-9)
     return axis | {
-        "values": [_short(none) if value is None else value for value in axis["values"]],
+        "values": [rounded(none) if value is None else value for value in axis["values"]],
         "tickvals": [none, *axis["tickvals"]], "ticktext": ["none", *axis["ticktext"]],
     }  # fmt: skip
 
@@ -139,7 +138,7 @@ def _scaled(
     log: Callable[[float], float],
 ) -> dict[str, Any]:
     """Scales values to a logarithmic axis, which this kind of figure lacks."""
-    logs = [None if value is None else _short(log(value)) for value in values]
+    logs = [None if value is None else rounded(log(value)) for value in values]
     known = [value for value in logs if value is not None]
     within = [
         (place, text)
@@ -150,7 +149,3 @@ def _scaled(
         "label": label, "values": logs,
         "tickvals": [place for place, _ in within], "ticktext": [text for _, text in within],
     }  # fmt: skip
-
-
-def _short(number: float) -> float:
-    return float(f"{number:.4g}")

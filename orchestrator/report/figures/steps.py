@@ -31,7 +31,7 @@ def steps_to_goal(
     """Draws one workload and goal: for each recipe a line, the law that fits, and perfect scaling
     from the point that needed the fewest examples. Batch sizes that never reached the goal are
     marked at the top."""
-    curves = {recipe: _of(rows, "recipe", recipe) for recipe in _names(rows, "recipe")}
+    curves = _curves(rows, "recipe")
     figure = _lines(curves)
     for number, (name, of_recipe) in enumerate(curves.items()):
         law, points = (laws or {}).get(name), trained_points(of_recipe)
@@ -56,7 +56,7 @@ def steps_to_goal(
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
     """Draws one workload and recipe, with a line per goal."""
-    return _lines({goal: _of(rows, "goal", goal) for goal in _names(rows, "goal")}, perfect=False)
+    return _lines(_curves(rows, "goal"), perfect=False)
 
 
 def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
@@ -64,7 +64,7 @@ def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
     figure = steps_to_goal(rows)
     figure.update_layout(
         height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
-        showlegend=len(_names(rows, "recipe")) > 1, hovermode="closest",
+        showlegend=len(_curves(rows, "recipe")) > 1, hovermode="closest",
     )  # fmt: skip
     figure.update_traces(showlegend=False, selector={"name": "perfect scaling"})
     figure.update_xaxes(tickangle=0)
@@ -201,9 +201,8 @@ def _describe(name: str, point: Point) -> str:
     return "<br>".join([*lines, described(row.params)])
 
 
-def _names(rows: Sequence[FrontierRow], field: str) -> list[str]:
-    return list(dict.fromkeys(getattr(row, field) for row in rows))
-
-
-def _of(rows: Sequence[FrontierRow], field: str, name: str) -> list[FrontierRow]:
-    return [row for row in rows if getattr(row, field) == name]
+def _curves(rows: Sequence[FrontierRow], field: str) -> dict[str, list[FrontierRow]]:
+    found: dict[str, list[FrontierRow]] = {}
+    for row in rows:
+        found.setdefault(getattr(row, field), []).append(row)
+    return found

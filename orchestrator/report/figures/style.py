@@ -26,6 +26,9 @@ CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E
 black."""
 
 
+FARTHEST = 3
+"""The colour scale of trials ends at this many doublings of the fewest steps."""
+
 MOST_CURVES = 40
 """The most batch sizes in one figure, including the smallest and the largest; more shades can't be
 told apart."""
@@ -189,6 +192,16 @@ def described(params: Mapping[str, Any] | None) -> str:
         f"{safe(name)} = {safe(value)}"
         for name, value in (params or {}).items()
     )  # fmt: skip
+
+
+def exact(value: object) -> str:
+    """Formats the value of a metaparameter, as the name of a category."""
+    return f"{value:.6g}" if isinstance(value, float) else safe(value)
+
+
+def rounded(number: float, digits: int = 4) -> float:
+    """Rounds to so many significant digits, as exactly as the number can be drawn."""
+    return float(f"{number:.{digits}g}")
 
 
 def safe(text: object) -> str:

@@ -15,9 +15,12 @@ from orchestrator.analysis import in_count
 from orchestrator.records import Value
 from orchestrator.report.figures.style import (
     CLOSE_TO_FAR,
+    FARTHEST,
     GUIDE,
+    exact,
     legend_once,
     log10_axis,
+    rounded,
     safe,
     styled,
 )
@@ -29,16 +32,13 @@ LOOKS = {
     "reached": (None, "circle", "reached the goal"),
 }
 
-FARTHEST = 3
-"""The colour scale of trials ends at this many doublings of the fewest steps."""
 
-
-def tried(
-    outcomes: Sequence[tuple[int, pa.Table]], x: str, y: str, *, y_from_one: bool
+def every_trial(
+    panels: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
 ) -> go.Figure:
-    """Draws every trial by two metaparameters, with a panel for each batch size; the best trial is
-    starred. With `y_from_one`, the axis shows 1 - y."""
-    cells = [[_Cell(table=table, title=f"B = {size:,}") for size, table in outcomes]]
+    """Draws every trial by two metaparameters, with a panel for each (title, trials); the best
+    trial is starred. With `y_from_one`, the axis shows 1 - y."""
+    cells = [[_Cell(table=table, title=safe(title)) for title, table in panels]]
     return _scattered(cells, x, y, y_from_one)
 
 
@@ -49,22 +49,11 @@ def tried_within(
     """Draws the same panels for budgets: a trial counts as reaching the goal if it needed at most
     so many examples (first row) or steps (second row)."""
     cells = [
-        [
-            _Cell(table=table, title=f"B = {size:,}", limit=examples / size)
-            for size, table in outcomes
-        ],
+        [_Cell(table=of, title=f"B = {size:,}", limit=examples / size) for size, of in outcomes],
         [_Cell(table=table, title="", limit=steps) for _, table in outcomes],
     ]
     lines = [f"within {in_count(examples)} examples", f"within {in_count(steps)} steps"]
     return _scattered(cells, x, y, y_from_one, lines)
-
-
-def tried_by_workload(
-    outcomes: Sequence[tuple[str, pa.Table]], x: str, y: str, *, y_from_one: bool
-) -> go.Figure:
-    """Draws the same figure with a panel for each of several workloads."""
-    cells = [[_Cell(table=table, title=safe(label)) for label, table in outcomes]]
-    return _scattered(cells, x, y, y_from_one)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +64,7 @@ class _Cell:
     """Steps by which a trial must have reached the goal."""
 
     def values(self, metaparameter: str) -> list[Any]:
-        found: list[Any] = self.table[column_of(metaparameter)].to_pylist()
-        return found
+        return [*self.table[column_of(metaparameter)].drop_null().to_pylist()]
 
     def kind(self, row: Mapping[str, Any]) -> str:
         steps = row["steps_to_goal"]
@@ -107,14 +95,7 @@ def _scattered(
     # Their colours have a bar.
     figure.update_traces(showlegend=False, selector={"legendgroup": "reached"})
     rates, heights = (
-        [
-            value
-            for line in cells
-            for cell in line
-            for value in cell.values(name)
-            if value is not None
-        ]
-        for name in (x, y)
+        [value for line in cells for cell in line for value in cell.values(name)] for name in (x, y)
     )
     styled(figure, "", "", height=200 + 260 * len(cells))
     figure.update_layout(
@@ -149,14 +130,14 @@ def _traces(cell: _Cell, names: tuple[str, str, bool]) -> Iterator[dict[str, Any
         look: dict[str, Any] = {"color": colour, "symbol": symbol, "size": 7}
         if kind == "reached":
             fewest = min((row["steps_to_goal"] for row in points), default=1)
-            far = [_short(math.log2(row["steps_to_goal"] / fewest)) for row in points]
+            far = [rounded(math.log2(row["steps_to_goal"] / fewest)) for row in points]
             look |= {"color": far, "coloraxis": "coloraxis"}
         elif kind == "unreached":
             look |= {"size": 6, "opacity": 0.6}
         yield {
             "type": "scatter", "mode": "markers", "name": name, "legendgroup": kind,
-            "x": [_short(row[x]) for row in points],
-            "y": [_short(1 - row[y] if y_from_one else row[y]) for row in points],
+            "x": [rounded(row[x]) for row in points],
+            "y": [rounded(1 - row[y] if y_from_one else row[y]) for row in points],
             "marker": look,
             "hovertext": None if cell.limit < math.inf else [_describe(row) for row in points],
             "hoverinfo": "text+x+y",
@@ -191,7 +172,7 @@ def heat_maps(
         known = [[values.get((one, other)) for one in xs] for other in ys]
         z = [[v and math.log2(v) if logs else v for v in line] for line in known]
         figure.add_heatmap(
-            x=[_label(value) for value in xs], y=[_label(value) for value in ys], z=z,
+            x=[exact(value) for value in xs], y=[exact(value) for value in ys], z=z,
             coloraxis="coloraxis", xgap=1, ygap=1,
             text=[["" if v is None else f"{v:.4g}" for v in line] for line in known],
             texttemplate="%{text}" if few else None,
@@ -212,10 +193,6 @@ def heat_maps(
     return figure
 
 
-def _label(value: Value) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else safe(value)
-
-
 def _order(row: dict[str, Any]) -> tuple[int, int]:
     return row["steps_to_goal"], row["trial"]
 
@@ -224,8 +201,3 @@ def _describe(row: dict[str, Any]) -> str:
     steps = row["steps_to_goal"]
     how = f"{row['status']}, {row['steps']:,} steps"
     return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
-
-
-def _short(number: float) -> float:
-    """Formats a number as exactly as it can be drawn."""
-    return float(f"{number:.4g}")
