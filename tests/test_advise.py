@@ -122,7 +122,7 @@ def test_a_run_grows_where_it_is_given_more(sweep_file: SweepFile, tmp_path: Pat
         refuse_incomparable(run, grown)
         assert train_all(run, grown) == trained
         run.create(grown.sweep.resolved(), grown.studies, {})
-    with refused("bad-input", run.place, "256", "repeats: 5", "1"):
+    with refused("incomparable", run.place, "256", "repeats: 5", "1"):
         refuse_incomparable(run, begun)
 
 
