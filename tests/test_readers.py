@@ -16,8 +16,10 @@ from sklearn.datasets import load_digits
 
 from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload
-from orchestrator.workloads.data import data_set, fetch, read_cifar10, read_idx
-from orchestrator.workloads.data.fetch import check
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.cifar import read_cifar10
+from orchestrator.workloads.data.fetch import check, fetch
+from orchestrator.workloads.data.idx import read_idx
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 

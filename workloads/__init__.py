@@ -72,6 +72,8 @@ __all__ = [
     "with_ghosts",
 ]
 
+BOOLEANS = {"true": True, "false": False}
+
 REGISTRY: dict[str, type[Workload]] = {
     **cifar10.REGISTERED,
     "digits/cnn": DigitsCNN,
@@ -180,13 +182,7 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
                 f"{base!r}: the default of {key!r}", "a number, text, true or false", defaults[key]
             )
         try:
-            options[key] = _parse_bool(text) if kind is bool else kind(text)
-        except ValueError:
+            options[key] = BOOLEANS[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
             raise wrong_value(f"{key!r} of {base!r}", f"of type {kind.__name__}", text) from None
     return options
-
-
-def _parse_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"

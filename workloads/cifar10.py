@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
 from orchestrator.workloads.base import Classification, Workload, check_range
-from orchestrator.workloads.data import data_set, read_cifar10
-from orchestrator.workloads.data.cifar import CLASSES
-from orchestrator.workloads.models import cifar_resnet, resnet_50
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.cifar import CLASSES, read_cifar10
+from orchestrator.workloads.models.resnet import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 

@@ -168,7 +168,7 @@ def _print_outcome(
     as_json: bool,
 ) -> None:
     from orchestrator.cli.terminal import answer, say
-    from orchestrator.planning.evaluations import dear_evaluations
+    from orchestrator.planning.doubts import dear_evaluations
 
     if not as_json:
         answer(

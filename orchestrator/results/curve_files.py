@@ -212,11 +212,9 @@ def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table
 
 
 def _used(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in ("step", "seconds") or _is_metric(name)]
-
-
-def _is_metric(name: str) -> bool:
-    return "/" in name and name.isprintable()
+    """The columns among `names` that hold what is known, or a metric."""
+    known = ("step", "seconds")
+    return [name for name in names if name in known or ("/" in name and name.isprintable())]
 
 
 def _no_curve() -> pa.Table:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.records import BadInput, Value, derive_seed, unknown, wrong_value
+from orchestrator.workloads import Batch, mapped
 
 Loss = Callable[..., Tensor]
 
@@ -72,6 +73,12 @@ class Modifiers:
             return loss
         autocast: Callable[[Loss], Loss] = torch.autocast(device.type, torch.bfloat16)
         return autocast(loss)
+
+    def cast(self, batch: Batch) -> Batch:
+        """Returns the batch in the precision of the weights."""
+        if self.precision != "float64":
+            return batch
+        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def check_device(self, device: torch.device) -> None:
         """Refuses a precision that the device lacks."""

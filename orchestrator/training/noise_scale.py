@@ -71,9 +71,7 @@ class NoiseMeter:
         if (scale := _preconditioner(trial, model, settings.optimizer, state)) is not None:
             scales.append(scale.sqrt())
         seed = derive_seed(trial.seed, "noise scale", state["step"])
-        batch = self._drawn(seed)
-        if settings.modifiers.precision == "float64":
-            batch = mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
+        batch = settings.modifiers.cast(self._drawn(seed))
         with Stream(seed, self.device).in_use():
             samples = self._mapped(loss, batch, settings.loss, scales)
         if samples is None:

@@ -14,7 +14,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find, own
+from orchestrator.training.library_optimizers import LibraryOptimizer, all_classes, find, own
 from orchestrator.training.uncompiled import spare_compiler
 
 Parameters = Sequence[dict[str, Any]]
@@ -179,7 +179,7 @@ def _from_library(name: str) -> LibraryOptimizer:
     found = find(name)
     if found is None:
         # The libraries have more than a hundred optimizers, so only similar names are listed.
-        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
+        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_classes())])
         raise BadInput(f"{error} And all of torch.optim and pytorch_optimizer.", code=error.code)
     return found
 

@@ -19,11 +19,16 @@ from orchestrator.records import Measurement, Trial, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
-from orchestrator.training.slot_numbers import SlotNumbers
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
-from orchestrator.training.tenant import Tenant, kinds_of, make_tenant, numbers_among
-from orchestrator.training.trainer import fresh_model
+from orchestrator.training.tenant import (
+    SlotNumbers,
+    Tenant,
+    kinds_of,
+    make_tenant,
+    numbers_among,
+)
+from orchestrator.training.trainer import fresh_model, whole_statistics
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
 
@@ -52,7 +57,7 @@ class Stack:
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
         self._kinds = kinds_of(trial.params)
-        self._modifiers = settings.modifiers
+        self.cast = settings.modifiers.cast
         self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
         self._layout = self.model.layout
         weights = self.model.weights
@@ -93,10 +98,8 @@ class Stack:
         if state is not None:
             model.load_state_dict(state["model"])
             self._load(slot, tenant, state)
-            statistics = _statistics(state)
-            for statistic, value in zip(
-                running_statistics(ghost_norms(model)), statistics, strict=True
-            ):
+            running = running_statistics(ghost_norms(model))
+            for statistic, value in zip(running, whole_statistics(state), strict=True):
                 statistic.copy_(value)
         self.model.put(slot, model)
         self.tenants[slot] = tenant
@@ -182,18 +185,10 @@ class Stack:
         if not averaged:
             return rows
         assert self._sums is not None
-        shares = []
-        for slot in slots.tolist():
-            shares.append(self.tenant(slot).averaged_share)
+        shares = [self.tenant(slot).averaged_share for slot in slots.tolist()]
         share = rows.new_tensor(shares).unsqueeze(1)
         # Before the first step there is no average, so the weights themselves are evaluated.
         return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
-
-    def cast(self, batch: Batch) -> Batch:
-        """Returns the batch in the precision of the weights."""
-        if self._modifiers.precision != "float64":
-            return batch
-        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def state(self, slot: int) -> dict[str, Any]:
         """Returns everything that the next steps of a trial depend on. It has the form of the state
@@ -333,14 +328,3 @@ class Stack:
     def _synchronise(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-
-
-def _statistics(state: Mapping[str, Any]) -> list[Tensor]:
-    """Returns the running statistics of batch norms in the state of a trial. Between two
-    evaluations, each rank holds a share of them, and they are the sum of the shares."""
-    rank_states = state["ranks"]
-    if state["settled"]:
-        found: list[Tensor] = rank_states[0]["statistics"]
-        return found
-    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
-    return [torch.stack(shares).sum(dim=0) for shares in parts]

@@ -15,11 +15,8 @@ CLASSES = 10
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 
-Pixels = NDArray[np.uint8]
-Labels = NDArray[np.uint8]
 
-
-def read_cifar10(paths: Sequence[Path]) -> tuple[Pixels, Labels]:
+def read_cifar10(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Returns the images [N, 3, 32, 32] and the labels of the files at `paths`, in their order."""
     records = np.concatenate([_records(path) for path in paths])
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]

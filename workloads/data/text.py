@@ -57,13 +57,9 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
                 lines = io.TextIOWrapper(file, encoding="utf-8")
-                yield from (line for line in map(_without_end, lines) if line)
+                yield from filter(None, (line.removesuffix("\n") for line in lines))
         except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise unreadable(path, error) from None
-
-
-def _without_end(line: str) -> str:
-    return line.removesuffix("\n")
 
 
 def _learned(paths: Sequence[Path]) -> bytes:
