@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -65,6 +66,7 @@ __all__ = [
     "mapped",
     "metaparameters_of",
     "options_of",
+    "prepare",
     "random_flip",
     "random_shift",
     "splits_of",
@@ -143,6 +145,17 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     if workload.train_examples:
         splits["train"] = _subset(splits["train"], workload.train_examples)
     return splits
+
+
+@lru_cache(maxsize=4)
+def prepare(
+    name: str, data_dir: Path | None, device: torch.device
+) -> tuple[Workload, dict[str, Split]]:
+    """Returns the workload, and its splits on the device. They are cached, since a warm process
+    trains many trials."""
+    workload = load_workload(name, data_dir)
+    splits = splits_of(workload, data_dir)
+    return workload, {split: data.to(device) for split, data in splits.items()}
 
 
 def _subset(train: Split, count: int) -> Split:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from orchestrator.records import Study, StudyKey
@@ -43,9 +43,12 @@ def _of_study(run: Run, study: Study) -> Spent | None:
         return None
     return Spent(
         key=study.key,
-        trial_examples=_mean([study.examples(row["steps"]) for row in trials]),
-        repeat_examples=_mean([study.examples(row["steps"]) for row in repeats])
-        or max(study.examples(row["steps"]) for row in trials),
+        trial_examples=fmean(study.examples(row["steps"]) for row in trials),
+        repeat_examples=(
+            fmean(study.examples(row["steps"]) for row in repeats)
+            if repeats
+            else max(study.examples(row["steps"]) for row in trials)
+        ),
         seconds_per_example=_seconds_per_example(study, [*trials, *repeats]),
     )
 
@@ -58,10 +61,6 @@ def _seconds_per_example(study: Study, rows: Sequence[dict[str, Any]]) -> float 
         (row["seconds"] + (row.get("evaluation_seconds") or 0)) * row["ranks"] for row in timed
     )
     return float(seconds / sum(study.examples(row["steps"]) for row in timed))
-
-
-def _mean(numbers: Sequence[int]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

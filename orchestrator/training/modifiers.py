@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Value, derive_seed, unknown, wrong_value
+from orchestrator.records import BadInput, derive_seed, unknown, wrong_value
 from orchestrator.workloads import Batch, mapped
 
 Loss = Callable[..., Tensor]
@@ -160,11 +160,6 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)
-
-
-def modifiers_from(params: Mapping[str, Value]) -> Modifiers:
-    settings: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
-    return Modifiers(**settings)
 
 
 def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:

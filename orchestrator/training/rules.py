@@ -229,7 +229,7 @@ def _layerwise(
         return layout.spread(found)
 
     def on_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-        decay, weight = layout.where_shrunk(numbers["decay"]), layout.norms(weights)
+        decay, weight = numbers["decay"] * layout.is_shrunk, layout.norms(weights)
         length = layout.norms(gradient) + decay * weight
         first = layout.shrunk
         gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])

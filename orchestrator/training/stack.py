@@ -21,13 +21,7 @@ from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
-from orchestrator.training.tenant import (
-    SlotNumbers,
-    Tenant,
-    kinds_of,
-    make_tenant,
-    numbers_among,
-)
+from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
 from orchestrator.training.trainer import fresh_model, whole_statistics
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
@@ -56,7 +50,7 @@ class Stack:
         self.width, self._workload, self._split = width, workload, train_split
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
-        self._kinds = kinds_of(trial.params)
+        self._kind = trial.kind
         self.cast = settings.modifiers.cast
         self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
         self._layout = self.model.layout
@@ -83,7 +77,7 @@ class Stack:
         `Trainer` or from a stack."""
         assert self.tenants[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
-        assert kinds_of(trial.params) == self._kinds, (trial.params, self._kinds)
+        assert trial.kind == self._kind, (trial.params, self._kind)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)

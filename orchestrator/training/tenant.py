@@ -81,12 +81,6 @@ def make_tenant(
     )
 
 
-def kinds_of(params: Mapping[str, Value]) -> dict[str, Value | None]:
-    """Returns what all slots must have in common: the names of metaparameters, and the values that
-    are not numbers."""
-    return {name: None if is_number(value) else value for name, value in params.items()}
-
-
 def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
     """Returns the names of `settings` that may differ between slots: numbers that the study's
     search space does not fix."""
