@@ -17,6 +17,7 @@ from torch import Tensor
 
 from orchestrator.records import Measurement, Trial, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
@@ -47,6 +48,7 @@ class Stack:
         the same names, and values that are not numbers are equal."""
         assert width >= LEAST_WIDTH, width
         self.device = device or torch.device("cpu")
+        self._ranks = Ranks(device=self.device)
         self.width, self._workload, self._split = width, workload, train_split
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
@@ -122,7 +124,7 @@ class Stack:
         occupied = [self.tenant(slot) for slot in self.occupied]
         assert steps > 0, steps
         assert occupied, "a stack without trials can't advance"
-        self._synchronise()
+        self._ranks.synchronise()
         began = time.perf_counter()
         at_once = max(1, INDICES_AT_ONCE // self._study.batch_size)
         for first in range(0, steps, at_once):
@@ -135,7 +137,7 @@ class Stack:
                 self._pulse()
             for tenant in occupied:
                 tenant.step += count
-        self._synchronise()
+        self._ranks.synchronise()
         share = (time.perf_counter() - began) / len(occupied)
         for tenant in occupied:
             tenant.seconds += share
@@ -318,7 +320,3 @@ class Stack:
             self._numbers = SlotNumbers(
                 self._rule, self.tenants, self.model.weights, self._loss_numbers
             )
-
-    def _synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)

@@ -69,7 +69,7 @@ def make_tenant(
     study = trial.study
     optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    given = {name: number(v) for name, v in settings.optimizer.items() if is_number(v)}
+    given = {name: float(v) for name, v in settings.optimizer.items() if is_number(v)}
     return Tenant(
         trial=trial,
         settings=settings,
@@ -96,11 +96,6 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def number(value: Value) -> float:
-    assert is_number(value), value
-    return float(value)
-
-
 class SlotNumbers:
     """The numbers of all slots. They are valid as long as the same trials are in the slots. Empty
     slots get the numbers of another slot."""
@@ -113,7 +108,7 @@ class SlotNumbers:
         self._tenants = [tenant or first for tenant in tenants]
         self._constants = numbers_of([rule.constants(t.params) for t in self._tenants], like)
         self.loss = {
-            name: like.new_tensor([number(t.settings.loss[name]) for t in self._tenants])
+            name: like.new_tensor([float(t.settings.loss[name]) for t in self._tenants])
             for name in of_loss
         }
         """Metaparameters of the loss, each a tensor [slots]."""
