@@ -124,7 +124,7 @@ def test_tokens_are_the_text(tmp_path: Path, text: Path) -> None:
 
 
 def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.workloads.data import text as module
+    from orchestrator.workloads.data import tokens as module
 
     (text / "train" / "a.txt").write_text("".join(f"{i}\n" for i in range(1000)))
     monkeypatch.setattr(module, "SAMPLE", 100)
