@@ -31,7 +31,7 @@ from orchestrator.records import EvaluationGrid, Stage, Study, Trial, derive_see
 from orchestrator.training import Ranks, train
 from orchestrator.training.batches import BatchOrder
 from orchestrator.workloads import Classification, Split, Tensors, load_workload
-from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.catalogue import data_set
 
 LEARNING_RATE = 0.05
 WARM_UP_PAIRS = 1

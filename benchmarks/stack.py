@@ -38,9 +38,8 @@ from orchestrator.training.loop import Task, train_all
 from orchestrator.training.stackable import why_not
 from orchestrator.training.standing import Standing
 from orchestrator.training.together import Together
-from orchestrator.training.warm import prepare
 from orchestrator.training.width import best_width
-from orchestrator.workloads import REGISTRY, load_workload, splits_of
+from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ from orchestrator.training.loop import Task, train_all
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.together import Together
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 
 def make_stack(trial: Trial, width: int, data_dir: Any = None) -> tuple[Stack, StackEvaluator]:

@@ -15,14 +15,14 @@ from conftest import command, make_trial, orchestrate, refused, run_trial, wait_
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Outcome, Trial
-from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, train
+from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, accepted_by, train
 
 EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}
 LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
 
 
 def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: Any) -> Trial:
-    required = OPTIMIZERS[optimizer].required if optimizer in OPTIMIZERS else ("learning_rate",)
+    required = accepted_by(optimizer)[0] or ("learning_rate",)
     given = {"learning_rate": 0.01, "momentum": 0.9}
     return make_trial(
         models.name(workload),

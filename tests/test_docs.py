@@ -29,7 +29,7 @@ from orchestrator.planning.sweep import Recipe, Sweep
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
 from orchestrator.results import Run, best_of
 from orchestrator.workloads import REGISTRY, Workload, load_workload
-from orchestrator.workloads.data import CATALOGUE
+from orchestrator.workloads.data.catalogue import CATALOGUE
 
 DOCS = ROOT / "docs"
 WORKLOADS = (DOCS / "workloads.md").read_text(encoding="utf-8")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload, next_token, splits_of
-from orchestrator.workloads.data import data_set, fetch
 from orchestrator.workloads.data.austen import ALPHABET, extract_austen, read_austen
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.fetch import fetch
 from orchestrator.workloads.data.tokens import read_tokens, windows
 
 LINES = ["Emma Woodhouse, handsome,  clever, and rich,", " with a comfortable home \u00a3 5"]
@@ -123,7 +124,7 @@ def test_tokens_are_the_text(tmp_path: Path, text: Path) -> None:
 
 
 def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.workloads.data import text as module
+    from orchestrator.workloads.data import tokens as module
 
     (text / "train" / "a.txt").write_text("".join(f"{i}\n" for i in range(1000)))
     monkeypatch.setattr(module, "SAMPLE", 100)

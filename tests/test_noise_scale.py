@@ -21,8 +21,7 @@ from orchestrator.records import Extras, Measurement, Outcome, Trial
 from orchestrator.training import Ranks, train_in_stack
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.trainer import Trainer, fresh_model
-from orchestrator.training.warm import prepare
-from orchestrator.workloads import Classification, Tensors, Workload, with_ghosts
+from orchestrator.workloads import Classification, Tensors, Workload, prepare, with_ghosts
 
 CPU = torch.device("cpu")
 SEEDS, D, EXAMPLES = 200, 100, 512

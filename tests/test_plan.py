@@ -12,8 +12,7 @@ from conftest import ROOT, assert_refused, make_trial, orchestrate, refused, tra
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.planning.doubts import starving
-from orchestrator.planning.evaluations import dear_evaluations
+from orchestrator.planning.doubts import dear_evaluations, starving
 from orchestrator.planning.outlook import (
     CALIBRATION_SECONDS,
     CALIBRATION_STEPS,

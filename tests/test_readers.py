@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from orchestrator.records import BadInput
-from orchestrator.workloads import load_workload
-from orchestrator.workloads.data import data_set, fetch, read_cifar10, read_idx
-from orchestrator.workloads.data.fetch import check
+from orchestrator.workloads import cifar10, load_workload
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.fetch import check, fetch
+from orchestrator.workloads.data.idx import read_idx
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 
@@ -81,9 +82,9 @@ def test_cifar10(tmp_path: Path) -> None:
     for path, part in zip(paths, (slice(4), slice(4, 6)), strict=True):
         records = np.concatenate([labels[part, None], images[part].reshape(-1, 3072)], axis=1)
         path.write_bytes(records.tobytes())
-    read_images, read_labels = read_cifar10(paths)
-    assert np.array_equal(read_images, images)
-    assert np.array_equal(read_labels, labels)
+    found_images, found_labels = cifar10.read_images(paths)
+    assert np.array_equal(found_images, images)
+    assert np.array_equal(found_labels, labels)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_broken_cifar10_is_refused_by_name(
     if content is not None:
         path.write_bytes(content)
     with refused(*said, path):
-        read_cifar10([path])
+        cifar10.read_images([path])
 
 
 def test_contents_are_checked_packed_or_not(tmp_path: Path) -> None:

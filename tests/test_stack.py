@@ -17,7 +17,7 @@ from stacking import make_stack, train_stacked, variants
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
 from orchestrator.training.trainer import Trainer
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 EXTRAS = Extras(train_examples=20, gradient_norm=True, distance=True)
 GRID = EvaluationGrid(spacing=0, min_gap=4)

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from orchestrator.records import Range, Trial
 from orchestrator.training.stackable import why_not
-from orchestrator.training.warm import prepare
-from orchestrator.workloads import Batch, Split, Tensors
+from orchestrator.workloads import Batch, Split, Tensors, prepare
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
-from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer
+from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
 from orchestrator.training.standing import Standing
 from orchestrator.workloads import load_workload
 
@@ -64,8 +64,7 @@ print({"torch._dynamo", "scipy.stats"} & {*sys.modules})
 
 
 def params_of(optimizer: str) -> dict[str, float]:
-    entry = OPTIMIZERS.get(optimizer)
-    return {name: PARAMS[name] for name in (entry.required if entry else ("learning_rate",))}
+    return {name: PARAMS[name] for name in accepted_by(optimizer)[0] or ("learning_rate",)}
 
 
 @pytest.mark.parametrize("optimizer", BY_TORCH)

@@ -26,7 +26,7 @@ from orchestrator.workloads import (
     load_workload,
     splits_of,
 )
-from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.scenes import Scenes
 
 OWN = """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -65,12 +66,15 @@ __all__ = [
     "mapped",
     "metaparameters_of",
     "options_of",
+    "prepare",
     "random_flip",
     "random_shift",
     "splits_of",
     "uniforms",
     "with_ghosts",
 ]
+
+BOOLEANS = {"true": True, "false": False}
 
 REGISTRY: dict[str, type[Workload]] = {
     **cifar10.REGISTERED,
@@ -143,6 +147,17 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     return splits
 
 
+@lru_cache(maxsize=4)
+def prepare(
+    name: str, data_dir: Path | None, device: torch.device
+) -> tuple[Workload, dict[str, Split]]:
+    """Returns the workload, and its splits on the device. They are cached, since a warm process
+    trains many trials."""
+    workload = load_workload(name, data_dir)
+    splits = splits_of(workload, data_dir)
+    return workload, {split: data.to(device) for split, data in splits.items()}
+
+
 def _subset(train: Split, count: int) -> Split:
     """Draws `count` training examples. Equal counts always give the same examples."""
     if not 1 <= count <= (train.size or 0):
@@ -180,13 +195,7 @@ def _options(base: str, factory: Callable[..., Any], query: str) -> dict[str, An
                 f"{base!r}: the default of {key!r}", "a number, text, true or false", defaults[key]
             )
         try:
-            options[key] = _parse_bool(text) if kind is bool else kind(text)
-        except ValueError:
+            options[key] = BOOLEANS[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
             raise wrong_value(f"{key!r} of {base!r}", f"of type {kind.__name__}", text) from None
     return options
-
-
-def _parse_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(text)
-    return text.lower() == "true"

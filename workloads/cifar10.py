@@ -1,24 +1,32 @@
-"""CIFAR-10: images of 32x32 pixels in 10 classes, with ResNets."""
+"""CIFAR-10: images of 32x32 pixels in 10 classes, with ResNets.
+
+Its authors' binary format has files of 10,000 records. A record is a label and 32x32 pixels of
+three colour planes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from orchestrator.records import corrupt, unreadable
 from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
 from orchestrator.workloads.base import Classification, Workload, check_range
-from orchestrator.workloads.data import data_set, read_cifar10
-from orchestrator.workloads.data.cifar import CLASSES
-from orchestrator.workloads.models import cifar_resnet, resnet_50
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.models.resnet import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 
-TRAIN = 50_000
+TRAIN, CLASSES = 50_000, 10
+RECORD = 1 + 3 * 32 * 32
+"""Number of bytes of a record."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +55,14 @@ class Cifar10(Classification):
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("cifar10").need(data_dir)
-        inputs, labels = _read([path for name, path in files.items() if "data" in name])
+        inputs, labels = read_images([path for name, path in files.items() if "data" in name])
         # Small copies of the data, for trying things out, are split in the same proportion.
         train = len(inputs) * self.split // TRAIN
         deviation, mean = torch.std_mean(inputs[:train], dim=(0, 2, 3), keepdim=True)
         parts = {
             "train": (inputs[:train], labels[:train]),
             "val": (inputs[train:], labels[train:]),
-            "test": _read([files["test_batch.bin"]]),
+            "test": read_images([files["test_batch.bin"]]),
         }
         if train == len(inputs):
             del parts["val"]
@@ -68,9 +76,25 @@ class Cifar10(Classification):
         }
 
 
-def _read(paths: list[Path]) -> tuple[Tensor, Tensor]:
-    images, labels = map(torch.from_numpy, read_cifar10(paths))
-    return images.float(), labels.long()
+def read_images(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
+    """Returns the images [N, 3, 32, 32] and the labels of the files at `paths`, in their order."""
+    records = torch.from_numpy(np.concatenate([_records(path) for path in paths]))
+    return records[:, 1:].reshape(-1, 3, 32, 32).float(), records[:, 0].long()
+
+
+def _records(path: Path) -> NDArray[np.uint8]:
+    try:
+        content = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not len(content) or len(content) % RECORD:
+        raise corrupt(
+            path, f"{len(content):,} bytes are no whole number of records of {RECORD:,} bytes"
+        )
+    records = content.reshape(-1, RECORD)
+    if records[:, 0].max() >= CLASSES:
+        raise corrupt(path, f"a label is {records[:, 0].max()}, not from 0 to {CLASSES - 1}")
+    return records
 
 
 def flipped_and_moved(batch: Batch, seeds: Tensor) -> Batch:

@@ -14,7 +14,7 @@ from torch import nn
 
 from orchestrator.records import corrupt, unreadable
 from orchestrator.workloads.base import Classification, check_range
-from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.splits import Split, Tensors
 
 EXAMPLES, TRAIN_EXAMPLES = 1797, 1400

@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.workloads.base import Classification, Workload, check_range
-from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.image_folders import (
     ImageFiles,
     class_folders,
     read_classes,
     read_multiple_classes,
 )
-from orchestrator.workloads.models import resnet_50, vgg_11
+from orchestrator.workloads.models.resnet import resnet_50
+from orchestrator.workloads.models.vgg import vgg_11
 from orchestrator.workloads.splits import Loaded, Split, Subset
 from orchestrator.workloads.trees import Batch
 

@@ -18,11 +18,16 @@ from torch import Tensor, nn
 
 from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload
-from orchestrator.workloads.data import data_set
 from orchestrator.workloads.data.austen import ALPHABET, read_austen
-from orchestrator.workloads.data.text import VOCABULARY
-from orchestrator.workloads.data.tokens import Tokens, check_tokens, read_tokens, windows
-from orchestrator.workloads.models import LSTM, Transformer
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.tokens import (
+    VOCABULARY,
+    Tokens,
+    check_tokens,
+    read_tokens,
+    windows,
+)
+from orchestrator.workloads.models.language import LSTM, Transformer
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.splits import Loaded, Split, Subset, Tensors
 from orchestrator.workloads.trees import Batch

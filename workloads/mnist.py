@@ -15,8 +15,9 @@ from torch import nn
 
 from orchestrator.records import corrupt
 from orchestrator.workloads.base import Classification, Workload, check_range
-from orchestrator.workloads.data import data_set, read_idx
-from orchestrator.workloads.models import fully_connected, lenet, simple_cnn
+from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.idx import read_idx
+from orchestrator.workloads.models.small import fully_connected, lenet, simple_cnn
 from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN, CLASSES = 60_000, 10

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload, check_range
-from orchestrator.workloads.data import data_set
+from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.mnist import CLASSES, TRAIN, read_images
-from orchestrator.workloads.models import UNet
+from orchestrator.workloads.models.unet import UNet
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 

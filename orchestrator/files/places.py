@@ -15,6 +15,8 @@ from pyarrow import fs
 
 from orchestrator.records import BadInput
 
+LOCAL = fs.LocalFileSystem()
+
 ADDRESS = re.compile(r"([A-Za-z0-9+.-]*)://")
 HOST = re.compile(r"(\[[^]]*\]|[^]:[]*)(:[0-9]{1,5})?")
 """A host, with or without a port."""
@@ -94,7 +96,7 @@ class Place:
     def _on_file_system(self) -> tuple[fs.FileSystem, str]:
         """The file system of the place, and its path there."""
         if "://" not in self.root:
-            return _local(), self.root + self.below
+            return LOCAL, self.root + self.below
         files, folder = _remote(self.root)
         return files, folder.rstrip("/") + self.below
 
@@ -206,11 +208,6 @@ def _may_hold_key(text: str) -> bool:
             if host[2] and "@" in behind and scheme not in WITHOUT_PASSWORD:
                 return True
     return False
-
-
-@cache
-def _local() -> fs.LocalFileSystem:
-    return fs.LocalFileSystem()
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from orchestrator.planning.sweep import (
 from orchestrator.planning.sweep_file import (
     TRUNK,
     WORKLOADS,
+    find_file,
     load_sweep,
     overridden,
     validated,
@@ -96,12 +96,7 @@ FOLDER = Path(__file__).parent.parent / "branches"
 
 def find_branch_file(name: str) -> Path:
     """The file called `name`, or that of this name which comes with the project."""
-    known = {path.stem: path for path in FOLDER.glob("*.yaml")}
-    if os.path.exists(name):  # unlike Path.exists, it is false for a name that no file can have
-        return Path(name)
-    if name not in known:
-        raise unknown("branch file", name, known)
-    return known[name]
+    return find_file("branch file", name, FOLDER)
 
 
 def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:

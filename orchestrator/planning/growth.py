@@ -49,8 +49,10 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
     found: dict[str, list[StudyKey]] = defaultdict(list)
     for key in both:
         problems_of = [*_refused(old[key], new[key]), *_of_budget(old[key], new[key])]
-        if new[key].trials > old[key].trials and _was_widened(run, old[key]):
-            problems_of.append("its ranges were widened, so points can't be added inside")
+        if new[key].trials > old[key].trials:
+            points = map(json.loads, run.trials(key)["params"].to_pylist())
+            if widened_to(old[key].space, points) != old[key].space:
+                problems_of.append("its ranges were widened, so points can't be added inside")
         for problem in problems_of:
             found[problem].append(key)
     for problem, keys in found.items():
@@ -125,11 +127,6 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield f"{steps}, but with {name} {value} the learning rate of each step depends on it"
     if {*old.goals} != {*new.goals}:
         yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
-
-
-def _was_widened(run: Run, study: Study) -> bool:
-    points = [json.loads(params) for params in run.trials(study.key)["params"].to_pylist()]
-    return widened_to(study.space, points) != study.space
 
 
 def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:

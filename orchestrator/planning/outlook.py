@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
-from orchestrator.planning.evaluations import dear_evaluations
+from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,10 +19,11 @@ SCHEMA_FILES = {"sweep": "sweep.schema.json", "branch": "branch.schema.json"}
 def schema_of(kind: str) -> dict[str, Any]:
     """The JSON schema of the files of a kind: `sweep` or `branch`."""
     if kind == "branch":
-        return _titled("A branch file of orchestrate", _with_plain_text(_schema(BranchFile)))
-    schema = _with_plain_text(_schema(Sweep))
-    _accept_short_forms(schema)
-    return _titled("A sweep file of orchestrate", schema)
+        schema = _schema(BranchFile)
+    else:
+        schema = _schema(Sweep)
+        _accept_short_forms(schema)
+    return {"$schema": DIALECT, **schema, "title": f"A {kind} file of orchestrate"}
 
 
 class _AsWritten(GenerateJsonSchema):
@@ -34,11 +34,9 @@ class _AsWritten(GenerateJsonSchema):
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    return model.model_json_schema(by_alias=True, schema_generator=_AsWritten)
-
-
-def _titled(title: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"$schema": DIALECT, **schema, "title": title}
+    schema = model.model_json_schema(by_alias=True, schema_generator=_AsWritten)
+    plain: dict[str, Any] = _with_plain_text(schema)
+    return plain
 
 
 def _accept_short_forms(schema: dict[str, Any]) -> None:
@@ -53,7 +51,7 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}
     schema["required"].remove("recipes")
     schema["oneOf"] = [{"required": ["recipes"]}, {"required": ["optimizers"]}]
-    parts |= (long := _with_plain_text(_schema(Repeats))).pop("$defs")
+    parts |= (long := _schema(Repeats)).pop("$defs")
     parts["Repeats"] = long
     _also(keys["repeats"], {"$ref": "#/$defs/Repeats"})
     _also(keys["resources"], {"const": "auto"})

@@ -28,14 +28,17 @@ WORKLOADS, TRUNK = "workloads", "trunk"
 def find_sweep_file(name: str | None) -> Path:
     """The file called `name`, or the sweep of the project that has this name. None is the
     quickstart."""
-    known = {path.stem: path for path in SWEEPS.glob("*.yaml")}
-    if name is None:
-        return known["quickstart"]
+    return SWEEPS / "quickstart.yaml" if name is None else find_file("sweep file", name, SWEEPS)
+
+
+def find_file(kind: str, name: str, folder: Path) -> Path:
+    """The file called `name`, or the one of the project that has this name, in `folder`."""
+    known = {path.stem: path for path in folder.glob("*.yaml")}
     # Unlike Path.exists, os.path.exists returns False for a name that no file can have.
     if os.path.exists(name):
         return Path(name)
     if name not in known:
-        raise unknown("sweep file", name, known)
+        raise unknown(kind, name, known)
     return known[name]
 
 

@@ -15,8 +15,8 @@ from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import Run
 from orchestrator.training import one_thread
 from orchestrator.training.stackable import why_not
-from orchestrator.training.warm import prepare
 from orchestrator.training.width import Kind, best_width
+from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.searches import confirmation_of, holds_branches
-from orchestrator.results.spent import Spent, spent
-from orchestrator.results.step_times import StepTime, step_times
+from orchestrator.results.spent import Spent, StepTime, spent, step_times
 from orchestrator.results.store import Run
 
 __all__ = [

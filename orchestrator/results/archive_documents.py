@@ -14,7 +14,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -33,9 +33,6 @@ from orchestrator.records import (
 )
 from orchestrator.results.curve_files import MOST_STEPS, content_of
 from orchestrator.results.tables import TRIALS
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
 """Names of the nested folders that lead to a study, below any number of groups."""
@@ -150,7 +147,8 @@ def own_study(document: Any) -> tuple[int, Study]:
     try:
         study = TypeAdapter(Study).validate_python(document)
     except ValidationError as error:
-        raise ValueError(_first_of(error)) from None
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
     _name("workload", study.workload)
     _name("recipe", study.recipe)
     _name("optimizer", study.optimizer)
@@ -174,11 +172,6 @@ def own_study(document: Any) -> tuple[int, Study]:
     _encodable("the study", json.dumps(asdict(study), ensure_ascii=False))
     place = _whole("place", document.get("place"), 0, MOST_WHOLE)
     return place, replace(study, repeats=0)
-
-
-def _first_of(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def _space(configs: Any, flaws: list[str]) -> Space:

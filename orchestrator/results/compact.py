@@ -107,16 +107,15 @@ def whole_curves(run: Run, study: Study) -> set[int]:
 def refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
     """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
     others = [(study, goal) for study, goal in asked if goal not in study.goals]
-    if others and run.is_compact:
+    if others:
         study, goal = others[0]
         known = " and ".join(map(str, study.goals))
-        raise _uncertain(run, f"steps to other goals than {known} (asked for: {goal})")
+        refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
 
 
 def refuse_first_within(run: Run) -> None:
     """Raises `BadInput` for a compact run that is asked for the first trials within a budget."""
-    if run.is_compact:
-        raise _uncertain(run, "answers to `trials` together with `within`")
+    refuse_compact(run, "answers to `trials` together with `within`")
 
 
 def refuse_best(
@@ -139,16 +138,12 @@ def refuse_best(
         known = {(goal.metric, goal.direction) for goal in study.goals}
         if asked not in known:
             what = f"{'highest' if maximise else 'lowest'} {metric} within a budget"
-            raise _uncertain(run, f"the {what} of {study.key}, which is none of its goals")
+            refuse_compact(run, f"the {what} of {study.key}, which is none of its goals")
 
 
 def refuse_compact(run: Run, question: str) -> None:
     if run.is_compact:
-        raise _uncertain(run, question)
-
-
-def _uncertain(run: Run, question: str) -> BadInput:
-    return BadInput(
-        f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",
-        code="compact-run",
-    )
+        raise BadInput(
+            f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",
+            code="compact-run",
+        )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +26,7 @@ COPIED = (
 """The files that are copied as they are, if they are there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
+class Exported(NamedTuple):
     """The size of an export, in numbers."""
 
     trials: int = 0
@@ -39,13 +38,9 @@ class Exported:
     of_measurements: int = 0
     """Number of measurements of the run, likewise."""
 
-    def __add__(self, other: Exported) -> Exported:
-        return Exported(
-            trials=self.trials + other.trials,
-            whole=self.whole + other.whole,
-            measurements=self.measurements + other.measurements,
-            of_measurements=self.of_measurements + other.of_measurements,
-        )
+
+def _sum(parts: Iterable[Exported]) -> Exported:
+    return Exported(*map(sum, zip(*parts, strict=True)))
 
 
 def export_compact(
@@ -59,18 +54,18 @@ def export_compact(
             code="imported-run",
         )
     with new_folder(target) as unfinished:
-        found = _write(run, Run(unfinished), progress)
+        parts = [_write(run, Run(unfinished), progress)]
         if (confirmation := confirmation_of(run)).exists:
-            found += _write(confirmation, confirmation_of(Run(unfinished)), progress)
-    return found
+            parts.append(_write(confirmation, confirmation_of(Run(unfinished)), progress))
+    return _sum(parts)
 
 
 def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> Exported:
     machines = _machines(run)
     jobs = [(run, study, copy, machines) for study in run.studies()]
-    total = Exported()
+    parts = []
     for done, of_study in enumerate(in_parallel(_export_study, jobs), start=1):
-        total += of_study
+        parts.append(of_study)
         progress(done, len(jobs))
     Purpose(copy.place).write_copy(Purpose(run.place), compact=not holds_branches(run))
     copy.write_sweep_file()
@@ -79,7 +74,7 @@ def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> Exporte
             (copy.place / name).write((run.place / name).read())
     if not holds_branches(run):
         write_frontier(copy, frontier_of(copy))
-    return total
+    return _sum(parts)
 
 
 def _machines(run: Run) -> dict[str, str]:
@@ -95,7 +90,7 @@ def _machines(run: Run) -> dict[str, str]:
 
 def _export_study(job: tuple[Run, Study, Run, Mapping[str, str]]) -> Exported:
     run, study, copy, machines = job
-    total = Exported()
+    parts = []
     for of, to in ((run, copy), (run.repeats, copy.repeats)):
         trials, measurements = of.trials(study.key), of.measurements(study.key)
         if not len(trials):
@@ -109,13 +104,11 @@ def _export_study(job: tuple[Run, Study, Run, Mapping[str, str]]) -> Exported:
         names = sorted(table.column_names, key=lambda name: name if "/" in name else "")
         rows = _without_places(trials, machines)
         to.write_study(study.key, rows, table.select(names), smallest=True)
-        total += Exported(
-            trials=len(trials) if of is run else 0,
-            whole=len(whole_curves(copy, study)) if of is run else 0,
-            measurements=len(table),
-            of_measurements=len(measurements),
-        )
-    return total
+        sizes = Exported(measurements=len(table), of_measurements=len(measurements))
+        if of is run:
+            sizes = sizes._replace(trials=len(trials), whole=len(whole_curves(copy, study)))
+        parts.append(sizes)
+    return _sum(parts)
 
 
 def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:

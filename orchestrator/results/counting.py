@@ -120,15 +120,12 @@ class Counted:
 
     def next_steps(self) -> list[tuple[int, int]]:
         """(step, index) of the next possible measurement of each trial that stopped early."""
-        stopped = [
-            (index, {"status": self._statuses[place], "steps": self._steps[place]})
-            for index, place in self.places.items()
-        ]
-        return [
-            (self._study.following(self._steps[self.places[index]]), index)
-            for index, row in stopped
-            if stopped_early(self._study, row)
-        ]
+        found = []
+        for index, place in self.places.items():
+            status, steps = self._statuses[place], self._steps[place]
+            if stopped_early(self._study, {"status": status, "steps": steps}):
+                found.append((self._study.following(steps), index))
+        return found
 
 
 def columns(

@@ -208,32 +208,27 @@ def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table
         return _no_curve(), [reason_of(error)]
     names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"))
     curve = None if names is None else _parse(content, names, most_steps)
-    return _read_flawed(content, most_steps) if curve is None else (curve, [])
+    if curve is not None:
+        return curve, []
+    # Now cell by cell; every cell that is a number is used.
+    lines = csv.reader(_lines_of(content))
+    flaws: list[str] = []
+    try:
+        header = next(lines, [])
+        places = _places(header, flaws)
+        return _read_rows(lines, places, len(header), most_steps, flaws), flaws
+    except (csv.Error, ValueError) as error:
+        return _no_curve(), [str(error)]
 
 
 def _used(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in ("step", "seconds") or _is_metric(name)]
-
-
-def _is_metric(name: str) -> bool:
-    return "/" in name and name.isprintable()
+    """The columns among `names` that hold what is known, or a metric."""
+    known = ("step", "seconds")
+    return [name for name in names if name in known or ("/" in name and name.isprintable())]
 
 
 def _no_curve() -> pa.Table:
     return pa.table({"step": pa.array([], pa.int64())})
-
-
-def _read_flawed(content: bytes, most_steps: int) -> tuple[pa.Table, list[str]]:
-    """The same as `read_curve`, cell by cell; every cell that is a number is used."""
-    lines = csv.reader(_lines_of(content))
-    flaws: list[str] = []
-    try:
-        names = next(lines, [])
-        places = _places(names, flaws)
-        curve = _read_rows(lines, places, len(names), most_steps, flaws)
-    except (csv.Error, ValueError) as error:
-        return _no_curve(), [str(error)]
-    return curve, flaws
 
 
 def _lines_of(content: bytes) -> Iterator[str]:

@@ -21,17 +21,10 @@ JSON_COLUMNS = ("batch_schedule", "params", "metrics", "trials", "leaders", "rep
 def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
     """Writes frontier.csv, which is equal byte for byte in identical runs, and frontier.parquet."""
     (run.place / "frontier.csv").write_text(to_csv(rows))
-    table = pa.Table.from_pylist(
-        [
-            {
-                **row.to_json(),
-                **{k: json.dumps(row.to_json()[k]) for k in JSON_COLUMNS},
-            }
-            for row in rows
-        ]
-        or [{}]
-    )
-    write_table(run.place / "frontier.parquet", table)
+    documents = [row.to_json() for row in rows]
+    for document in documents:
+        document |= {name: json.dumps(document[name]) for name in JSON_COLUMNS}
+    write_table(run.place / "frontier.parquet", pa.Table.from_pylist(documents or [{}]))
 
 
 def to_csv(rows: Sequence[FrontierRow]) -> str:
@@ -58,13 +51,13 @@ def best_to_csv(rows: Sequence[BestRow]) -> str:
         "workload", "recipe", "optimizer", "batch_size", "metric", "within", "trained_enough",
         "censored", "value", "step", "trial", "seed", "params",
     ]  # fmt: skip
-    return _csv(columns, rows, [{} for _ in rows])
+    return _csv(columns, rows)
 
 
 def _csv(
     columns: Sequence[str],
     rows: Sequence[FrontierRow | BestRow],
-    more: Sequence[Mapping[str, Any]],
+    more: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """CSV with the given `columns` of each row, the `more` fields, and the row's metrics."""
     metrics = sorted({name for row in rows for name in row.metrics})
@@ -72,7 +65,7 @@ def _csv(
     names = [*columns, *(more[0] if more else ()), *metrics]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for row, others in zip(rows, more, strict=True):
+    for row, others in zip(rows, more or [{}] * len(rows), strict=True):
         fields = {name: getattr(row, name) for name in columns}
         fields["params"] = None if row.params is None else json.dumps(row.params)
         writer.writerow({**fields, **others, **row.metrics})

@@ -68,24 +68,19 @@ def repeats_of(
     draws_of = of_trials[trial]
     if study.repeat_best > 1:
         half = study.repeats // 2
-        trial = _chosen({index: _up_to(draws, half) for index, draws in of_trials.items()}) or trial
+        trial = _chosen(of_trials, half) or trial
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     params = _params(run, study, trial)
     return _told(trial, params, [*draws_of.values()]) if draws_of else None
 
 
-def _up_to(draws: Mapping[int, Draw], last: int) -> list[Draw]:
-    """The draws of the repeats whose number is at most `last`."""
-    return [draw for number, draw in draws.items() if number <= last]
-
-
-def _chosen(of_trials: Mapping[int, Sequence[Draw]]) -> int | None:
-    """The trial whose repeats have the lowest median; the first one of equal ones."""
-    medians = {
-        trial: sorted(step for step, _ in draws)[len(draws) // 2]
-        for trial, draws in of_trials.items()
-        if draws
-    }
+def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
+    """The trial whose repeats up to number `last` have the lowest median; the first one of equal
+    ones."""
+    medians = {}
+    for trial, draws in of_trials.items():
+        if steps := sorted(step for number, (step, _) in draws.items() if number <= last):
+            medians[trial] = steps[len(steps) // 2]
     return min(medians, key=lambda trial: medians[trial], default=None)
 
 

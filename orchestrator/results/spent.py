@@ -1,10 +1,12 @@
-"""What the trainings of each study took so far, from which the price of more is estimated."""
+"""What the trainings of each study took so far, from which the price of more is estimated, and the
+time of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean, median
 from typing import Any
 
 from orchestrator.records import Study, StudyKey
@@ -41,9 +43,12 @@ def _of_study(run: Run, study: Study) -> Spent | None:
         return None
     return Spent(
         key=study.key,
-        trial_examples=_mean([study.examples(row["steps"]) for row in trials]),
-        repeat_examples=_mean([study.examples(row["steps"]) for row in repeats])
-        or max(study.examples(row["steps"]) for row in trials),
+        trial_examples=fmean(study.examples(row["steps"]) for row in trials),
+        repeat_examples=(
+            fmean(study.examples(row["steps"]) for row in repeats)
+            if repeats
+            else max(study.examples(row["steps"]) for row in trials)
+        ),
         seconds_per_example=_seconds_per_example(study, [*trials, *repeats]),
     )
 
@@ -58,5 +63,51 @@ def _seconds_per_example(study: Study, rows: Sequence[dict[str, Any]]) -> float 
     return float(seconds / sum(study.examples(row["steps"]) for row in timed))
 
 
-def _mean(numbers: Sequence[int]) -> float:
-    return sum(numbers) / len(numbers) if numbers else 0.0
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The step time of one study on a number of ranks."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    ranks: int
+    seconds: float
+    """Median of the seconds per step, over trials that trained for at least a quarter of the steps
+    of the longest one. The first steps are slow, so shorter trials say little."""
+
+
+def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
+    """The step times of studies for which they are known. Other trials may have shared the machine
+    when they were measured."""
+    # If the batch size grows along a training, its steps differ in size.
+    of_one_size = [study for study in studies if study.batch_schedule is None]
+    return [
+        time for times in run.in_parallel(partial(_step_times, run), of_one_size) for time in times
+    ]
+
+
+def _step_times(run: Run, study: Study) -> list[StepTime]:
+    trials = run.trials(study.key, ["steps", "seconds", "ranks", "width"]).to_pylist()
+    trained = [
+        row
+        for row in trials
+        # The seconds of stacked trials are shares of the stack's time.
+        if row["steps"] and (row["seconds"] or 0) > 0 and (row["width"] or 1) == 1
+    ]
+    found = []
+    if (alone := run.timed().get(study.key)) is not None:
+        trained.append({"steps": 1, "seconds": alone, "ranks": 1})
+    for ranks in sorted({row["ranks"] for row in trained}):
+        on_ranks = [row for row in trained if row["ranks"] == ranks]
+        longest = max(row["steps"] for row in on_ranks)
+        rates = [row["seconds"] / row["steps"] for row in on_ranks if 4 * row["steps"] >= longest]
+        found.append(
+            StepTime(
+                workload=study.workload,
+                recipe=study.recipe,
+                batch_size=study.batch_size,
+                ranks=ranks,
+                seconds=median(rates),
+            )
+        )
+    return found

@@ -50,6 +50,12 @@ MEASUREMENTS = pa.schema(
 """Columns of measurements. A float64 column for each metric follows, which is null where the metric
 was not measured."""
 
+OF_OUTCOME = (
+    "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
+    "micro_batch", "memory", "width", "error",
+)  # fmt: skip
+"""The columns of trials that are fields of an outcome."""
+
 REPEAT = pa.field("repeat", pa.int32(), nullable=False)
 """A column that follows `trial` in both tables of repeats."""
 
@@ -67,21 +73,12 @@ def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
         "trial": trial.index,
         "repeat": trial.repeat,
         "optimizer": trial.study.optimizer,
-        "status": outcome.status,
-        "steps": outcome.steps,
         "params": json.dumps(dict(trial.params)),
         "seed": trial.seed,
-        "seconds": outcome.seconds,
-        "evaluation_seconds": outcome.evaluation_seconds,
-        "resumed_steps": outcome.resumed_steps,
-        "resumed_seconds": outcome.resumed_seconds,
         "ranks": finished.ranks,
-        "micro_batch": outcome.micro_batch,
-        "memory": outcome.memory,
-        "width": outcome.width,
         "started": finished.started,
         "where": finished.where,
-        "error": outcome.error,
+        **{name: getattr(outcome, name) for name in OF_OUTCOME},
     }
     measurements = finished.measurements
     names = sorted({name for measurement in measurements for name in measurement.metrics})
@@ -106,10 +103,7 @@ def finished_trial(
     study: Study, row: Mapping[str, Any], measurements: Iterable[Mapping[str, Any]]
 ) -> FinishedTrial:
     """The finished trial from which `tables_of` made the two tables."""
-    fields = (
-        "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
-        "error", "micro_batch",
-    )  # fmt: skip
+    outcome = {name: row[name] for name in OF_OUTCOME}
     return FinishedTrial(
         trial=Trial(
             study=study,
@@ -118,11 +112,7 @@ def finished_trial(
             params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
-        outcome=Outcome(
-            **{name: row[name] for name in fields},
-            memory=row["memory"],
-            width=row["width"] or 1,
-        ),
+        outcome=Outcome(**{**outcome, "width": row["width"] or 1}),
         measurements=tuple(
             Measurement(
                 step=measured["step"],

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.planning.evaluations import dear_evaluations
+from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 logger = logging.getLogger(__name__)

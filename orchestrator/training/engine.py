@@ -14,7 +14,7 @@ from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.standing import Standing
 from orchestrator.training.trainer import Trainer
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 
 class Position(Protocol):

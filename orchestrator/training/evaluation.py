@@ -20,78 +20,94 @@ EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
 """Largest number of examples that are put through the model at once, by type of device. A CPU is
 twice as fast if the data fit into its caches."""
 
+Sums = dict[str, Tensor]
+
 
 @dataclass(kw_only=True)
-class Evaluator:
-    """Measures the model of a trainer on the splits of a workload."""
+class SplitEvaluator:
+    """What the evaluators of a trainer and of a stack have in common: the examples that they look
+    at, in batches."""
 
     workload: Workload
     splits: Mapping[str, Split]
     extras: Extras
-    ranks: Ranks
     pulse: Callable[[], None] = lambda: None
     """Function that is called for every batch, as a sign of life."""
 
     def __post_init__(self) -> None:
-        self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
-        self._subset = train_subset(self.extras, self.splits["train"])
+        self._train = train_subset(self.extras, self.splits["train"])
 
-    def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
-        """Returns `split/metric` -> value for the `test` split if `test`, else for all other splits
-        except the training split. The metrics of `Extras.train_examples` come with the latter."""
-        names = [name for name in self.splits if name != "train" and (name == "test") == test]
-        metrics: dict[str, float] = {}
-        with torch.no_grad(), trainer.evaluating():
-            metrics |= self._measure(trainer, names, "")
-            if self._subset is not None and not test:
-                metrics |= self._means(trainer, "train", self._subset, "")
-        if trainer.has_average:
-            with torch.no_grad(), trainer.evaluating(averaged=True):
-                metrics |= self._measure(trainer, names, "ema_")
-        return metrics
+    def examples(self, *, test: bool, train: bool = True) -> dict[str, Tensor]:
+        """Returns split -> indices of the examples to measure: those of the `test` split if `test`,
+        else of all other splits. Of the training split, these are `Extras.train_examples`, which
+        come with the latter unless `train` is false."""
+        found = {}
+        for name, split in self.splits.items():
+            if name != "train" and (name == "test") == test:
+                assert split.size is not None, f"split {name!r} must be finite to be evaluated"
+                found[name] = torch.arange(split.size, device=split.draws_on)
+        if self._train is not None and train and not test:
+            found["train"] = self._train
+        return found
 
-    def _measure(self, trainer: Trainer, names: list[str], prefix: str) -> dict[str, float]:
-        metrics: dict[str, float] = {}
-        for name in names:
-            size = self.splits[name].size
-            assert size is not None, f"split {name!r} must be finite to be evaluated"
-            metrics |= self._means(trainer, name, size, prefix)
-        return metrics
-
-    def _means(
-        self, trainer: Trainer, name: str, examples: int | Tensor, prefix: str
-    ) -> dict[str, float]:
-        """Returns the mean of each metric over the first `examples`, or over the examples at the
-        indices `examples`."""
-        size = examples if isinstance(examples, int) else len(examples)
-        start, stop = cut(size, self.ranks.count)[self.ranks.rank]
-        split = self.splits[name]
-        sums: dict[str, Tensor] = {}
-        # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
-        if isinstance(examples, int):
-            index = torch.arange(start, stop, device=split.draws_on)
-        else:
-            index = examples[start:stop]
-        draws = [(indices,) for indices in torch.split(index, self.at_once)]
+    def summed(
+        self, split: Split, index: Tensor, at_once: int, sums_of: Callable[[Batch], Sums]
+    ) -> Sums:
+        """Returns each metric's sum over the examples at `index`, from its sums over batches."""
+        sums: Sums = {}
+        draws = [(indices,) for indices in torch.split(index, at_once)]
         # Starting processes that fetch batches ahead pays only for several batches.
-        batches = split.batches(draws) if len(draws) > 1 else [split.batch(index)]
-        for batch in batches:
+        for batch in split.batches(draws) if len(draws) > 1 else [split.batch(index)]:
             self.pulse()
-            for metric, value in self._sums(trainer, trainer.cast(batch)).items():
+            for metric, value in sums_of(batch).items():
                 sums[metric] = sums.get(metric, 0) + value
         if not sums:
             raise BadInput(f"{type(self.workload).__name__} must return a metric.", code="empty")
-        means = self.ranks.sum(torch.cat([total.flatten() for total in sums.values()])) / size
+        return sums
+
+
+@dataclass(kw_only=True)
+class Evaluator(SplitEvaluator):
+    """Measures the model of a trainer on the splits of a workload."""
+
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
+
+    def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
+        """Returns `split/metric` -> value for the splits of `examples`."""
+        metrics: dict[str, float] = {}
+        with torch.no_grad(), trainer.evaluating():
+            for name, index in self.examples(test=test).items():
+                metrics |= self._means(trainer, name, index, "")
+        if trainer.has_average:
+            with torch.no_grad(), trainer.evaluating(averaged=True):
+                for name, index in self.examples(test=test, train=False).items():
+                    metrics |= self._means(trainer, name, index, "ema_")
+        return metrics
+
+    def _means(self, trainer: Trainer, name: str, index: Tensor, prefix: str) -> dict[str, float]:
+        """Returns the mean of each metric over the examples at `index`."""
+        # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
+        start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
+        sums = self.summed(
+            self.splits[name], index[start:stop], self.at_once,
+            lambda batch: self._sums(trainer, trainer.cast(batch)),
+        )  # fmt: skip
+        flat = torch.cat([total.flatten() for total in sums.values()])
+        means = self.ranks.sum(flat) / len(index)
         pieces = torch.split(means, [total.numel() for total in sums.values()])
         shaped = zip(sums.items(), pieces, strict=True)
         means_of = {metric: mean.view_as(total) for (metric, total), mean in shaped}
         numbers = summary_of(self.workload, means_of)
         return {f"{name}/{prefix}{metric}": number for metric, number in numbers.items()}
 
-    def _sums(self, trainer: Trainer, batch: Batch) -> dict[str, Tensor]:
+    def _sums(self, trainer: Trainer, batch: Batch) -> Sums:
         """Returns each metric's sum over a batch. If memory runs out, the batch is put through the
         model in smaller parts."""
-        sums: dict[str, Tensor] = {}
+        sums: Sums = {}
         try:
             for part in divided(batch, self.at_once):
                 for metric, value in self.workload.metrics(trainer.model, part).items():

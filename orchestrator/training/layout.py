@@ -39,12 +39,13 @@ class Layout:
         for number, (start, stop) in enumerate(self._places):
             owners[start:stop] = number
         self._owners = owners
-        self._is_shrunk = torch.tensor([float(len(shape) > 1) for shape in shapes])
+        self.is_shrunk = torch.tensor([float(len(shape) > 1) for shape in shapes])
+        """1 for each parameter that weight decay shrinks, 0 for any other."""
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Layout:
         """Moves the layout to `device`, for rows of type `dtype`, and returns it."""
         self._owners = self._owners.to(device)
-        self._is_shrunk = self._is_shrunk.to(device, dtype)
+        self.is_shrunk = self.is_shrunk.to(device, dtype)
         return self
 
     @torch.no_grad()
@@ -78,7 +79,3 @@ class Layout:
         """Repeats a number for each parameter (..., parameters) for each weight of the
         parameter."""
         return numbers.index_select(-1, self._owners)
-
-    def where_shrunk(self, decay: Tensor) -> Tensor:
-        """Returns the weight decay of each parameter; 0 for parameters that are not shrunk."""
-        return decay * self._is_shrunk

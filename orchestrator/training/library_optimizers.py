@@ -124,15 +124,11 @@ def own(place: str) -> LibraryOptimizer:
 
 def known() -> list[str]:
     """Returns the names of all optimizers that `find` accepts. Imports pytorch_optimizer."""
-    return [name for name, kind in _all().items() if _obstacle(kind) is None]
+    return [name for name, kind in all_classes().items() if _obstacle(kind) is None]
 
 
-def all_names() -> list[str]:
-    """Returns the names of all optimizers of both libraries, including those that are refused."""
-    return list(_all())
-
-
-def _all() -> dict[str, type[Optimizer]]:
+def all_classes() -> dict[str, type[Optimizer]]:
+    """Returns the optimizers of both libraries by name, including those that are refused."""
     import pytorch_optimizer
 
     return dict(sorted((_classes(pytorch_optimizer) | _classes(torch.optim)).items()))

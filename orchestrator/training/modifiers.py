@@ -12,7 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Value, derive_seed, unknown, wrong_value
+from orchestrator.records import BadInput, derive_seed, unknown, wrong_value
+from orchestrator.workloads import Batch, mapped
 
 Loss = Callable[..., Tensor]
 
@@ -72,6 +73,12 @@ class Modifiers:
             return loss
         autocast: Callable[[Loss], Loss] = torch.autocast(device.type, torch.bfloat16)
         return autocast(loss)
+
+    def cast(self, batch: Batch) -> Batch:
+        """Returns the batch in the precision of the weights."""
+        if self.precision != "float64":
+            return batch
+        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def check_device(self, device: torch.device) -> None:
         """Refuses a precision that the device lacks."""
@@ -153,11 +160,6 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)
-
-
-def modifiers_from(params: Mapping[str, Value]) -> Modifiers:
-    settings: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
-    return Modifiers(**settings)
 
 
 def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:

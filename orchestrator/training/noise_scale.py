@@ -71,9 +71,7 @@ class NoiseMeter:
         if (scale := _preconditioner(trial, model, settings.optimizer, state)) is not None:
             scales.append(scale.sqrt())
         seed = derive_seed(trial.seed, "noise scale", state["step"])
-        batch = self._drawn(seed)
-        if settings.modifiers.precision == "float64":
-            batch = mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
+        batch = settings.modifiers.cast(self._drawn(seed))
         with Stream(seed, self.device).in_use():
             samples = self._mapped(loss, batch, settings.loss, scales)
         if samples is None:
@@ -103,7 +101,8 @@ class NoiseMeter:
         or if `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
             return None
-        weights = _trained(loss.model)
+        named = loss.model.named_parameters()
+        weights = {name: weight.detach() for name, weight in named if weight.requires_grad}
         parts = [part for _, part in leaves(batch)]
 
         def loss_of_example(weights: Mapping[str, Tensor], example: Sequence[Tensor]) -> Tensor:
@@ -142,7 +141,7 @@ class NoiseMeter:
         norms = ghost_norms(loss.model)
         ghost = norms[0].ghost_size if norms else 1
         examples = len(next(leaves(batch))[1])
-        weights = list(_trained(loss.model, detached=False).values())
+        weights = [weight for weight in loss.model.parameters() if weight.requires_grad]
         size = math.ceil(examples / chunks_for(weights) / ghost) * ghost
         if (count := examples // size) < 2:
             raise BadInput(
@@ -162,11 +161,6 @@ class NoiseMeter:
                 ]
 
         return per_chunk(gradients(), size, scales)
-
-
-def _trained(model: nn.Module, *, detached: bool = True) -> dict[str, Tensor]:
-    named = model.named_parameters()
-    return {name: p.detach() if detached else p for name, p in named if p.requires_grad}
 
 
 ROOTS = {

@@ -3,8 +3,8 @@ libraries."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -14,28 +14,16 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LibraryOptimizer, all_names, find, own
+from orchestrator.training.library_optimizers import LibraryOptimizer, all_classes, find, own
 from orchestrator.training.uncompiled import spare_compiler
 
 Parameters = Sequence[dict[str, Any]]
 """Parameter groups as torch has them."""
 
 
-@dataclass(frozen=True)
-class OptimizerEntry:
-    """A built-in optimizer and its metaparameters."""
-
-    build: Callable[..., Optimizer]
-    """Function that makes the optimizer from the parameter groups, and the metaparameters as
-    keyword arguments."""
-    required: tuple[str, ...]
-    """Metaparameters without a default: a search space, or the user of `orchestrate trial`, must
-    give them."""
-    optional: tuple[str, ...] = ("weight_decay",)
-    """Metaparameters with a default, which is torch's."""
-
-
-# Fused kernels do the same arithmetic in a single call, both on CPUs and on CUDA.
+# The keyword arguments of these functions are metaparameters. A search space, or the user of
+# `orchestrate trial`, must give those without a default. The defaults are torch's. Fused kernels do
+# the same arithmetic in a single call, both on CPUs and on CUDA.
 
 
 def _sgd(parameters: Parameters, *, learning_rate: float) -> Optimizer:
@@ -67,13 +55,13 @@ def _rmsprop(
 
 
 def _adam(
+    kind: type[Adam],
     parameters: Parameters,
     *,
     learning_rate: float,
     beta1: float = 0.9,
     beta2: float = 0.999,
     epsilon: float = 1e-8,
-    kind: type[Adam] = Adam,
 ) -> Optimizer:
     return kind(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
 
@@ -85,26 +73,32 @@ def _lars(
     return LayerWise(ratio="gradient", trust=trust).around(inner)
 
 
-def _lamb(parameters: Parameters, *, epsilon: float = 1e-6, **adam: Any) -> Optimizer:
-    return LayerWise(ratio="update").around(_adam(parameters, epsilon=epsilon, **adam))
+def _lamb(
+    parameters: Parameters,
+    *,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-6,
+) -> Optimizer:
+    inner = _adam(
+        Adam, parameters, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon
+    )
+    return LayerWise(ratio="update").around(inner)
 
 
-_ADAM_OPTIONAL = ("weight_decay", "beta1", "beta2", "epsilon")
-
-OPTIMIZERS: dict[str, OptimizerEntry] = {
-    "sgd": OptimizerEntry(_sgd, ("learning_rate",)),
-    "momentum": OptimizerEntry(_momentum, ("learning_rate", "momentum")),
-    "nesterov": OptimizerEntry(_nesterov, ("learning_rate", "momentum")),
-    "adagrad": OptimizerEntry(_adagrad, ("learning_rate",), ("weight_decay", "epsilon")),
-    "rmsprop": OptimizerEntry(
-        _rmsprop, ("learning_rate",), ("weight_decay", "smoothing", "momentum", "epsilon")
-    ),
-    "adam": OptimizerEntry(_adam, ("learning_rate",), _ADAM_OPTIONAL),
-    "adamw": OptimizerEntry(partial(_adam, kind=AdamW), ("learning_rate",), _ADAM_OPTIONAL),
-    "lars": OptimizerEntry(_lars, ("learning_rate",), ("weight_decay", "momentum", "trust")),
-    "lamb": OptimizerEntry(_lamb, ("learning_rate",), _ADAM_OPTIONAL),
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "nesterov": _nesterov,
+    "adagrad": _adagrad,
+    "rmsprop": _rmsprop,
+    "adam": partial(_adam, Adam),
+    "adamw": partial(_adam, AdamW),
+    "lars": _lars,
+    "lamb": _lamb,
 }
-
+"""Built-in optimizer -> function that makes it. Each takes `weight_decay`, too."""
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 """Metaparameters that add layer-wise rates to an optimizer without them."""
@@ -112,14 +106,13 @@ LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 _TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
 
 
-def _entry(name: str) -> OptimizerEntry | None:
-    return OPTIMIZERS.get(name.replace("_", "").lower())
+def _plain(name: str) -> str:
+    """Returns the name as in `OPTIMIZERS`: case and underscores don't matter."""
+    return name.replace("_", "").lower()
 
 
 def is_built_in(name: str) -> bool:
-    """Tells whether an optimizer is in `OPTIMIZERS`. Case and underscores of its name don't
-    matter."""
-    return _entry(name) is not None
+    return _plain(name) in OPTIMIZERS
 
 
 _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
@@ -145,19 +138,20 @@ def _check_values(params: Mapping[str, Value]) -> None:
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the metaparameters that the optimizer requires, and those that are optional."""
-    entry = _entry(name)
-    if entry is None:
+    if not is_built_in(name):
         found = _from_library(name)
         return found.required, tuple(found.settings)
-    takes_layerwise = name.replace("_", "").lower() in _TAKES_LAYERWISE
-    return entry.required, entry.optional + (LAYERWISE if takes_layerwise else ())
+    _, *parameters = inspect.signature(OPTIMIZERS[_plain(name)]).parameters.values()
+    required = tuple(p.name for p in parameters if p.default is p.empty)
+    optional = tuple(p.name for p in parameters if p.default is not p.empty)
+    layerwise = LAYERWISE if _plain(name) in _TAKES_LAYERWISE else ()
+    return required, ("weight_decay", *optional, *layerwise)
 
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
     _check_values(params)
     spare_compiler()
-    entry = _entry(name)
-    if entry is None:
+    if not is_built_in(name):
         return _from_library(name).build(model, params)
     arguments: dict[str, Any] = {n: value for n, value in params.items() if n not in LAYERWISE}
     layerwise = {name.partition("_")[2]: params[name] for name in LAYERWISE if name in params}
@@ -173,7 +167,7 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
         if members
     ]
     try:
-        optimizer = entry.build(groups, **arguments)
+        optimizer = OPTIMIZERS[_plain(name)](groups, **arguments)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{name}: {error}", code=getattr(error, "code", "wrong-value")) from None
     return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
@@ -185,7 +179,7 @@ def _from_library(name: str) -> LibraryOptimizer:
     found = find(name)
     if found is None:
         # The libraries have more than a hundred optimizers, so only similar names are listed.
-        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_names())])
+        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_classes())])
         raise BadInput(f"{error} And all of torch.optim and pytorch_optimizer.", code=error.code)
     return found
 

@@ -1,5 +1,5 @@
 """Trains packs. A pack is a list of trials of one study and of one kind, which one process
-trains."""
+trains. Also measures the time of a step of a trial that trains alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from statistics import median
 
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
 from orchestrator.training.checkpoint import Checkpoint
@@ -18,9 +19,12 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH
 from orchestrator.training.stackable import why_not
 from orchestrator.training.together import Together, convolves
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
+
+TIMED_SECONDS = 0.25
+"""Duration of the measurement in seconds."""
 
 
 def train_pack(
@@ -82,3 +86,21 @@ def train_in_stack(
                 return event.outcome, [os.getpid()]
             yield event
     raise AssertionError("a trial ends with an outcome")
+
+
+def time_alone(trial: Trial, ranks: Ranks, data_dir: Path | None) -> float:
+    """Returns the seconds per step of the trial, which is trained for a moment."""
+    engine = Single(ranks, data_dir=data_dir)
+    engine.put(0, trial)
+    try:
+        left = trial.study.budget_steps
+        engine.advance(1)  # this step also allocates memory and chooses kernels
+        paces, steps, began = [engine.rate], 1, engine.seconds
+        while engine.seconds - began < TIMED_SECONDS and (left := left - steps) > 0:
+            steps = min(2 * steps, left)
+            engine.advance(steps)
+            paces.append(engine.rate)
+    finally:
+        engine.clear(0)
+    # The last measurements have the most steps, so a pause disturbs them least.
+    return median(paces[-3:])

@@ -28,10 +28,6 @@ Update = Callable[[Tensor, Tensor, State, Numbers], None]
 """Function that changes the weights and the state in place. It may overwrite the gradient."""
 
 
-def _constants(params: Mapping[str, float]) -> dict[str, float]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """An optimizer as an update rule, with the numbers that the rule needs."""
@@ -42,7 +38,7 @@ class Rule:
     zero."""
     defaults: Mapping[str, float]
     """Metaparameters that may be left out, with their defaults."""
-    constants: Callable[[Mapping[str, float]], dict[str, float]] = _constants
+    constants: Callable[[Mapping[str, float]], dict[str, float]] = lambda params: {}
     """Function from the metaparameters to the numbers for `update` that are the same in every
     step."""
     moving: Callable[[Mapping[str, float], float, int], dict[str, float]]
@@ -233,7 +229,7 @@ def _layerwise(
         return layout.spread(found)
 
     def on_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-        decay, weight = layout.where_shrunk(numbers["decay"]), layout.norms(weights)
+        decay, weight = numbers["decay"] * layout.is_shrunk, layout.norms(weights)
         length = layout.norms(gradient) + decay * weight
         first = layout.shrunk
         gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])

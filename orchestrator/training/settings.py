@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from orchestrator.records import BadInput, Value, check_kind, unknown
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS
-from orchestrator.training.modifiers import MODIFIERS, Modifiers, modifiers_from
+from orchestrator.training.modifiers import MODIFIERS, Modifiers
 from orchestrator.training.optimizers import LAYERWISE, OPTIMIZERS, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of
 
@@ -55,6 +56,7 @@ class Sorted:
 
 def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
     loss = metaparameters_of(workload)
+    modifiers: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
     elsewhere = SCHEDULE_SETTINGS | set(MODIFIERS) | loss.keys()
     for name in loss.keys() & params.keys():
         check_kind(name, params[name], loss[name])
@@ -62,7 +64,7 @@ def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
         optimizer={name: value for name, value in params.items() if name not in elsewhere},
         schedule={name: value for name, value in params.items() if name in SCHEDULE_SETTINGS},
         loss={name: value for name, value in params.items() if name in loss},
-        modifiers=modifiers_from(params),
+        modifiers=Modifiers(**modifiers),
     )
 
 

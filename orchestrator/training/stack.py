@@ -17,13 +17,13 @@ from torch import Tensor
 
 from orchestrator.records import Measurement, Trial, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
-from orchestrator.training.slot_numbers import SlotNumbers
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
-from orchestrator.training.tenant import Tenant, kinds_of, make_tenant, numbers_among
-from orchestrator.training.trainer import fresh_model
+from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
+from orchestrator.training.trainer import fresh_model, whole_statistics
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
 
@@ -48,11 +48,12 @@ class Stack:
         the same names, and values that are not numbers are equal."""
         assert width >= LEAST_WIDTH, width
         self.device = device or torch.device("cpu")
+        self._ranks = Ranks(device=self.device)
         self.width, self._workload, self._split = width, workload, train_split
         self._study, self._pulse = trial.study, pulse
         settings = sort(trial.params, workload)
-        self._kinds = kinds_of(trial.params)
-        self._modifiers = settings.modifiers
+        self._kind = trial.kind
+        self.cast = settings.modifiers.cast
         self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
         self._layout = self.model.layout
         weights = self.model.weights
@@ -78,7 +79,7 @@ class Stack:
         `Trainer` or from a stack."""
         assert self.tenants[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
-        assert kinds_of(trial.params) == self._kinds, (trial.params, self._kinds)
+        assert trial.kind == self._kind, (trial.params, self._kind)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
@@ -93,10 +94,8 @@ class Stack:
         if state is not None:
             model.load_state_dict(state["model"])
             self._load(slot, tenant, state)
-            statistics = _statistics(state)
-            for statistic, value in zip(
-                running_statistics(ghost_norms(model)), statistics, strict=True
-            ):
+            running = running_statistics(ghost_norms(model))
+            for statistic, value in zip(running, whole_statistics(state), strict=True):
                 statistic.copy_(value)
         self.model.put(slot, model)
         self.tenants[slot] = tenant
@@ -125,7 +124,7 @@ class Stack:
         occupied = [self.tenant(slot) for slot in self.occupied]
         assert steps > 0, steps
         assert occupied, "a stack without trials can't advance"
-        self._synchronise()
+        self._ranks.synchronise()
         began = time.perf_counter()
         at_once = max(1, INDICES_AT_ONCE // self._study.batch_size)
         for first in range(0, steps, at_once):
@@ -138,7 +137,7 @@ class Stack:
                 self._pulse()
             for tenant in occupied:
                 tenant.step += count
-        self._synchronise()
+        self._ranks.synchronise()
         share = (time.perf_counter() - began) / len(occupied)
         for tenant in occupied:
             tenant.seconds += share
@@ -182,18 +181,10 @@ class Stack:
         if not averaged:
             return rows
         assert self._sums is not None
-        shares = []
-        for slot in slots.tolist():
-            shares.append(self.tenant(slot).averaged_share)
+        shares = [self.tenant(slot).averaged_share for slot in slots.tolist()]
         share = rows.new_tensor(shares).unsqueeze(1)
         # Before the first step there is no average, so the weights themselves are evaluated.
         return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
-
-    def cast(self, batch: Batch) -> Batch:
-        """Returns the batch in the precision of the weights."""
-        if self._modifiers.precision != "float64":
-            return batch
-        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
     def state(self, slot: int) -> dict[str, Any]:
         """Returns everything that the next steps of a trial depend on. It has the form of the state
@@ -329,18 +320,3 @@ class Stack:
             self._numbers = SlotNumbers(
                 self._rule, self.tenants, self.model.weights, self._loss_numbers
             )
-
-    def _synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-
-def _statistics(state: Mapping[str, Any]) -> list[Tensor]:
-    """Returns the running statistics of batch norms in the state of a trial. Between two
-    evaluations, each rank holds a share of them, and they are the sum of the shares."""
-    rank_states = state["ranks"]
-    if state["settled"]:
-        found: list[Tensor] = rank_states[0]["statistics"]
-        return found
-    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
-    return [torch.stack(shares).sum(dim=0) for shares in parts]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Extras
-from orchestrator.training.evaluation import EXAMPLES_AT_ONCE, summary_of, train_subset
+from orchestrator.training.evaluation import EXAMPLES_AT_ONCE, SplitEvaluator, summary_of
 from orchestrator.training.stack import LEAST_WIDTH, Stack
-from orchestrator.workloads import Batch, Split, Workload
+from orchestrator.workloads import Batch
 
 SLOTS_AT_ONCE = 8
 """Number of slots that a CPU puts through the model at once, each with `EXAMPLES_AT_ONCE` examples.
@@ -21,37 +19,26 @@ With more slots, the activations between two layers would not fit into a cache."
 Metrics = dict[str, float]
 
 
-@dataclass(kw_only=True)
-class StackEvaluator:
+class StackEvaluator(SplitEvaluator):
     """Measures slots of a stack on the splits of a workload."""
 
-    workload: Workload
-    splits: Mapping[str, Split]
-    extras: Extras
-    pulse: Callable[[], None] = lambda: None
-    """Function that is called for every batch, as a sign of life."""
-
-    def __post_init__(self) -> None:
-        self._subset = train_subset(self.extras, self.splits["train"])
-
     def measure(self, stack: Stack, slots: Sequence[int], *, test: bool) -> list[Metrics]:
-        """Returns `split/metric` -> value for each of `slots`: for the `test` split if `test`, else
-        for all other splits except the training split. The bits do not depend on the other slots
-        that are measured."""
+        """Returns `split/metric` -> value for each of `slots`, for the splits of `examples`. The
+        bits do not depend on the other slots that are measured."""
         if not slots:
             return []
         began = time.perf_counter()
         numbers = torch.tensor(slots, device=stack.device)
-        names = [name for name in self.splits if name != "train" and (name == "test") == test]
         weights = stack.weights(numbers)
-        parts = [self._means(stack, weights, numbers, name, self._all(name), "") for name in names]
-        if self._subset is not None and not test:
-            parts.append(self._means(stack, weights, numbers, "train", self._subset, ""))
+        parts = [
+            self._means(stack, weights, numbers, name, index, "")
+            for name, index in self.examples(test=test).items()
+        ]
         if stack.has_average:
             weights = stack.weights(numbers, averaged=True)
             parts += [
-                self._means(stack, weights, numbers, name, self._all(name), "ema_")
-                for name in names
+                self._means(stack, weights, numbers, name, index, "ema_")
+                for name, index in self.examples(test=test, train=False).items()
             ]
         share = (time.perf_counter() - began) / len(slots)
         for slot in slots:
@@ -61,33 +48,20 @@ class StackEvaluator:
             for place in range(len(slots))
         ]
 
-    def _all(self, name: str) -> Tensor:
-        split = self.splits[name]
-        assert split.size is not None, f"split {name!r} must be finite to be evaluated"
-        return torch.arange(split.size, device=split.draws_on)
-
     def _means(
         self,
         stack: Stack,
         weights: Tensor,
         slots: Tensor,
         name: str,
-        examples: Tensor,
+        index: Tensor,
         prefix: str,
     ) -> list[Metrics]:
-        split, sums = self.splits[name], dict[str, Tensor]()
-        at_once = EXAMPLES_AT_ONCE[stack.device.type]
-        draws = [(indices,) for indices in torch.split(examples, at_once)]
-        batches: Iterable[Batch] = (
-            split.batches(draws) if len(draws) > 1 else [split.batch(examples)]
-        )
-        for batch in batches:
-            self.pulse()
-            for metric, total in self._sums(stack, weights, slots, stack.cast(batch)).items():
-                sums[metric] = sums.get(metric, 0) + total
-        if not sums:
-            raise BadInput(f"{type(self.workload).__name__} must return a metric.", code="empty")
-        means = {metric: (total / len(examples)).cpu() for metric, total in sums.items()}
+        sums = self.summed(
+            self.splits[name], index, EXAMPLES_AT_ONCE[stack.device.type],
+            lambda batch: self._sums(stack, weights, slots, stack.cast(batch)),
+        )  # fmt: skip
+        means = {metric: (total / len(index)).cpu() for metric, total in sums.items()}
         return [
             {
                 f"{name}/{prefix}{metric}": number

@@ -59,7 +59,8 @@ def why_not(
         raise
     except Exception as error:
         # `vmap` and tapes raise errors of many types for operations that they do not support.
-        return f"{type(error).__name__}: {_first_line(error)}"
+        first_line, _, _ = str(error).strip().partition("\n")
+        return f"{type(error).__name__}: {first_line}"
     for in_stack, single in zip(stacked, alone, strict=True):
         if (found := _difference(in_stack, *single)) is not None:
             return f"a stack makes {found}"
@@ -154,7 +155,3 @@ def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> s
         if float((stacked[1][name] - tensor).abs().max()) > allowed:
             return f"{name!r} differ from its value alone"
     return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

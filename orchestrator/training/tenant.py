@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from orchestrator.records import Choice, Range, Trial, Value
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.optimizers import make_optimizer
-from orchestrator.training.rules import Rule
+from orchestrator.training.rules import Numbers, Rule, numbers_of
 from orchestrator.training.settings import Sorted
 
 
@@ -69,7 +69,7 @@ def make_tenant(
     study = trial.study
     optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    given = {name: number(v) for name, v in settings.optimizer.items() if is_number(v)}
+    given = {name: float(v) for name, v in settings.optimizer.items() if is_number(v)}
     return Tenant(
         trial=trial,
         settings=settings,
@@ -79,12 +79,6 @@ def make_tenant(
         groups=optimizer.state_dict()["param_groups"],
         order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
     )
-
-
-def kinds_of(params: Mapping[str, Value]) -> dict[str, Value | None]:
-    """Returns what all slots must have in common: the names of metaparameters, and the values that
-    are not numbers."""
-    return {name: None if is_number(value) else value for name, value in params.items()}
 
 
 def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
@@ -102,6 +96,63 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def number(value: Value) -> float:
-    assert is_number(value), value
-    return float(value)
+class SlotNumbers:
+    """The numbers of all slots. They are valid as long as the same trials are in the slots. Empty
+    slots get the numbers of another slot."""
+
+    def __init__(
+        self, rule: Rule, tenants: Sequence[Tenant | None], like: Tensor, of_loss: Sequence[str]
+    ) -> None:
+        first = next(tenant for tenant in tenants if tenant is not None)
+        self._rule, self._like = rule, like
+        self._tenants = [tenant or first for tenant in tenants]
+        self._constants = numbers_of([rule.constants(t.params) for t in self._tenants], like)
+        self.loss = {
+            name: like.new_tensor([float(t.settings.loss[name]) for t in self._tenants])
+            for name in of_loss
+        }
+        """Metaparameters of the loss, each a tensor [slots]."""
+        self.modifiers = numbers_of([_of_modifiers(tenant) for tenant in self._tenants], like)
+        """`gradient_clip`, and the `share` of each step in averages of weights, each a tensor
+        [slots, 1]."""
+        self._steady = self._steady_numbers()
+
+    def of_steps(self, count: int) -> Callable[[int], Numbers]:
+        """Returns a function from 0, ..., `count` - 1 to the rule's numbers in the next steps."""
+        if (steady := self._steady) is not None:
+            return lambda step: steady
+        rows = [
+            [
+                self._rule.moving(tenant.params, tenant.rate(step), step + 1)
+                for step in range(tenant.step, tenant.step + count)
+            ]
+            for tenant in self._tenants
+        ]
+        tables = {
+            name: self._like.new_tensor(
+                [[[row[step][name]] for row in rows] for step in range(count)]
+            )
+            for name in rows[0][0]
+        }
+        constants = self._constants
+        return lambda step: {**constants, **{name: t[step] for name, t in tables.items()}}
+
+    def _steady_numbers(self) -> Numbers | None:
+        """Returns the numbers that are the same in every step; None if a slot has a schedule or the
+        rule depends on the number of steps."""
+        first, second = (
+            [self._rule.moving(t.params, t.params["learning_rate"], step) for t in self._tenants]
+            for step in (1, 2)
+        )
+        if first != second or any(tenant.factor is not None for tenant in self._tenants):
+            return None
+        return {**self._constants, **numbers_of(first, self._like)}
+
+
+def _of_modifiers(tenant: Tenant) -> dict[str, float]:
+    modifiers, numbers = tenant.settings.modifiers, dict[str, float]()
+    if modifiers.gradient_clip is not None:
+        numbers["gradient_clip"] = modifiers.gradient_clip
+    if modifiers.ema_decay is not None:
+        numbers["share"] = 1 - modifiers.ema_decay
+    return numbers

@@ -20,7 +20,7 @@ from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.standing import Standing
 from orchestrator.training.tenant import Tenant
 from orchestrator.training.trainer import fresh_model
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 
 class Together:

@@ -22,7 +22,7 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
-from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
+from orchestrator.workloads import Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import (
     commit,
     discard,
@@ -50,6 +50,7 @@ class Trainer:
         study, settings = trial.study, sort(trial.params, workload)
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
+        self.cast = self._modifiers.cast
         self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
@@ -252,12 +253,8 @@ class Trainer:
         self._settled = state["settled"]
         if len(rank_states) == self._ranks.count:
             statistics = rank_states[self._ranks.rank]["statistics"]
-        elif self._settled:
-            statistics = rank_states[0]["statistics"]
         else:
-            parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
-            statistics = [torch.stack(shares).sum(dim=0) for shares in parts]
-            self._settled = True
+            statistics, self._settled = whole_statistics(state), True
         for statistic, value in zip(running_statistics(self._norms), statistics, strict=True):
             statistic.copy_(value)
         if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
@@ -341,12 +338,6 @@ class Trainer:
         losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
         return losses.detach()
 
-    def cast(self, batch: Batch) -> Batch:
-        """Returns the batch in the precision of the weights."""
-        if self._modifiers.precision != "float64":
-            return batch
-        return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
-
     def _weights_like(self, losses: Tensor) -> Tensor:
         """Returns the weight of each example's loss in the gradient. A step needs the sum over the
         global batch divided by its size, but averaging over ranks also divides by their number."""
@@ -372,6 +363,17 @@ class Trainer:
     def _statistics(self) -> list[Tensor]:
         """Returns the running statistics of batch norms if ranks share them, else nothing."""
         return running_statistics(self._norms) if self._ranks.count > 1 else []
+
+
+def whole_statistics(state: Mapping[str, Any]) -> list[Tensor]:
+    """Returns the running statistics of batch norms in the state of a trial. Between two
+    evaluations, each rank holds a share of them, and they are the sum of the shares."""
+    rank_states = state["ranks"]
+    if state["settled"]:
+        found: list[Tensor] = rank_states[0]["statistics"]
+        return found
+    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
+    return [torch.stack(shares).sum(dim=0) for shares in parts]
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:

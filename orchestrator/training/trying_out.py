@@ -12,8 +12,7 @@ from orchestrator.records import BadInput, Trial
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
-from orchestrator.training.warm import prepare
-from orchestrator.workloads import Batch, Split, Workload
+from orchestrator.workloads import Batch, Split, Workload, prepare
 
 
 def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:

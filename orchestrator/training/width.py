@@ -11,7 +11,7 @@ from orchestrator.records import Trial
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
 from orchestrator.training.uncompiled import flop_counter
-from orchestrator.training.warm import prepare
+from orchestrator.workloads import prepare
 
 Kind = Literal["cpu", "cuda"]
 """Type of device."""

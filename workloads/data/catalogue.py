@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.records import MissingData, unknown
 from orchestrator.workloads.data.austen import extract_austen
-from orchestrator.workloads.data.text import make_tokens
+from orchestrator.workloads.data.tokens import make_tokens
 
 FOLDER_VARIABLE = "ORCHESTRATE_DATA"
 

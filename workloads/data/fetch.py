@@ -14,8 +14,6 @@ from pathlib import Path
 from orchestrator.records import BadInput, corrupt
 from orchestrator.workloads.data.catalogue import DataSet
 
-CHUNK = 2**20
-
 
 def fetch(entry: DataSet, data_dir: Path) -> Path:
     """Puts the data set into its folder below `data_dir` and returns this folder."""
@@ -58,14 +56,12 @@ def check(entry: DataSet, name: str, path: Path) -> None:
     catalogue has one."""
     if name not in entry.sha256:
         return
-    digest = hashlib.sha256()
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    if digest.hexdigest() != entry.sha256[name]:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256[name]:
         raise corrupt(
             f"{path.name} of {entry.name}",
-            f"its SHA-256 must be {entry.sha256[name]}, but is {digest.hexdigest()}",
+            f"its SHA-256 must be {entry.sha256[name]}, but is {digest}",
         )
 
 

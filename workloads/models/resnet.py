@@ -63,11 +63,8 @@ def _stages(
         for block in range(count):
             stride = 2 if stage and not block else 1
             after = width * BOTTLENECK if bottleneck else width
-            body = (
-                _bottleneck(before, width, stride)
-                if bottleneck
-                else _basic(before, width, stride, norm)
-            )
+            sizes = [(width, 1), (width, 3), (after, 1)] if bottleneck else [(width, 3)] * 2
+            body = _body(before, sizes, stride, norm)
             shortcut: nn.Module = nn.Identity()
             if before != after:
                 shortcut = nn.Sequential(*_convolution(before, after, 1, stride, norm=norm))
@@ -76,22 +73,16 @@ def _stages(
     return layers
 
 
-def _basic(before: int, width: int, stride: int, norm: bool) -> list[nn.Module]:
-    return [
-        *_convolution(before, width, 3, stride, norm=norm),
-        nn.ReLU(),
-        *_convolution(width, width, 3, norm=norm),
-    ]
-
-
-def _bottleneck(before: int, width: int, stride: int) -> list[nn.Module]:
-    return [
-        *_convolution(before, width, 1, stride),
-        nn.ReLU(),
-        *_convolution(width, width, 3),
-        nn.ReLU(),
-        *_convolution(width, width * BOTTLENECK, 1),
-    ]
+def _body(
+    before: int, sizes: Sequence[tuple[int, int]], stride: int, norm: bool
+) -> list[nn.Module]:
+    """Makes convolutions of these channels and sizes, with ReLU in between. The first one has the
+    stride."""
+    layers: list[nn.Module] = []
+    for channels, size in sizes:
+        layers += [*_convolution(before, channels, size, stride, norm=norm), nn.ReLU()]
+        before, stride = channels, 1
+    return layers[:-1]
 
 
 def _convolution(
