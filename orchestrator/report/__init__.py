@@ -5,15 +5,3 @@ from orchestrator.report.branch_page import write_branch_report
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.runs import figures_of, settings_of, write_report_of
-
-__all__ = [
-    "BranchContent",
-    "Panel",
-    "Settings",
-    "Source",
-    "figures_of",
-    "panels_of",
-    "settings_of",
-    "write_branch_report",
-    "write_report_of",
-]

@@ -14,33 +14,3 @@ from orchestrator.results.repeats import median_interval
 from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.spent import Spent, StepTime, spent, step_times
 from orchestrator.results.store import Run
-
-__all__ = [
-    "BestRow",
-    "FrontierRow",
-    "GoalOf",
-    "Run",
-    "Spent",
-    "StepTime",
-    "Within",
-    "best_of",
-    "best_of_studies",
-    "best_to_csv",
-    "column_of",
-    "confirmation_of",
-    "export_archive",
-    "export_compact",
-    "frontier_of",
-    "holds_branches",
-    "import_archive",
-    "median_interval",
-    "outcomes_of",
-    "parse_goals",
-    "provenance",
-    "spent",
-    "step_times",
-    "steps_to_all",
-    "to_csv",
-    "whole_curves",
-    "write_frontier",
-]

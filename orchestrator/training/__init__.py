@@ -9,27 +9,5 @@ from orchestrator.training.ranks import Ranks, listen_at, one_thread, open_ranks
 from orchestrator.training.settings import GENERAL, check_metaparameters
 from orchestrator.training.trying_out import rehearse
 
-__all__ = [
-    "GENERAL",
-    "OPTIMIZERS",
-    "Checkpoint",
-    "Ranks",
-    "States",
-    "Task",
-    "accepted_by",
-    "check_metaparameters",
-    "follow",
-    "is_built_in",
-    "listen_at",
-    "one_thread",
-    "open_ranks",
-    "rehearse",
-    "time_alone",
-    "train",
-    "train_in_stack",
-    "train_on_ranks",
-    "train_pack",
-]
-
 # This must come before the first matrix product in this process: MKL reads the setting only once.
 ask_for_alike()

@@ -137,7 +137,7 @@ def open_ranks(
     if count == 1:
         yield Ranks(device=device)
         return
-    store = dist.TCPStore(  # type: ignore[attr-defined]
+    store = dist.TCPStore(
         host,
         port,
         count,
