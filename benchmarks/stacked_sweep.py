@@ -72,7 +72,9 @@ def main() -> int:
             file.write_text(json.dumps(SMOKE_SWEEP))
         for number in range(1 if smoke else ROUNDS):
             together.append(train(file, folder / f"together-{number}", *how))
-            alone.append(train(file, folder / f"alone-{number}", *how, "--set", "resources.stack=1"))
+            alone.append(
+                train(file, folder / f"alone-{number}", *how, "--set", "resources.stack=1")
+            )
             print(f"together {together[-1]:.1f} s, alone {alone[-1]:.1f} s")
         more = 0.0
         if not smoke:

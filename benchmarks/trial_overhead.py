@@ -267,14 +267,14 @@ def time_all(cluster: Cluster, sizes: Sizes) -> list[Side]:
         on_two_ranks = time_ours(cluster, sizes.ours_on_two_ranks, steps, **two_ranks)
         by_tune = time_function(sizes.tune, steps, slots=CPUS)
         with_train = sizes.tune_and_train and time_torch_trainer(sizes.tune_and_train, steps, 2)
-    sides = [
+    return [
         by_hand,
         one_slot,
         summarise("ours", ours, slots=CPUS),
         summarise("ours, 2 ranks", on_two_ranks, slots=1),
         summarise("tune", by_tune, slots=CPUS),
+        *([summarise("tune + train", with_train, slots=1)] if with_train else []),
     ]
-    return sides + [summarise("tune + train", with_train, slots=1)] if with_train else sides
 
 
 def main() -> int:
