@@ -3,6 +3,9 @@
 `python benchmarks/NAME.py --smoke` goes the same way through the code with tiny sizes, in seconds,
 without data sets and without a GPU. Its figures mean nothing, so no bound is held against them: it
 shows that the benchmark still runs. tests/test_benchmarks.py does that for every benchmark.
+
+Sweeps are then trained without Ray, whose start would take longer than all the rest. Two benchmarks
+call Ray even so: trial_overhead.py, and plan.py by `orchestrate plan --calibrate`.
 """
 
 from __future__ import annotations
@@ -10,9 +13,20 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.planning.sweep import Sweep
+    from orchestrator.records import Study
+    from orchestrator.results import Run
+
+Training = Callable[["Run", "Sweep", Sequence["Study"]], bool]
 
 
 def parser_with_smoke(description: str) -> argparse.ArgumentParser:
@@ -25,6 +39,36 @@ def parser_with_smoke(description: str) -> argparse.ArgumentParser:
         help="only show that it runs: tiny sizes, no data sets, no GPU, no bounds",
     )
     return parser
+
+
+@contextmanager
+def training(*, smoke: bool) -> Iterator[Training]:
+    """What trains studies in a new run: a Ray that is started on this machine, or this process in
+    smoke mode."""
+    if smoke:
+        yield _in_this_process
+        return
+    from orchestrator.cluster.connect import connect
+    from orchestrator.cluster.engine import train_apart
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        connect(None, Path(folder) / "log.txt") as cluster,
+    ):
+        yield partial(train_apart, cluster=cluster)
+
+
+def _in_this_process(run: Run, sweep: Sweep, studies: Sequence[Study]) -> bool:
+    from orchestrator.search import Director
+    from orchestrator.sweeping.local import in_this_process
+    from orchestrator.sweeping.progress import Progress
+    from orchestrator.sweeping.session import train
+
+    run.create(sweep.resolved(), studies, {})
+    director = Director(studies, sweep.seed)
+    director.begin()
+    with in_this_process(run, sweep, studies, None) as executor:
+        return train(run, director, sweep, executor, progress=Progress(studies))
 
 
 REFERENCE_SECONDS = 0.045

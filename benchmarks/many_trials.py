@@ -23,10 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from command_line import parser_with_smoke, print_result, slowness
+from command_line import parser_with_smoke, print_result, slowness, training
 
-from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial
@@ -65,15 +63,12 @@ def describe(trials: int, studies: int) -> dict[str, Any]:
     }
 
 
-def measure(trials: int, studies: int) -> dict[str, Any]:
+def measure(trials: int, studies: int, *, smoke: bool) -> dict[str, Any]:
     planned = plan(Sweep.model_validate(describe(trials, studies)))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        connect(None, Path(folder) / "log.txt") as cluster,
-    ):
-        run = TimedRun(Path(folder) / "run")
+    with tempfile.TemporaryDirectory() as folder, training(smoke=smoke) as train:
+        run = TimedRun(Path(folder))
         began, cpu_began = time.perf_counter(), time.process_time()
-        assert train_apart(run, planned.sweep, planned.studies, cluster)
+        assert train(run, planned.sweep, planned.studies)
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
         statuses = [row for s in planned.studies for row in run.trials(s.key)["status"].to_pylist()]
     count = len(run.times)
@@ -104,7 +99,7 @@ def main() -> int:
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
         most = MAX_MS_PER_TRIAL * slowness()
-        found = measure(trials, studies)
+        found = measure(trials, studies, smoke=options.smoke)
     ok = (
         found["ms_per_trial"] <= most
         and found["growth"] <= MAX_GROWTH

@@ -37,13 +37,13 @@ SMOKE_SWEEP = {
 
 
 def measure(
-    sweep: list[str], pilots: int, folder: Path
+    sweep: list[str], how: list[str], pilots: int, folder: Path
 ) -> tuple[dict[str, Any], dict[StudyKey, float | None], float]:
     """What is foretold, the measured seconds of a step of each study, and those of the sweep."""
     plan = [ORCHESTRATE, "plan", *sweep, "--calibrate", "--pilot", str(pilots), "--json"]
     foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
     began = time.monotonic()
-    command = [ORCHESTRATE, "sweep", *sweep, "--out", str(folder / "run")]
+    command = [ORCHESTRATE, "sweep", *sweep, *how, "--out", str(folder / "run")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     took = time.monotonic() - began
     run = Run.open(folder / "run")
@@ -53,12 +53,12 @@ def measure(
 def main() -> int:
     options, sweep = parser_with_smoke(__doc__).parse_known_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, how = Path(name), list[str]()
         if options.smoke:
             (folder / "sweep.yaml").write_text(json.dumps(SMOKE_SWEEP))
-            sweep = [str(folder / "sweep.yaml")]
+            sweep, how = [str(folder / "sweep.yaml")], ["--no-ray"]
         pilots = SMOKE_PILOTS if options.smoke else PILOTS
-        foretold, measured, took = measure(sweep, pilots, folder)
+        foretold, measured, took = measure(sweep, how, pilots, folder)
     ratios = []
     print(f"{'recipe':12} {'batch size':>10} {'foretold':>12} {'measured':>12} {'ratio':>6}")
     for study in foretold["studies"]:
@@ -72,6 +72,7 @@ def main() -> int:
             f"{1000 * true:9.3f} ms {ratios[-1]:6.2f}"
         )
     ((low, middle, high),) = foretold["seconds"].values()
+    assert low < middle < high
     print(f"The sweep: {low:.0f} to {high:.0f} s, about {middle:.0f} s; it took {took:.0f} s.")
     figures = {
         "step_time_ratio": [min(ratios), median(ratios), max(ratios)],

@@ -34,11 +34,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from command_line import parser_with_smoke, print_result
+from command_line import Training, parser_with_smoke, print_result, training
 
-from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
-from orchestrator.planning.machines import Cluster
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
@@ -93,10 +90,10 @@ class Search:
         return sum(examples // key.batch_size for key, examples in self.examples.items())
 
 
-def search(path: Path, cluster: Cluster, sweep: Sweep, studies: Sequence[Study]) -> Search:
+def search(path: Path, train: Training, sweep: Sweep, studies: Sequence[Study]) -> Search:
     run = Run(path)
     began = time.perf_counter()
-    assert train_apart(run, sweep, studies, cluster)
+    assert train(run, sweep, studies)
     seconds = time.perf_counter() - began
     session = run.sessions()[-1]
     keys = [study.key for study in studies]
@@ -127,7 +124,7 @@ def lavish(studies: Sequence[Study], found: Search) -> list[Study]:
     ]
 
 
-def search_all(file: Path, folder: Path) -> dict[str, Search]:
+def search_all(file: Path, folder: Path, *, smoke: bool) -> dict[str, Search]:
     """Leaves the runs in `folder`, each under its name."""
     sweeps = {
         "exact": load_sweep(file),
@@ -138,19 +135,19 @@ def search_all(file: Path, folder: Path) -> dict[str, Search]:
         replace(study, stop_dominated=True, keep=1, repeats=0, repeat_best=1)
         for study in plan(sweeps["exact"]).studies
     ]
-    with connect(None, folder / "log.txt") as cluster:
+    with training(smoke=smoke) as train:
 
         def both(name: str, exact: Sequence[Study]) -> dict[str, Search]:
             full = [replace(study, stop_dominated=False) for study in exact]
             return {
-                f"{name}, {how}": search(folder / f"{name}-{how}", cluster, sweeps[how], studies)
+                f"{name}, {how}": search(folder / f"{name}-{how}", train, sweeps[how], studies)
                 for how, studies in (("exact", exact), ("full", full))
             }
 
         own = both("a", exact)
-        alone = search(folder / "a-alone", cluster, sweeps["alone"], exact)
+        alone = search(folder / "a-alone", train, sweeps["alone"], exact)
         kept = [replace(study, keep=KEEP) for study in exact]
-        more = search(folder / "a-best", cluster, sweeps["exact"], kept)
+        more = search(folder / "a-best", train, sweeps["exact"], kept)
         others = {"a, alone": alone, f"a, {KEEP} best": more}
         return own | others | both("b", lavish(exact, own["a, exact"]))
 
@@ -189,7 +186,7 @@ def measure(smoke: bool) -> tuple[dict[str, Search], dict[str, float]]:
         if smoke:
             file = folder / "sweep.yaml"
             file.write_text(json.dumps(SMOKE_SWEEP))
-        found = search_all(file, folder)
+        found = search_all(file, folder, smoke=smoke)
         # In smoke mode the commands find runs that are complete: Ray isn't started once more.
         runs = folder / "a-" if smoke else folder / "command-"
         return found, {

@@ -19,10 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from command_line import parser_with_smoke, print_result
+from command_line import parser_with_smoke, print_result, training
 
-from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
@@ -47,15 +45,12 @@ def describe(trials: int, steps: int) -> dict[str, Any]:
     }
 
 
-def measure(trials: int, steps: int) -> dict[str, Any]:
+def measure(trials: int, steps: int, *, smoke: bool) -> dict[str, Any]:
     planned = plan(Sweep.model_validate(describe(trials, steps)))
     (study,) = planned.studies
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        connect(None, Path(folder) / "log.txt") as cluster,
-    ):
-        run = Run(Path(folder) / "run")
-        assert train_apart(run, planned.sweep, planned.studies, cluster)
+    with tempfile.TemporaryDirectory() as folder, training(smoke=smoke) as train:
+        run = Run(Path(folder))
+        assert train(run, planned.sweep, planned.studies)
         session = run.sessions()[-1]
         rows = run.trials(study.key).to_pylist()
     seconds = [row["seconds"] + row["evaluation_seconds"] for row in rows]
@@ -75,7 +70,7 @@ def main() -> int:
     sizes = (SMOKE_TRIALS, SMOKE_STEPS) if smoke else (TRIALS, STEPS)
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
-        found = measure(*sizes)
+        found = measure(*sizes, smoke=smoke)
     # None where all trials started at once: there are as many slots.
     share = found["busy_share"]
     ok = share is not None and share >= MIN_BUSY

@@ -39,9 +39,8 @@ SMOKE_SWEEP = {
 }
 
 
-def train(sweep: Path, run: Path, *settings: str) -> float:
+def train(sweep: Path, run: Path, *options: str) -> float:
     """The seconds that the command takes."""
-    options = [part for setting in settings for part in ("--set", setting)]
     command = [sys.executable, "-m", "orchestrator.cli", "sweep", str(sweep), "--out", str(run)]
     began = time.perf_counter()
     ended = subprocess.run(
@@ -67,17 +66,19 @@ def main() -> int:
     smoke = parser_with_smoke(__doc__).parse_args().smoke
     together, alone = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as name:
-        folder, file = Path(name), find_sweep_file(None)
+        folder, file, how = Path(name), find_sweep_file(None), list[str]()
         if smoke:
-            file = folder / "sweep.yaml"
+            file, how = folder / "sweep.yaml", ["--no-ray"]
             file.write_text(json.dumps(SMOKE_SWEEP))
         for number in range(1 if smoke else ROUNDS):
-            together.append(train(file, folder / f"together-{number}"))
-            alone.append(train(file, folder / f"alone-{number}", "resources.stack=1"))
+            together.append(train(file, folder / f"together-{number}", *how))
+            alone.append(
+                train(file, folder / f"alone-{number}", *how, "--set", "resources.stack=1")
+            )
             print(f"together {together[-1]:.1f} s, alone {alone[-1]:.1f} s")
         more = 0.0
         if not smoke:
-            more = train(file, folder / "more", f"search.trials={MORE_TRIALS}")
+            more = train(file, folder / "more", "--set", f"search.trials={MORE_TRIALS}")
         found, expected = frontier(folder / "together-0"), frontier(folder / "alone-0")
     same = sum(alike(row, expected[key]) for key, row in found.items())
     for key, row in found.items():

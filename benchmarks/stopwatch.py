@@ -26,16 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from command_line import parser_with_smoke, print_result
+import psutil
+from command_line import parser_with_smoke, print_result, training
 
-from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import Run
-
-# Ray brings it along, on a path that `import ray` adds.
-import psutil  # isort: skip
 
 WORKLOAD, BATCH_SIZE = "digits/mlp", 32
 STEPS, ROUNDS, TRIALS = 10_000, 5, 10_000
@@ -104,7 +100,7 @@ def counting_processor_time() -> Iterator[dict[int, float]]:
         thread.join()
 
 
-def time_sweep(trials: int) -> dict[str, Any]:
+def time_sweep(trials: int, *, smoke: bool) -> dict[str, Any]:
     document = {
         "name": "stopwatch",
         "workloads": [WORKLOAD],
@@ -116,13 +112,10 @@ def time_sweep(trials: int) -> dict[str, Any]:
         "evaluate": {"spacing": 0, "min_examples": BATCH_SIZE * STEPS_IN_SWEEP},
     }
     planned = plan(Sweep.model_validate(document))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        connect(None, Path(folder) / "log.txt") as cluster,
-    ):
-        run = Run(Path(folder) / "run")
+    with tempfile.TemporaryDirectory() as folder, training(smoke=smoke) as train:
+        run = Run(Path(folder))
         with counting_processor_time() as used:
-            assert train_apart(run, planned.sweep, planned.studies, cluster)
+            assert train(run, planned.sweep, planned.studies)
         (session,) = run.sessions()
         rows = run.trials(planned.studies[0].key).to_pylist()
     return {
@@ -140,7 +133,7 @@ def main() -> int:
     steps, rounds = (SMOKE_STEPS, SMOKE_ROUNDS) if smoke else (STEPS, ROUNDS)
     print(f"{'':<12}{'stopwatch, us':>14}{'told, us':>10}{'ratio':>8}  per step")
     single = []
-    for ranks in (1, 2):
+    for ranks in (1,) if smoke else (1, 2):
         found = time_steps(ranks, steps, rounds)
         single.append(found)
         print(f"{ranks} rank{'s' * (ranks > 1):<6}{found['outside_us']:>14.1f}", end="")
@@ -148,7 +141,7 @@ def main() -> int:
         print(f"  ({min(found['ratios']):.3f} to {max(found['ratios']):.3f})")
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
-        sweep = time_sweep(SMOKE_TRIALS if smoke else TRIALS)
+        sweep = time_sweep(SMOKE_TRIALS if smoke else TRIALS, smoke=smoke)
     print(f"{sweep['trials']:,} trials of {STEPS_IN_SWEEP} steps, seconds:", end=" ")
     print(f"of slots {sweep['slot_seconds']:.1f}, trained {sweep['trained_seconds']:.1f},", end=" ")
     print(f"evaluated {sweep['evaluated_seconds']:.1f}: busy {sweep['busy_share']:.1%};", end=" ")

@@ -86,7 +86,8 @@ class Sizes:
 
 
 FULL = Sizes(steps=200, by_hand=60, ours=60, ours_on_two_ranks=20, tune=8, tune_and_train=2)
-SMOKE = Sizes(steps=5, by_hand=3, ours=4, ours_on_two_ranks=3, tune=1, tune_and_train=1)
+SMOKE = Sizes(steps=5, by_hand=3, ours=4, ours_on_two_ranks=3, tune=1, tune_and_train=0)
+"""Train takes as long to start as all other sides together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,14 +266,14 @@ def time_all(cluster: Cluster, sizes: Sizes) -> list[Side]:
         ours = time_ours(cluster, sizes.ours, steps)
         on_two_ranks = time_ours(cluster, sizes.ours_on_two_ranks, steps, **two_ranks)
         by_tune = time_function(sizes.tune, steps, slots=CPUS)
-        by_tune_and_train = time_torch_trainer(sizes.tune_and_train, steps, ranks=2)
+        with_train = sizes.tune_and_train and time_torch_trainer(sizes.tune_and_train, steps, 2)
     return [
         by_hand,
         one_slot,
         summarise("ours", ours, slots=CPUS),
         summarise("ours, 2 ranks", on_two_ranks, slots=1),
         summarise("tune", by_tune, slots=CPUS),
-        summarise("tune + train", by_tune_and_train, slots=1),
+        *([summarise("tune + train", with_train, slots=1)] if with_train else []),
     ]
 
 
@@ -286,7 +287,8 @@ def main() -> int:
     ):
         sides = {side.name: side for side in time_all(cluster, SMOKE if smoke else FULL)}
     overhead_ms = max(sides[name].overhead_ms for name in ("ours", "ours, 1 slot"))
-    speed_up = sides["ours, 2 ranks"].trials_per_hour / sides["tune + train"].trials_per_hour
+    theirs = sides["tune" if smoke else "tune + train"]
+    speed_up = sides["ours, 2 ranks"].trials_per_hour / theirs.trials_per_hour
     most = MAX_OVERHEAD_MS * slowness()
     ok = overhead_ms <= most and speed_up >= MIN_SPEED_UP
 
@@ -297,7 +299,7 @@ def main() -> int:
         print(f"{side.training_seconds:>11.3f}{side.overhead_ms:>12.1f}", end="")
         print(f"{side.trials_per_hour:>12,.0f}")
     print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {most:.0f})")
-    print(f"ours at 2 ranks over tune + train: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
+    print(f"ours at 2 ranks over {theirs.name}: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
     figures = {
         "sides": [asdict(side) for side in sides.values()],
         "overhead_ms": overhead_ms,

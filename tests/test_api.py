@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import warm
 from conftest import orchestrate, refused
 
 import orchestrator
@@ -186,34 +187,20 @@ assert dict(os.environ) == before, "changed"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.dear
 def test_the_command_line_comes_to_the_same(run: Run, tmp_path: Path) -> None:
-    """The sweep on Ray, from a thread, with Ray imported before."""
-    script = tmp_path / "script.py"
-    script.write_text(f"""
-import ray, threading, orchestrator
-def work():
-    run = orchestrator.sweep({SWEEP!r}, out="from-thread")
-    print(len(run.frontier().to_pandas()))
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
-""")
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.splitlines()[-1] == "2", done.stderr
     orchestrator.sweep(SWEEP, out=tmp_path / "sweep", ray=False, set={"name": "other"})
     (tmp_path / "sweep.yaml").write_text((Path(run.path) / "sweep.yaml").read_text())
     by_hand = orchestrate("sweep", "sweep.yaml", "--out", "by-hand", "--no-ray", cwd=tmp_path)
     assert by_hand.returncode == 0, by_hand.stderr
-    for name in ("from-thread", "sweep", "by-hand"):
+    for name in ("sweep", "by-hand"):
         assert (tmp_path / name / "frontier.csv").read_bytes() == frontier_csv(run)
 
 
 OWN = """
-import sys
+import threading
 import orchestrator
+import ray
 from orchestrator.workloads.digits import DigitsMLP
 
 def half(losses):
@@ -223,17 +210,24 @@ class Mine(DigitsMLP):
     def loss(self, model, batch):
         return half(super().loss(model, batch))
 
-if __name__ == "__main__":
+def work(ray):
     sweep = {**SWEEP, "workloads": [Mine]}
-    for ray in (True, False):
-        run = orchestrator.sweep(sweep, out=f"ray-{ray}", ray=ray)
-        run = run.resume(ray=ray)
-        print(run.frontier()[0].workload)
+    run = orchestrator.sweep(sweep, out=f"ray-{ray}", ray=ray)
+    run = run.resume(ray=ray)
+    print(run.frontier()[0].workload)
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=work, args=[True])
+    thread.start()
+    thread.join()
+    work(False)
 """
 
 
 @pytest.mark.slow
 def test_a_class_of_the_script_itself_goes_by_value(tmp_path: Path) -> None:
+    """To a Ray that is started from a thread of a process that has imported Ray, and which comes to
+    the same as this process alone."""
     (tmp_path / "script.py").write_text(OWN.replace("**SWEEP", f"**{SWEEP!r}"))
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -268,9 +262,7 @@ def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
     code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     (tmp_path / "page.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = warm.run(["page.py"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "4 studies, 28 trials" in done.stdout
     assert float(done.stdout.splitlines()[-1]) < 0.1

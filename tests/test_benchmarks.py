@@ -7,11 +7,10 @@ this test says nothing about the figures.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "command_line.py")
@@ -20,10 +19,7 @@ SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "command_l
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_benchmark_runs(script: Path, tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, script, "--smoke"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    result = warm.run([str(script), "--smoke"], tmp_path)
     assert result.returncode == 0, result.stderr
     *table, line = result.stdout.splitlines()
     found = json.loads(line)

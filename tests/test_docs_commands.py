@@ -1,4 +1,8 @@
-"""Commands and examples of the documentation, given one after another as a reader gives them."""
+"""Commands and examples of the documentation, given one after another as a reader gives them.
+
+Those of the README train on Ray, all others without it. No page has its steps timed
+(`plan --calibrate`), which benchmarks/plan.py does.
+"""
 
 import json
 import shlex
@@ -56,10 +60,7 @@ def assumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs and files that the pages take for granted, all of them small."""
     folder = tmp_path_factory.mktemp("assumed")
     (folder / "my_sweep.yaml").write_text(json.dumps(SMALL))
-    for seed, name in enumerate(("first", "second")):
-        words = ["my_sweep.yaml", "--no-ray", "--out", f"runs/{name}", "--set", f"seed={seed}"]
-        made = orchestrate("sweep", *words, cwd=folder)
-        assert made.returncode == 0, made.stderr
+    sweep(folder, "first")
     for name in ("quickstart", "my_sweep", "again", "forecast"):
         shutil.copytree(folder / "runs/first", folder / "runs" / name)
     (blobs,) = (code for place, code in blocks("python") if "README" in place and "Blobs" in code)
@@ -69,16 +70,33 @@ def assumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def sweep(folder: Path, name: str, *words: str) -> None:
+    words = ("my_sweep.yaml", "--no-ray", "--out", f"runs/{name}", *words)
+    made = orchestrate("sweep", *words, cwd=folder)
+    assert made.returncode == 0, made.stderr
+
+
 @pytest.mark.parametrize("page", sorted(GIVEN))
-def test_commands_of_the_pages_succeed(page: str, assumed: Path, tmp_path: Path) -> None:
+def test_commands_of_the_pages_succeed(
+    page: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     folder = tmp_path / "reader"
-    folder.mkdir() if page == "README" else shutil.copytree(assumed, folder)
+    if page == "README":
+        folder.mkdir()
+    else:
+        shutil.copytree(request.getfixturevalue("assumed"), folder)
+    if page == "compare":
+        sweep(folder, "second", "--set", "seed=1")
     for line in GIVEN[page]:
         if page == "README" and "runs/again" in line:  # made between the commands that it gives
             shutil.copytree(folder / "runs/my_sweep", folder / "runs/again")
         _, *words = (PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True))
         if ">" in words:
             words = words[: words.index(">")]
+        if page != "README" and words[0] == "sweep":
+            words.append("--no-ray")
+        if words[0] == "plan":
+            words.remove("--calibrate")
         words += [
             more for start, added in SHORTER.items() if line.startswith(start) for more in added
         ]
@@ -89,11 +107,10 @@ def test_commands_of_the_pages_succeed(page: str, assumed: Path, tmp_path: Path)
         assert done.returncode == expected, (line, done.stderr)
 
 
-@pytest.mark.parametrize("page", ["README", "results"])
-def test_examples_in_python_run(page: str, assumed: Path, tmp_path: Path) -> None:
+def test_examples_in_python_run(assumed: Path, tmp_path: Path) -> None:
     shutil.copytree(assumed, tmp_path / "reader")
     for place, code in blocks("python"):
-        if page_of(place) == page:
+        if page_of(place) == "README":
             quiet = code.replace(".show()", ".to_json()")  # opens no browser
             done = subprocess.run(
                 [sys.executable, "-c", quiet], cwd=tmp_path / "reader",

@@ -1,9 +1,10 @@
-"""Runs the command in a separate process that need not load torch again, which takes two
-seconds."""
+"""Runs the command, or a script, in a separate process that need not load torch again, which takes
+two seconds."""
 
 import atexit
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ SERVER.set_forkserver_preload(
 
 
 def orchestrate(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run(["orchestrate", *arguments], cwd)
+
+
+def run(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command, or else the script, with its arguments."""
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("out", "err")]
         process = SERVER.Process(target=_run, args=(arguments, cwd, dict(os.environ), said))
@@ -40,8 +46,13 @@ def _run(arguments: list[str], cwd: Path, environment: dict[str, str], said: lis
     for number, path in enumerate(said, start=1):
         with path.open("wb") as file:
             os.dup2(file.fileno(), number)
-    sys.argv = ["orchestrate", *arguments]
+    sys.argv = arguments
+    script = arguments[0]
     try:
-        main()
+        if script == "orchestrate":
+            main()
+        else:
+            sys.path[0] = str(Path(script).parent)
+            runpy.run_path(script, run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # which the end of such a process leaves out
