@@ -62,13 +62,13 @@ def _in_this_process(run: Run, sweep: Sweep, studies: Sequence[Study]) -> bool:
     from orchestrator.search import Director
     from orchestrator.sweeping.local import in_this_process
     from orchestrator.sweeping.progress import Progress
-    from orchestrator.sweeping.session import train
+    from orchestrator.sweeping.session import dispatcher_of
 
     run.create(sweep.resolved(), studies, {})
     director = Director(studies, sweep.seed)
     director.begin()
     with in_this_process(run, sweep, studies, None) as executor:
-        return train(run, director, sweep, executor, progress=Progress(studies))
+        return dispatcher_of(run, director, sweep, executor, Progress(studies)).train()
 
 
 REFERENCE_SECONDS = 0.045
