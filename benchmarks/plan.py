@@ -40,7 +40,8 @@ def measure(
     sweep: list[str], how: list[str], pilots: int, folder: Path
 ) -> tuple[dict[str, Any], dict[StudyKey, float | None], float]:
     """What is foretold, the measured seconds of a step of each study, and those of the sweep."""
-    plan = [ORCHESTRATE, "plan", *sweep, "--calibrate", "--pilot", str(pilots), "--json"]
+    pilot = ["--calibrate", "--pilot", str(pilots)]
+    plan = [ORCHESTRATE, "plan", *sweep, *pilot, "--price", "2", "--json"]
     foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
     began = time.monotonic()
     command = [ORCHESTRATE, "sweep", *sweep, *how, "--out", str(folder / "run")]
@@ -73,6 +74,7 @@ def main() -> int:
         )
     ((low, middle, high),) = foretold["seconds"].values()
     assert low < middle < high
+    assert foretold["money"][0] < foretold["money"][2]
     print(f"The sweep: {low:.0f} to {high:.0f} s, about {middle:.0f} s; it took {took:.0f} s.")
     figures = {
         "step_time_ratio": [min(ratios), median(ratios), max(ratios)],

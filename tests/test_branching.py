@@ -314,32 +314,23 @@ def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_three_times_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
-    file, whole, run = described(tmp_path), tmp_path / "whole", tmp_path / "run"
+def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
+    """Without Ray: what a dispatcher does on Ray is in test_dispatch.py."""
+    file = described(tmp_path, points=[20], confirm=True)
+    whole, run = tmp_path / "whole", tmp_path / "run"
     done = orchestrate("branch", file, "--no-ray", "--out", whole)
     assert done.returncode == 0, done.stderr
-    arguments: list[object] = ["branch", file, "--out", run]
-    for more in (1, 10, 20):
+    arguments: list[object] = ["branch", file, "--no-ray", "--out", run]
+    for place, more in ((run, 10), (run / "confirm", 1)):
         with driving(tmp_path, *arguments) as driver:
-            driver.wait_until(lambda more=more, driver=driver: len(files(run)) >= more)
+            driver.wait_until(lambda place=place, more=more: len(files(place)) >= more)
             driver.kill()
-        arguments = ["resume", run]
+        arguments = ["resume", run, "--no-ray", "--json"]
     resumed = orchestrate(*arguments)
     assert resumed.returncode == 0, resumed.stderr
-    assert (run / "branches.json").read_bytes() == (whole / "branches.json").read_bytes()
-    assert (run / "schedules.yaml").read_bytes() == (whole / "schedules.yaml").read_bytes()
-
-
-@pytest.mark.slow
-def test_schedules_are_confirmed(tmp_path: Path) -> None:
-    """The command is killed during the confirmation, and resumed."""
-    file, run = described(tmp_path, points=[20]), tmp_path / "run"
-    with driving(tmp_path, "branch", file, "--no-ray", "--out", run, "--confirm") as driver:
-        driver.wait_until(lambda: files(run / "confirm"))
-        driver.kill()
-    done = orchestrate("resume", run, "--no-ray", "--json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    for name in ("branches.json", "schedules.yaml"):
+        assert (run / name).read_bytes() == (whole / name).read_bytes()
+    answer = json.loads(resumed.stdout)
     schedules = {
         name: schedule
         for name, schedule in answer["schedules"].items()

@@ -1,8 +1,6 @@
 """What a sweep would come to, by hand and by trying."""
 
-import json
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -287,24 +285,12 @@ def test_what_may_take_long_is_not_started_unless_someone_agrees(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_the_command_foretells_what_a_sweep_takes(
-    tmp_path: Path, sweep_file: Callable[..., Path]
-) -> None:
-    file = sweep_file()
-    rough = orchestrate("plan", file)
+@pytest.mark.dear
+def test_the_command_says_how_to_have_steps_timed(sweep_file: Callable[..., Path]) -> None:
+    """benchmarks/plan.py has them timed, and holds what is foretold against a sweep."""
+    rough = orchestrate("plan", sweep_file())
     assert rough.returncode == 0, rough.stderr
     assert "--calibrate" in rough.stdout
-    foretold = orchestrate("plan", file, "--calibrate", "--pilot", 1, "--price", 2, "--json")
-    assert foretold.returncode == 0, foretold.stderr
-    found = json.loads(foretold.stdout)
-    began = time.monotonic()
-    assert orchestrate("sweep", file, "--out", tmp_path / "run").returncode == 0
-    ((low, middle, high),) = found["seconds"].values()
-    # The machine may be at several times the speed that it was timed at.
-    assert low / 3 < time.monotonic() - began < 3 * high
-    assert low < middle < high
-    assert found["money"][0] < found["money"][2]
 
 
 def test_quick_steps_are_timed_in_more_of_them() -> None:
