@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from conftest import make_trial, refused
 
 from orchestrator.files.places import Place
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Range
-from orchestrator.results import Run, merger
+from orchestrator.results import Run, merger, study_files
 from orchestrator.results.merger import Merger
 
 
@@ -63,6 +64,24 @@ def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
     next(tmp_path.glob("trials/**/")).joinpath(".trial-00002.parquet.77").write_bytes(b"half")
     assert set(run.measurements(KEY)["trial"].to_pylist()) == {0}
     assert run.trials(KEY).num_rows == 1
+
+
+def test_the_row_that_makes_a_trial_count_is_written_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, write = Run(tmp_path), study_files.write_table
+    written: list[str] = []
+
+    def full_after_one(place: Place, table: Any) -> None:
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(str(place))
+        write(place, table)
+
+    monkeypatch.setattr(study_files, "write_table", full_after_one)
+    with pytest.raises(OSError, match="No space left"):
+        run.write(finished(0, 3.0))
+    assert [Path(place).relative_to(tmp_path).parts[0] for place in written] == ["measurements"]
 
 
 def test_metrics_may_appear_later(tmp_path: Path) -> None:
