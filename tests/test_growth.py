@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import orchestrate, refused, train_all
+from conftest import first_trials, orchestrate, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -17,7 +17,7 @@ from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, FinishedTrial, Outcome
 from orchestrator.results import Run, frontier_of, median_interval, study_files, to_csv
 
 pytestmark = pytest.mark.dear
@@ -98,6 +98,15 @@ def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Pat
     assert best["later"] == best["at once"] == best["whole"]
     assert all(len(leaders) == 4 for leaders in best["whole"])
     assert all(row.finished for row in frontier_of(run))
+
+
+def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
+    run, planned = made(tmp_path / "run", sweep_file())
+    trial = first_trials(planned.studies[0], planned.sweep.seed)[0]
+    outcome = Outcome(status="failed", steps=0, seconds=0.0, error="a bad day", died=True)
+    run.write(FinishedTrial(trial=trial, outcome=outcome))
+    assert train_all(run, planned) == 6
+    assert "failed" not in run.trials(trial.study.key)["status"].to_pylist()
 
 
 @pytest.mark.parametrize(
