@@ -281,8 +281,7 @@ def _lost(following: Sequence[Any]) -> RayActorError | None:
 
 
 def gang_with(settings: GangSettings) -> type[Gang]:
-    """The class `Gang` with these settings, as bytes, because Tune unpickles the class for every
-    trial. In Ray's object store (`tune.with_parameters`) the settings would belong to the process
+    """The class `Gang` with these settings as bytes. In Ray's object store (`tune.with_parameters`) the settings would belong to the process
     that drives the sweep. Ray ends that process without a message when it fails to record there
     that such an object is lost."""
     return type("Gang", (Gang,), {"packed": cloudpickle.dumps(settings)})

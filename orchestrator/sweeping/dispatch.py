@@ -187,8 +187,8 @@ class Dispatcher:
 
     def _hear(self, news: News) -> None:
         if (out := self._out.get(news.serial)) is None:
-            # The same pack was started twice, or this comes late. The same trials give the same
-            # bits, and each that was lost on the way is tried again.
+            # The pack was started twice, or its news comes late. Nothing is missed: its trials were
+            # recorded, or are tried again in a pack of another number.
             logger.warning("news of pack %d, which is over, is ignored", news.serial)
             return
         if news.started:
