@@ -281,9 +281,9 @@ def _lost(following: Sequence[Any]) -> RayActorError | None:
 
 
 def gang_with(settings: GangSettings) -> type[Gang]:
-    """The class `Gang` with these settings as bytes. In Ray's object store (`tune.with_parameters`) the settings would belong to the process
-    that drives the sweep. Ray ends that process without a message when it fails to record there
-    that such an object is lost."""
+    """The class `Gang` with these settings as bytes. In Ray's object store (`tune.with_parameters`)
+    the settings would belong to the process that drives the sweep. Ray ends that process without a
+    message when it fails to record there that such an object is lost."""
     return type("Gang", (Gang,), {"packed": cloudpickle.dumps(settings)})
 
 
