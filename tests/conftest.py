@@ -61,7 +61,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 # Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
 os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 
-LONGEST = ("test_faults", "test_sweep_end_to_end")
+LONGEST = ("test_siege", "test_sweep_end_to_end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,14 +123,23 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial.index)
 
 
-def train_all(run: Run, planned: Plan) -> int:
+def train_all(
+    run: Run,
+    planned: Plan,
+    *,
+    progress: Progress | None = None,
+    asked_to_end: Callable[[], bool] = lambda: False,
+) -> int:
     """Trains what the run is missing in this process, as `--no-ray` does. Returns the number of
     trials that were trained."""
     queue, told = queue_of(run, planned), Counting()
+    progress = progress or Progress(planned.studies)
     with in_this_process(run, planned.sweep, planned.studies, None) as executor:
-        progress = Progress(planned.studies)
-        dispatcher_of(run, queue, planned.sweep, executor, progress, listeners=[told]).train()
-    assert queue.done
+        done = dispatcher_of(
+            run, queue, planned.sweep, executor, progress,
+            listeners=[told], asked_to_end=asked_to_end,
+        ).train()  # fmt: skip
+    assert done or asked_to_end()
     return len(told.trials)
 
 

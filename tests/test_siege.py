@@ -7,14 +7,15 @@ import random
 import re
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import orchestrate
 from driving import (
     AGENTS,
-    PATIENCE,
     PATIENT,
     Driver,
     assert_same,
@@ -32,23 +33,15 @@ PARTS = {
     "control store": "gcs_server",
     "raylet": "raylet/raylet",
     "dashboard agent": "ray::DashboardAgent",
-    "runtime agent": "ray::RuntimeEnvAgent",
     "dashboard": "dashboard/dashboard.py",
     "board": "ray::_Board",
 }
 
 SMALL = {"workloads": ["mine.py:Patient"], "batch_sizes": [64], "budget": {"steps": 2000}}
 
-ONE_BY_ONE = {"resources": {"stack": 1}}
-
 
 def small(folder: Path, **changes: Any) -> Path:
     return describe(folder, PATIENT, **SMALL, **changes)
-
-
-@pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_alone(small(tmp_path_factory.mktemp("truth")))
 
 
 def process_of(driver: Driver, part: str) -> int:
@@ -58,36 +51,95 @@ def process_of(driver: Driver, part: str) -> int:
     )
 
 
-def test_without_its_dashboard_and_board_ray_goes_on(truth: Path, tmp_path: Path) -> None:
-    run, env = tmp_path / "run", {**os.environ, "ORCHESTRATE_DASHBOARD": "1"}
-    with driving(tmp_path, "sweep", small(tmp_path), "--out", run, env=env) as driver:
-        with waiting(tmp_path, after=1):
-            driver.wait_until(lambda: files(run))
-            for part in ("dashboard", "board"):
-                os.kill(process_of(driver, part), signal.SIGKILL)
-        code, said = driver.end()
-    assert code == 0, said
-    assert "anew" not in said
-    assert_same(run, truth)
+def training(driver: Driver) -> list[int]:
+    """Processes that have something to train now; others of `ranks` may have nothing to do."""
+    family = sorted(driver.family().items())
+    return [pid for pid, title in family if title.startswith("ray::Gang.train")]
 
 
-def test_ray_is_started_anew_where_a_part_of_it_has_died(truth: Path, tmp_path: Path) -> None:
-    """The raylet ends with its agents."""
-    run = tmp_path / "run"
-    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
-        parts = ["control store", "dashboard agent"]
-        with waiting(tmp_path):
-            for death, part in enumerate(parts, start=1):
-                driver.wait_until(lambda: training(driver))
-                os.kill(process_of(driver, part), signal.SIGKILL)
-                driver.wait_until(
-                    lambda death=death: f"restart {death} of" in driver.said.read_text()
-                )
-        code, said = driver.end()
-    assert code == 0, said
-    for death, part in enumerate(parts, start=1):
-        assert re.search(rf"Ray's (raylet|{part}) has died", said)
-        assert f"anew (restart {death} of at most 3)" in said
+@contextmanager
+def answered(driver: Driver, file: Path, words: str) -> Iterator[None]:
+    """Waits until the file says that once more."""
+    before = file.read_text().count(words)
+    yield
+    driver.wait_until(lambda: file.read_text().count(words) > before)
+
+
+def kills_one_that_trains(driver: Driver, run: Path) -> None:
+    with answered(driver, run / "log.txt", "is tried again"):
+        os.kill(training(driver)[0], signal.SIGKILL)
+
+
+def stops_one_that_trains(driver: Driver, run: Path) -> None:
+    with answered(driver, run / "log.txt", "was stopped for"):
+        os.kill(training(driver)[0], signal.SIGSTOP)
+
+
+def kills_what_ray_can_do_without(driver: Driver, run: Path) -> None:
+    for part in ("dashboard", "board"):
+        os.kill(process_of(driver, part), signal.SIGKILL)
+
+
+def kills(*parts: str) -> Callable[[Driver, Path], None]:
+    """Kills the first, which may end the others."""
+
+    def attack(driver: Driver, run: Path) -> None:
+        with answered(driver, driver.said, "anew (restart "):
+            os.kill(process_of(driver, parts[0]), signal.SIGKILL)
+        assert re.findall(r"Ray's (.*?) has died", driver.said.read_text())[-1] in parts
+
+    return attack
+
+
+def kills_the_command(driver: Driver, run: Path) -> None:
+    """While it lives, no other one trains the same run."""
+    second = orchestrate("resume", run, cwd=run.parent)
+    assert second.returncode == 2, second.stderr
+    assert f"process {driver.process.pid} on " in second.stderr
+    driver.process.kill()
+    driver.process.wait()
+
+
+def asks_all_to_end(driver: Driver, run: Path) -> None:
+    """As `timeout` does: it signals the whole group of processes."""
+    began = time.monotonic()
+    os.killpg(driver.process.pid, signal.SIGTERM)
+    assert driver.process.wait(timeout=240) == 130, driver.said.read_text()
+    assert time.monotonic() - began < 50, "Ray would wait for a minute for its control store"
+    said = driver.said.read_text()
+    assert f"orchestrate resume {run}" in said
+    assert "Traceback" not in said
+    assert (run / "frontier.csv").exists()
+    assert (run / "report.html").exists()
+
+
+ATTACKS = (
+    kills_one_that_trains,
+    stops_one_that_trains,
+    kills_what_ray_can_do_without,
+    kills("control store", "raylet"),
+    kills("dashboard agent", "raylet"),
+    kills_the_command,
+    asks_all_to_end,
+)
+
+
+def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> None:
+    truth, run = trained_alone(small(tmp_path)), tmp_path / "run"
+    chance = random.Random(series)
+    attacks = chance.sample(ATTACKS, len(ATTACKS))
+    arguments, code = ["sweep", tmp_path / "sweep.yaml", "--out", run], None
+    while code != 0:
+        with driving(tmp_path, *arguments) as driver:
+            while attacks and driver.process.poll() is None:
+                with waiting(tmp_path, after=min(chance.randint(0, 1) + len(files(run)), 6)):
+                    driver.wait_until(lambda: training(driver))
+                    attacks.pop()(driver, run)
+            code = driver.process.wait(timeout=240)
+            driver.leaves_nothing(but=AGENTS)
+        assert code in {0, 130, -signal.SIGKILL}, driver.said.read_text()
+        arguments = ["resume", run]
+    assert not attacks
     assert_same(run, truth)
 
 
@@ -99,41 +151,6 @@ def test_it_is_not_started_anew_for_ever(tmp_path: Path) -> None:
         code, said = driver.end()
     assert code == 1, said
     assert "error: Ray's raylet has died. It was started anew 3 times before." in said
-
-
-def training(driver: Driver) -> list[int]:
-    """Processes that have something to train now; others of `ranks` may have nothing to do."""
-    family = sorted(driver.family().items())
-    return [pid for pid, title in family if title.startswith("ray::Gang.train")]
-
-
-def test_a_process_that_is_stopped_is_replaced(truth: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
-        # The one that trains: one pack is all there is, so the other gang may have nothing to do.
-        with waiting(tmp_path):
-            os.kill(driver.wait_until(lambda: training(driver))[0], signal.SIGSTOP)
-        code, said = driver.end()
-    assert code == 0, said
-    assert "was stopped for" in (run / "log.txt").read_text()
-    assert_same(run, truth)
-
-
-def test_one_signal_ends_a_sweep_which_writes_up_what_there_is(tmp_path: Path) -> None:
-    """As `timeout` sends it: to the whole group of processes."""
-    run = tmp_path / "run"
-    with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
-        with waiting(tmp_path, after=2):
-            driver.wait_until(lambda: len(files(run)) >= 2)
-            began = time.monotonic()
-            os.killpg(driver.process.pid, signal.SIGTERM)
-        code, said = driver.end()
-    assert code == 130, said
-    assert time.monotonic() - began < 50, "Ray would wait for a minute for its control store"
-    assert f"orchestrate resume {run}" in said
-    assert (run / "frontier.csv").exists()
-    assert (run / "report.html").exists()
-    assert "Traceback" not in said
 
 
 def catches(process: int, number: signal.Signals) -> bool:
@@ -216,65 +233,80 @@ def test_a_trial_that_takes_all_memory_fails_alone(tmp_path: Path) -> None:
     assert len(trials_of(run)) == 2
 
 
-ATTACKS = 3
-"""On the processes of each series."""
+FLAWED = """
+import ctypes, os, sys, time
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Strange(Exception):
+    def __init__(self, where, why):
+        super().__init__(f"{where}: {why}")
+
+class Flawed(DigitsMLP):
+    def loss(self, model, batch, *, flaw: str = "none"):
+        # It is not only looked at before the sweep.
+        if len(batch[0]) > 2 and Path("flawed").exists():
+            if flaw == "raises":
+                raise Strange("a long story of how the node died", "x" * 30_000_000)
+            if flaw == "exits":
+                sys.exit("enough")
+            if flaw == "dies":
+                os._exit(7)
+            if flaw == "hangs":
+                time.sleep(10**6)
+            if flaw == "holds the lock":
+                ctypes.PyDLL(None).sleep(10**6)
+        return super().loss(model, batch)
+"""
+
+FLAWS = {
+    "none": "",
+    "raises": "mine.py.Strange: a long story of how the node died: xxx",
+    "exits": "SystemExit: enough",
+    "dies": "",
+    "hangs": "time.sleep(10**6)",
+    "holds the lock": "gave no sign of life for 2 seconds",
+}
+"""What a trial does -> a part of its error."""
+
+OWN = {
+    "workloads": ["mine.py:Flawed"],
+    "recipes": [
+        {
+            "name": "own",
+            "optimizer": "sgd",
+            "space": {"learning_rate": 0.1, "flaw": {"options": [*FLAWS]}},
+        }
+    ],
+    "batch_sizes": [64],
+    "search": {"algorithm": "grid"},
+    "goals": ["val/error < 0.3"],
+    # Its loss looks at text, which a stack only finds out about while it trains.
+    "resources": {"stack": 1},
+}
 
 
-@pytest.fixture(scope="module")
-def truth_one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained_alone(small(tmp_path_factory.mktemp("one-by-one"), **ONE_BY_ONE))
-
-
-def test_a_random_series_of_kills_and_stops_changes_nothing(
-    series: int, truth: Path, truth_one_by_one: Path, tmp_path: Path
-) -> None:
-    """Over all processes of a sweep, its own included."""
-    chance = random.Random(series)
-    changes, truth = (ONE_BY_ONE, truth_one_by_one) if series % 2 else ({}, truth)
+def test_what_code_does_to_its_process_is_told_and_done_again_by_resume(tmp_path: Path) -> None:
+    truth = trained_alone(describe(tmp_path, FLAWED, **OWN))
     run = tmp_path / "run"
-    arguments = ["sweep", small(tmp_path, **changes), "--out", run]
-    attacks: list[str] = []
-    code = None
-    while code != 0:
-        with driving(tmp_path, *arguments) as driver:
-            while len(attacks) < ATTACKS and driver.process.poll() is None:
-                attacks.append(attack(driver, chance, run))
-            with suppress(ProcessLookupError):  # It may be stopped, which nothing but this ends.
-                os.kill(driver.process.pid, signal.SIGCONT)
-            code = driver.process.wait(timeout=PATIENCE)
-            driver.leaves_nothing(but=AGENTS)
-            said = driver.said.read_text()
-        killed = code == -signal.SIGKILL
-        assert killed or code in {0, 130} or f"resume {run}" in said, (code, said, attacks)
-        assert code != 130 or f"resume {run}" in said, (said, attacks)
-        arguments = ["resume", run] if (run / "sweep.yaml").exists() else arguments
+    (tmp_path / "flawed").touch()
+    sweep = describe(tmp_path, code=FLAWED, **OWN, faults={"hang_seconds": 2, "max_failures": 0})
+    with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
+        code, said = driver.end()
+    assert code in {0, 3}, said
+    assert {json.loads(trial["params"])["flaw"] for trial in trials_of(run)} == {*FLAWS}
+    for trial, as_it_should_be in zip(trials_of(run), trials_of(truth), strict=True):
+        flaw = json.loads(trial["params"])["flaw"]
+        assert (trial["status"] == "failed") == (flaw != "none")
+        if flaw == "none":
+            assert trial["steps"] == as_it_should_be["steps"]
+        else:
+            assert FLAWS[flaw] in trial["error"]
+            assert len(trial["error"]) < 20_000
+    assert (run / "log.txt").stat().st_size < 10**6
+    assert "tried again" not in (run / "log.txt").read_text(), "no machine was lost"
+
+    (tmp_path / "flawed").unlink()
+    resumed = orchestrate("resume", run, "--no-ray", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
     assert_same(run, truth)
-
-
-def is_stopped(driver: Driver) -> bool:
-    with suppress(OSError):
-        status = Path(f"/proc/{driver.process.pid}/status").read_text()
-        return "(stopped)" in status
-    return False
-
-
-def attack(driver: Driver, chance: random.Random, run: Path) -> str:
-    """Waits for some trials more, then kills or stops a process at random, or asks for the end;
-    returns what it did."""
-    there = len(files(run))
-    more = 0 if is_stopped(driver) else chance.randint(0, 2)
-    with suppress(AssertionError):  # the sweep may end before
-        driver.wait_until(lambda: len(files(run)) >= there + more and driver.ranks())
-    family = driver.family()
-    if driver.process.pid not in family:
-        return "nothing: it had ended"
-    ranks, others = driver.ranks(), sorted(family.keys() - {driver.process.pid})
-    # As often as all others together: those that train, and the command itself.
-    pid = chance.choice([chance.choice(ranks or others), chance.choice(others), driver.process.pid])
-    number = chance.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
-    if number == signal.SIGTERM:
-        pid = driver.process.pid
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-    name = "orchestrate" if pid == driver.process.pid else family[pid][:50]
-    return f"{number.name} {name} after {there + more} trials"
