@@ -1,7 +1,6 @@
 """Sweeps through the real path: Ray, warm gangs, Parquet, frontier, report."""
 
 import json
-import os
 import re
 import subprocess
 import threading
@@ -80,16 +79,6 @@ def test_a_sweep_finds_the_best_of_its_points(tmp_path: Path) -> None:
         assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
 
 
-@pytest.mark.slow
-def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    alone = sweep_into(tmp_path / "one", cluster, TINY)
-    shared = {"examples_per_device": 32, "max_devices": 2}
-    together = sweep_into(tmp_path / "two", cluster, {**TINY, "resources": shared})
-    assert [(row.steps, row.trial) for row in alone] == [(r.steps, r.trial) for r in together]
-    ranks = Run(tmp_path / "two").trials(plan(Sweep.model_validate(TINY)).studies[0].key)["ranks"]
-    assert ranks.to_pylist() == [2, 2, 2]
-
-
 def test_trials_are_put_together_while_others_train(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,18 +114,26 @@ def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
         "batch_sizes": [64],
         "search": {"trials": 1},
         "resources": {"examples_per_device": 32, "max_devices": 2},
+        "faults": {"max_failures": 0},
     }
     with pytest.raises(SweepFailed, match="rank 1 has had enough"):
         sweep_into(tmp_path / "run", cluster, document)
 
 
 @pytest.mark.slow
-def test_what_a_sweep_tells_prometheus(cluster: Cluster, tmp_path: Path) -> None:
-    document = {**TINY, "recipes": [{"name": "told", "optimizer": "sgd"}]}
-    rows = sweep_into(tmp_path, cluster, document)
+def test_warm_gangs_of_two_ranks_find_the_same_and_tell_prometheus(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    shared = {"examples_per_device": 32, "max_devices": 2}
+    document = {**TINY, "recipes": [{"name": "told", "optimizer": "sgd"}], "resources": shared}
+    rows = sweep_into(tmp_path / "together", cluster, document)
+    alone = sweep_here(tmp_path / "alone", {**document, "resources": {}})
+    assert [(row.steps, row.trial) for row in rows] == [(row.steps, row.trial) for row in alone]
+    study = plan(Sweep.model_validate(document)).studies[0]
+    assert Run(tmp_path / "together").trials(study.key)["ranks"].to_pylist() == [2, 2, 2]
+
     (node,) = ray.nodes()
     place = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-
     best = sum(row.steps or 0 for row in rows)
 
     def told_of_all() -> Counter[tuple[str, str]] | None:
@@ -203,54 +200,6 @@ def test_the_readmes_own_workload(tmp_path: Path) -> None:
     result = orchestrate("sweep", "sweep.yaml", "--no-ray", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "runs/tiny/report.html").exists()
-
-
-ONE_STARTS_LATE = """
-import sys, time
-from pathlib import Path
-
-class Late:
-    def find_spec(self, name, path=None, target=None):
-        if name == "orchestrator.cluster.gang" and "default_worker" in " ".join(sys.orig_argv):
-            try:
-                Path(__file__).with_name("late").touch(exist_ok=False)
-            except FileExistsError:
-                return
-            trained = Path(__file__).with_name("processes.txt")
-            while not trained.exists() or trained.read_text().count("\\n") < 40:
-                time.sleep(0.01)
-
-sys.meta_path.insert(0, Late())
-"""
-
-NOTED = """
-import os
-from pathlib import Path
-from orchestrator.workloads.digits import DigitsMLP
-
-class Noted(DigitsMLP):
-    def model(self):
-        with Path("processes.txt").open("a") as file:
-            file.write(f"{os.getpid()}\\n")
-        return super().model()
-"""
-
-
-@pytest.mark.slow
-def test_a_gang_that_starts_late_gets_its_share_of_short_trials(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(ONE_STARTS_LATE)
-    (tmp_path / "mine.py").write_text(NOTED)
-    out_of_reach = {"goals": ["val/error < 0.0001"], "batch_sizes": [64]}
-    path = sweep_file(workloads=["mine.py:Noted"], search={"trials": 200}, **out_of_reach)
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    one_by_one = ["--set", "stop.dominated=false", "--set", "resources.stack=1"]
-    result = orchestrate("sweep", path, *one_by_one, cwd=tmp_path, env=env)
-    assert result.returncode == 3, result.stderr
-    assert (tmp_path / "late").exists()
-    trained = Counter((tmp_path / "processes.txt").read_text().split())
-    assert len([process for process, trials in trained.items() if trials > 10]) == 2
 
 
 def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(
