@@ -10,7 +10,9 @@ setup: .venv/installed  ## create .venv with the versions of constraints.txt (th
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	@# What pip compiles with one core. Some packages hold files for other versions of Python.
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib > /dev/null || true
 	touch $@
 
 help:  ## list the targets
