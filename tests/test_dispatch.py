@@ -16,7 +16,7 @@ from test_rounds import make_study
 from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, SearchPlan, SweepFailed, Trial
 from orchestrator.sweeping import dispatch
-from orchestrator.sweeping.executor import Failure, News
+from orchestrator.sweeping.executor import LAST_WORDS_SECONDS, Failure, News
 from orchestrator.sweeping.retries import MAX_LOSSES, Retries
 
 EASY = World(studies=(make_study(trials=4, budget_steps=40),), seed=1, divergent=0.0)
@@ -177,7 +177,7 @@ def test_a_process_that_makes_no_step_is_ended_from_outside_and_told_so() -> Non
     run(executor, faults=Faults(hang_seconds=20, max_failures=0))
     assert executor.ended_from_outside == [1]
     # Its own watchdog would have acted first if it could.
-    assert 20 + dispatch.WATCHDOG_SECONDS < executor.now < 200
+    assert 20 + LAST_WORDS_SECONDS < executor.now < 200
     errors = [held.outcome.error for held in executor.disk.held.values() if held.outcome.error]
     assert errors == [dispatch.SILENT.format(seconds=20)]
 

@@ -18,14 +18,11 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from orchestrator.sweeping.executor import between_looks
+from orchestrator.sweeping.executor import LAST_WORDS_SECONDS, between_looks
 
 if TYPE_CHECKING:
     from orchestrator.search import Bounds
     from orchestrator.sweeping.executor import Failure
-
-
-LAST_WORDS_SECONDS = 10.0
 
 
 class _Board:

@@ -10,13 +10,13 @@ from orchestrator.cluster.connect import connect
 from orchestrator.cluster.ray_death import MOST_DEATHS, begin_anew, death_before
 from orchestrator.cluster.tune_executor import on_ray
 from orchestrator.planning.machines import Cluster
+from orchestrator.planning.studies import Plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, SweepFailed
 from orchestrator.results import Run
-from orchestrator.search import Director
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import Engine, dispatcher_of
+from orchestrator.sweeping.session import Engine, dispatcher_of, queue_of
 
 
 def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
@@ -58,10 +58,9 @@ def train_apart(
     """Trains studies in a new run of their own, on a cluster that this process has joined. Returns
     whether all were trained."""
     run.create(sweep.resolved(), studies, {})
-    director = Director(studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size))
-    director.begin()
+    queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)))
     with on_ray(cluster, run, sweep, studies, data_dir) as executor:
-        return dispatcher_of(run, director, sweep, executor, progress or Progress(studies)).train()
+        return dispatcher_of(run, queue, sweep, executor, progress or Progress(studies)).train()
 
 
 def _tell_of_death(say: Callable[[str], None]) -> None:

@@ -23,7 +23,15 @@ from orchestrator.records import (
 )
 from orchestrator.results import Run
 from orchestrator.search import Queue
-from orchestrator.sweeping.executor import Executor, Failure, Listener, News, Pack, between_looks
+from orchestrator.sweeping.executor import (
+    LAST_WORDS_SECONDS,
+    Executor,
+    Failure,
+    Listener,
+    News,
+    Pack,
+    between_looks,
+)
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.records import Records
 from orchestrator.sweeping.retries import Retries
@@ -37,9 +45,6 @@ trials would fail, too."""
 PUZZLED_AFTER_SECONDS = 60.0
 """Seconds without a running trial after which a message is shown: a machine may be starting, or may
 never come."""
-
-WATCHDOG_SECONDS = 10.0
-"""Seconds that the process of a trial takes to end itself and to say why."""
 
 SILENT = (
     "the trial's process gave no sign of life for {seconds:g} seconds and was ended; either it was "
@@ -259,7 +264,7 @@ class Dispatcher:
         passed, self._looked = min(now - self._looked, 2 * every), now
         for serial, out in self._out.items():
             out.silent = out.silent + passed if out.started and serial not in moved else 0.0
-            if out.silent > seconds + every + WATCHDOG_SECONDS and out.ended_for is None:
+            if out.silent > seconds + every + LAST_WORDS_SECONDS and out.ended_for is None:
                 out.ended_for = SILENT.format(seconds=seconds)
                 self._executor.end(serial)
 

@@ -109,6 +109,10 @@ class Listener(Protocol):
     def hear(self, finished: FinishedTrial, search: Search) -> None: ...
 
 
+LAST_WORDS_SECONDS = 10.0
+"""Seconds that the process of a trial takes to end itself and to say why."""
+
+
 def between_looks(hang_seconds: float) -> float:
     """Seconds between two looks at whether a process still makes steps."""
     return min(hang_seconds / 4, 10)
