@@ -162,7 +162,7 @@ class Pretended(Executor):
         if failure is not None:
             return [self._fail(serial, failure)]
         running.hangs = running.hangs or self._goes_wrong(self.luck.hangs)
-        if running.hangs:
+        if running.hangs and serial not in self.ended_from_outside:
             return []
         self.steps.add(serial)
         news = next(running.training)
@@ -238,7 +238,6 @@ class Pretended(Executor):
     def end(self, serial: int) -> None:
         self.ended_from_outside.append(serial)
         self.running[serial].training = iter([News(serial=serial, failure=DIED)])
-        self.running[serial].hangs = False
 
     def why_idle(self) -> str:
         return "The machines are asleep."
