@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from orchestrator.files.cores import cores
 from orchestrator.workloads.base import Classification, Workload, check_range
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.image_folders import (
@@ -49,7 +49,7 @@ class Photographs(Workload):
     image_size: int = 224
     """Height and width of the images that the network sees, in pixels."""
     workers: int = 8
-    """Number of processes per rank that decode images; at most the number of CPU cores is used."""
+    """Number of processes per rank that decode images: at most one per core, none on macOS."""
 
     evaluation_spacing: ClassVar[float] = 0.05
     most_classes: ClassVar[int]
@@ -60,7 +60,7 @@ class Photographs(Workload):
         )
 
     def _split(self, images: ImageFiles, targets: Callable[[Tensor], Tensor]) -> Loaded:
-        workers = min(self.workers, os.cpu_count() or 1)
+        workers = min(self.workers, cores())
 
         def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
             return images.pixels(index, self.image_size, seeds, workers), targets(index)

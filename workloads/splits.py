@@ -163,7 +163,7 @@ class Loaded(Split):
         self.size = size
         self.seeded = augment is not None or fetch_drawn is not None
         self._fetched = _Fetched(source, augment, fetch_drawn)
-        self._workers = workers
+        self._workers = workers if sys.platform == "linux" else 0  # macOS breaks what is forked
         self._device = device or torch.device("cpu")
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:

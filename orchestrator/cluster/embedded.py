@@ -23,6 +23,7 @@ from ray.exceptions import RayError
 from ray.tune import TuneError
 
 from orchestrator.cluster import ray_internals
+from orchestrator.files.cores import cores
 from orchestrator.records import BadInput
 
 # psutil comes with Ray, on a path that `import ray` adds.
@@ -87,7 +88,7 @@ def _start(folder: Path) -> ray_internals.Context:
     with ray_internals.starting_with(_Apart):
         return ray.init(
             address="local",
-            num_cpus=len(os.sched_getaffinity(0)),
+            num_cpus=cores(),
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=os.environ.get(DASHBOARD) != "0",
             dashboard_host="127.0.0.1",

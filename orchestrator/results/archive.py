@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, Study, StudyKey, escaped
 from orchestrator.results.archive_documents import (
@@ -117,8 +118,7 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
         return
     spawn = multiprocessing.get_context("spawn")
     try:
-        cores = len(os.sched_getaffinity(0))
-        with ProcessPoolExecutor(cores, mp_context=spawn, initializer=_end_with_parent) as pool:
+        with ProcessPoolExecutor(cores(), mp_context=spawn, initializer=_end_with_parent) as pool:
             yield from pool.map(work, jobs, chunksize=1)
     except BrokenProcessPool:
         raise BadInput(

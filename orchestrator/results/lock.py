@@ -17,6 +17,8 @@ from pathlib import Path
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 
+PROCESSES = Path("/proc")
+
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on ([\w.-]+)\n")
 """The content of the lock file. Process 1 is the first one of a machine or a container; in a
 container that may be a sweep."""
@@ -92,7 +94,13 @@ def _read(file: int) -> str:
 
 def _has_open(process: int, file: os.stat_result) -> bool:
     """Whether a process of this user has the file open."""
-    folder = Path(f"/proc/{process}")
+    if not PROCESSES.exists():  # macOS: the file names it, and somebody has it open
+        try:
+            os.kill(process, 0)
+        except OSError:
+            return False
+        return True
+    folder = PROCESSES / str(process)
     try:
         descriptors = [*(folder / "fd").iterdir()] if _is_own(folder.stat()) else []
     except OSError:

@@ -3,13 +3,14 @@ later."""
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from orchestrator.files.cores import cores
 
 PACKAGES = ("ray", "torch", "numpy", "scipy", "pyarrow", "optuna", "scikit-learn")
 
@@ -23,7 +24,7 @@ def provenance() -> dict[str, Any]:
         "packages": {name: version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": _processor(),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": cores(),
     }
 
 

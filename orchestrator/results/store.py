@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import parse_mapping, write_yaml
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
@@ -306,7 +306,7 @@ class Run:
         """Does the work for all items on threads, because reading, decoding and comparing columns
         release Python's lock."""
         remote = self.place.local is None
-        threads = REQUESTS_AT_ONCE if remote else len(os.sched_getaffinity(0))
+        threads = REQUESTS_AT_ONCE if remote else cores()
         with ThreadPoolExecutor(threads) as pool:
             return [*pool.map(work, items)]
 
