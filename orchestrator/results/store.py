@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -176,7 +177,7 @@ class Run:
             finally:
                 place.write(file.read_bytes())
 
-    @property
+    @cached_property
     def repeats(self) -> Run:
         """The winners' repeats, stored in the same way in a folder of their own, because they are
         no part of the search."""
@@ -258,14 +259,16 @@ class Run:
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
     def put_together(self, key: StudyKey, *, over: bool) -> None:
-        """Merges the files of a study's trials into one, which is much faster to read. Threads of
-        this process may write to the study meanwhile, and others may read it. If the study is
-        `over`, its paused trials become dominated, since they can't win any more."""
+        """Merges the files of a study's trials into one, and those of its repeats into another,
+        which are much faster to read. Threads of this process may write to the study meanwhile, and
+        others may read it. If the study is `over`, its paused trials become dominated, since they
+        can't win any more."""
         self._of(key).put_together(over=over)
+        self.repeats._of(key).put_together(over=False)
 
     def loose(self, key: StudyKey) -> int:
-        """Number of trials of a study that have separate files."""
-        return self._of(key).own_count()
+        """Number of trials and repeats of a study that have separate files."""
+        return self._of(key).own_count() + self.repeats._of(key).own_count()
 
     def holds(self, key: StudyKey) -> bool:
         """Whether a study has a file with all its trials."""
