@@ -25,8 +25,8 @@ from orchestrator.analysis import (
     steps_of,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import PlainConsole, printable
-from orchestrator.records import StudyKey
+from orchestrator.cli.terminal import PlainConsole, printable, say
+from orchestrator.records import StudyKey, mistake
 from orchestrator.results import BestRow, FrontierRow, Run
 from orchestrator.search import searched
 
@@ -240,7 +240,12 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
             if remarks := row.remarks():
                 out.print(f"{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
-    print_table(answers_table(rows))
+    try:
+        answers = answers_table(rows)
+    except Exception as error:  # what was measured is printed, whatever is said about it
+        say(mistake("What the curves say", error))
+    else:
+        print_table(answers)
 
 
 def status_table(studies: Sequence[dict[str, Any]]) -> Table:

@@ -88,7 +88,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
     from orchestrator.results.searches import holds_branches
-    from orchestrator.sweeping.branch_answer import answer_in, write_branches
+    from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
 
     head_run = _there(run)
 
@@ -126,7 +126,8 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
     here = Run.open(run)
     if holds_branches(here):
         answer = answer_in(here)
-        write_branches(here, answer, here.place / "report.html")
+        write_branches(here, answer)
+        write_page(here, answer, here.place / "report.html")
         print_branches(here, answer, as_json)
         return code
     if code != INTERRUPTED:

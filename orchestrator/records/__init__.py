@@ -9,6 +9,7 @@ from orchestrator.records.errors import (
     corrupt,
     cut,
     escaped,
+    mistake,
     shown,
     unknown,
     unreadable,

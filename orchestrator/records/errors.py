@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class BadInput(ValueError):
@@ -83,6 +85,17 @@ def unreadable(place: object, error: object) -> BadInput:
     """Makes the error for a file or folder that can't be read."""
     reason = getattr(error, "strerror", None) or error
     return BadInput(f"{place} can't be read: {reason}.", code="unreadable")
+
+
+def mistake(what: str, error: Exception) -> str:
+    """A line about a part of an answer that is left out because this program made a mistake."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    where = f"{Path(last.filename).name}, line {last.lineno}"
+    reason = escaped(cut(f"{type(error).__name__}: {error}", 200))
+    return (
+        f"{what} is left out, because this program made a mistake ({reason}, {where}). Please "
+        f"report it. Everything else is as it should be."
+    )
 
 
 def corrupt(place: object, problem: object) -> BadInput:

@@ -125,11 +125,11 @@ def write_report(
     figures = Figures()
     drawn = [panel.drawn for panel in panels]
     several = len(panels) > 1
-    glance = sections.overview(drawn, figures.show)
+    glance = sections.alone("All curves", lambda: sections.overview(drawn, figures.show))
     parts = [
         *(panel_section(n, panel, figures.show, several) for n, panel in enumerate(panels)),
-        comparisons(drawn, figures.show),
-        sections.course(spans, figures.show),
+        sections.alone("Recipes compared", lambda: comparisons(drawn, figures.show)),
+        sections.alone("How the run went", lambda: sections.course(spans, figures.show)),
         sections.provenance_section(provenance, sweep_file),
     ]
     text = "".join(parts)

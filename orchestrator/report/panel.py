@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from orchestrator.analysis import wander
 from orchestrator.report.answer_section import answer_of
@@ -22,7 +23,7 @@ from orchestrator.report.quality_section import (
     large_batches,
     quality_found,
 )
-from orchestrator.report.sections import Show, fold, section
+from orchestrator.report.sections import Show, alone, fold, section
 from orchestrator.report.tables import MOST_ROWS, table_of_frontier
 from orchestrator.report.trials_section import (
     all_tried,
@@ -47,20 +48,21 @@ def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
     """Returns the answer and, folded below it, the parts on which it rests, in the order in which
     questions arise. Parts without content are left out."""
     place = f"panel-{number}-" if several else ""
-    text = answer_of(panel, show) + '<div class="folds">'
+    text = alone("The answer", partial(answer_of, panel, show)) + '<div class="folds">'
     for group in GROUPS if panel.drawn.rows else ():
-        # Whether a batch is huge is a question to all recipes, as are numbers.
-        inside = "".join(
-            part(panel if part in OF_ALL else panel.drawn, show) for part in group.parts
-        )
-        if inside:
-            text += fold(place + group.place, group.title, group.finding(panel), inside)
+        text += alone(group.title, partial(_folded, group, place, panel, show))
     text += (
         fold(f"{place}frontier", "Frontier", _frontier_found(panel), _frontier(panel)) + "</div>"
     )
     if several:
         return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
     return f'<section id="answer"><h2 class="unseen">The answer</h2>{text}</section>'
+
+
+def _folded(group: Group, place: str, panel: Panel, show: Show) -> str:
+    # Whether a batch is huge is a question to all recipes, as are numbers.
+    inside = "".join(part(panel if part in OF_ALL else panel.drawn, show) for part in group.parts)
+    return inside and fold(place + group.place, group.title, group.finding(panel), inside)
 
 
 def _frontier(panel: Panel) -> str:

@@ -3,6 +3,7 @@ escaped."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -11,9 +12,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from orchestrator.analysis import in_time
+from orchestrator.records import BadInput, mistake
 from orchestrator.report.content import Panel
 from orchestrator.report.figures.course import MOST_BARS, MOST_LINES, Span, timeline
 from orchestrator.report.figures.steps import small_steps
+
+logger = logging.getLogger(__name__)
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
@@ -22,6 +26,19 @@ Show = Callable[[go.Figure, str, str, str], str]
 def section(place: str, title: str, text: str) -> str:
     """Returns a section; links reach it at `place`."""
     return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
+
+
+def alone(title: str, make: Callable[[], str]) -> str:
+    """Returns what `make` returns. If it fails, returns a line that says so, since a mistake in one
+    part must not cost the others."""
+    try:
+        return make()
+    except BadInput:
+        raise
+    except Exception as error:
+        line = mistake(f'"{title}", a part of the page,', error)
+        logger.warning(line)
+        return f'<p class="notice">{escape(line)}</p>'
 
 
 def fold(place: str, title: str, finding: str, text: str, *, level: int = 3) -> str:

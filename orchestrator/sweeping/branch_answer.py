@@ -178,7 +178,6 @@ def write_page(
     answer: Answer,
     page: Place,
     *,
-    confirmed: Sequence[Confirmed] | None = None,
     reload_seconds: int | None = None,
     images: tuple[Path, str] | None = None,
 ) -> None:
@@ -192,18 +191,16 @@ def write_page(
         queue=answer.queue,
         by_length=answer.by_length,
         schedules=answer.schedules,
-        confirmed=answer.confirmed(run) if confirmed is None else confirmed,
+        confirmed=answer.confirmed(run),
     )
     write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
 
 
-def write_branches(run: Run, answer: Answer, page: Place) -> None:
-    """Writes the verdicts, the schedules and the page."""
+def write_branches(run: Run, answer: Answer) -> None:
+    """Writes the verdicts and the schedules."""
     from orchestrator.files.yaml_files import write_yaml
     from orchestrator.results.purpose import finite, to_json
 
-    confirmed = answer.confirmed(run)
-    document = document_of(answer, confirmed)
+    document = document_of(answer, answer.confirmed(run))
     (run.place / "branches.json").write_text(to_json(finite(document)))
     (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
-    write_page(run, answer, page, confirmed=confirmed)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from orchestrator.records import BadInput, Study, StudyKey, SweepFailed
+from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
 from orchestrator.sweeping.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
     part = sweep(confirming, place, replace(how, agree=lambda _: None))
     # Trainings that confirm go on to the end of the budget, whatever the goal.
     status = "done" if part.status == "unreached" else part.status
-    return _written(replace(ended, status=status, error=part.error), planned)
+    return _written(replace(ended, status=status, error=part.error), planned, how)
 
 
 def _train(run: Run, planned: Plan, how: How) -> Ended:
@@ -185,7 +185,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
     if ended.status == "done":
         _put_together(run, keys, how, over=planned.sweep.branch is None)
         _remove_checkpoints(run, how)
-    return _written(ended, planned)
+    return _written(ended, planned, how)
 
 
 def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
@@ -285,30 +285,46 @@ def _remove_checkpoints(run: Run, how: How) -> None:
         how.say(f"{folder} is no longer needed but can't be removed; you may delete it: {error}")
 
 
-def _written(ended: Ended, planned: Plan) -> Ended:
-    """Writes the answer that the run's files give, and adds it to what ended."""
-    from orchestrator.report import write_report_of
+def _written(ended: Ended, planned: Plan, how: How) -> Ended:
+    """Writes the answer that the run's files give, and adds it to what ended. What was measured is
+    written first, since it does not depend on what can be said about it."""
     from orchestrator.results import frontier_of, write_frontier
     from orchestrator.sweeping.branch_answer import answer_of, write_branches
 
-    run, page = ended.run, ended.run.place / "report.html"
-    if planned.sweep.branch is not None:
-        ended = replace(ended, branches=answer_of(run, planned.sweep, planned.studies))
-    else:
-        rows = frontier_of(run)
-        reached = all(row.reached for row in rows)
-        status = "unreached" if ended.status == "done" and not reached else ended.status
-        ended = replace(ended, rows=rows, status=status)
+    run = ended.run
     try:
-        if ended.branches is not None:
-            write_branches(run, ended.branches, page)
+        if planned.sweep.branch is not None:
+            found = answer_of(run, planned.sweep, planned.studies)
+            ended = replace(ended, branches=found)
+            write_branches(run, found)
         else:
-            write_frontier(run, ended.rows)
-            write_report_of({"": (run, ended.rows)}, page)
+            rows = frontier_of(run)
+            reached = all(row.reached for row in rows)
+            status = "unreached" if ended.status == "done" and not reached else ended.status
+            ended = replace(ended, rows=rows, status=status)
+            write_frontier(run, rows)
+        return _with_page(ended, how)
     except OSError as error:
         unwritten = (
             f"The answer can't be written to {run.place}: {error}. The measurements are kept; "
             f"`orchestrate report` writes the page."
         )
         return replace(ended, status="failed", error=ended.error or unwritten)
+
+
+def _with_page(ended: Ended, how: How) -> Ended:
+    from orchestrator.report import write_report_of
+    from orchestrator.sweeping.branch_answer import write_page
+
+    run, page = ended.run, ended.run.place / "report.html"
+    try:
+        if ended.branches is not None:
+            write_page(run, ended.branches, page)
+        else:
+            write_report_of({"": (run, ended.rows)}, page)
+    except OSError:
+        raise
+    except Exception as error:
+        how.say(mistake("The report", error))
+        return ended
     return replace(ended, page=str(page))

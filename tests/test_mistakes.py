@@ -1,0 +1,72 @@
+"""What was measured is told, whatever goes wrong with what is said about it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from conftest import TINY, train_all
+from typer.testing import CliRunner
+
+from orchestrator import report
+from orchestrator.cli import answers, app
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.report import panel, sections
+from orchestrator.results import Run
+
+pytestmark = pytest.mark.dear
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "run"
+    planned, run = plan(Sweep.model_validate(TINY)), Run(path)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    return path
+
+
+def fails(*_: Any, **__: Any) -> NoReturn:
+    raise ZeroDivisionError("by nothing")
+
+
+SAID = re.compile(r"this program made a mistake \(ZeroDivisionError: by nothing, test_mistakes")
+
+
+def command(*arguments: object, code: int = 0) -> str:
+    ended = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert ended.exit_code == code, ended.output
+    assert "Traceback" not in ended.output
+    return " ".join(ended.output.split())
+
+
+def test_a_session_writes_the_frontier_first(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "write_report_of", fails)
+    monkeypatch.setattr(answers, "answers_table", fails)
+    (trained / "frontier.csv").unlink(missing_ok=True)
+    said = command("resume", trained, "--no-ray")
+    assert len(SAID.findall(said)) == 2
+    assert "9,984" in said, "the table of the frontier"
+    assert len((trained / "frontier.csv").read_text().splitlines()) == 3
+
+
+def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("report", trained)
+    whole = places(trained)
+    monkeypatch.setattr(panel, "answer_of", fails)
+    monkeypatch.setattr(sections, "timeline", fails)
+    groups = [replace(g, parts=(fails,)) if g.place == "trials" else g for g in panel.GROUPS]
+    monkeypatch.setattr(panel, "GROUPS", groups)
+    command("report", trained)
+    page = (trained / "report.html").read_text()
+    assert len(SAID.findall(page)) == 3
+    assert whole - places(trained) == {"trials", "course"}
+
+
+def places(run: Path) -> set[str]:
+    """The parts of the page."""
+    return {*re.findall(r'class="fold" id="([\w-]+)"', (run / "report.html").read_text())}
