@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from orchestrator.planning.parts import MANY, MOST_ITEMS, MOST_STEPS, POWERS, Part, Text
+from orchestrator.planning.parts import MANY, MOST_ITEMS, POWERS, Part, Text
 from orchestrator.records.roles import COURSE, FREE, SEARCH, STUDIES
 
 EARLIEST, LATEST = 1 / 64, 1 / 2
@@ -60,7 +60,7 @@ class Spread(Part):
 Points = Annotated[
     Annotated[Spread, Tag("spread")]
     | Annotated[
-        list[Annotated[int, Field(ge=1, le=MOST_STEPS)]],
+        list[Annotated[int, Field(ge=1, le=MANY)]],
         Field(min_length=1, max_length=MOST_ITEMS),
         Tag("list"),
     ],

@@ -7,15 +7,8 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from orchestrator.records import CONTROLS, BadInput
+from orchestrator.records import CONTROLS, MANY, BadInput
 from orchestrator.search import LONGEST_TEXT
-
-MANY = 1_000_000_000
-"""Bound of counts, sizes and seconds: so many steps take weeks, so many seconds a lifetime, and the
-product of two is still a 64-bit integer."""
-
-MOST_STEPS = MANY
-"""The most steps of a trial's budget."""
 
 POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 """Rule -> the power of the batch size with which the learning rate grows."""

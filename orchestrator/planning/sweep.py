@@ -13,7 +13,6 @@ from orchestrator.planning.parts import (
     LONGEST_NAME,
     MANY,
     MOST_ITEMS,
-    MOST_STEPS,
     FolderName,
     Part,
     Size,
@@ -124,13 +123,13 @@ class Search(Part):
 class Budget(Part):
     """How long a trial may train: the largest of the given amounts."""
 
-    steps: int | None = Field(default=None, ge=1, le=MOST_STEPS, examples=[2000])
+    steps: int | None = Field(default=None, ge=1, le=MANY, examples=[2000])
     """Optimizer steps, the same number at every batch size."""
     epochs: float | None = Field(default=None, gt=0, le=MANY, examples=[6])
     """Passes over the training set."""
     examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[60000])
     """Training examples, in place of `epochs`."""
-    at_least_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS, examples=[1000])
+    at_least_steps: int | None = Field(default=None, ge=1, le=MANY, examples=[1000])
     """Steps that every batch size gets, even where `epochs` or `examples` come to fewer."""
     inherit: float | None = Field(default=None, ge=1, le=MANY, examples=[1.5])
     """First train each trial for at most this many times the steps to the goal of the next smaller
@@ -155,9 +154,9 @@ class Budget(Part):
             )
         examples = max(self.examples or 0, (self.epochs or 0) * (train_size or 0))
         steps = max(self.steps or 1, self.at_least_steps or 1, batches.steps(math.ceil(examples)))
-        if steps > MOST_STEPS:
+        if steps > MANY:
             raise BadInput(
-                f"budget: at most {MOST_STEPS:,} steps, but batch size {batches} needs {steps:,}.",
+                f"budget: at most {MANY:,} steps, but batch size {batches} needs {steps:,}.",
                 code="too-many",
             )
         return steps
@@ -170,7 +169,7 @@ class BatchStage(Part):
     """The batch size of this stage; not smaller than that of the stage before."""
     examples: int | None = Field(default=None, ge=0, le=MANY**2, examples=[20000])
     """The stage begins once this many examples were trained. The first stage begins at 0."""
-    steps: int | None = Field(default=None, ge=0, le=MOST_STEPS, examples=[500])
+    steps: int | None = Field(default=None, ge=0, le=MANY, examples=[500])
     """The stage begins after this many steps, in place of `examples`."""
     learning_rate: Annotated[
         Literal["constant", "sqrt", "linear"] | Annotated[float, Field(gt=0, allow_inf_nan=False)],

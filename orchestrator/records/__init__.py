@@ -40,6 +40,7 @@ from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     DESIGN_NAMES,
     ENOUGH_SIZES,
+    MANY,
     WIDEST_SPACING,
     Divergence,
     EvaluationGrid,

@@ -16,6 +16,10 @@ from orchestrator.records.ranges import Choice, Range, Space, Value
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
 from orchestrator.records.stages import BatchSchedule, Stage
 
+MANY = 1_000_000_000
+"""Bound of steps, batch sizes, counts and seconds, in sweeps and in archives: so many steps take
+weeks, so many seconds a lifetime, and the product of two is still a 64-bit integer."""
+
 WIDEST_SPACING = 1_000_000
 """Largest spacing of evaluations. With it, a trial is evaluated at its beginning, soon after it,
 and at its end."""

@@ -35,7 +35,7 @@ from orchestrator.results.archive_documents import (
     read_document,
     trial_row,
 )
-from orchestrator.results.curve_files import LINK, MOST_STEPS, read_curves, reason_of
+from orchestrator.results.curve_files import LINK, read_curves, reason_of
 from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Run
 from orchestrator.results.tables import MEASUREMENTS, TRIALS
@@ -278,9 +278,7 @@ def _read_trials(
             problems.append(Problem.at(place, source, f"trial {row['trial']} is there twice"))
             continue
         rows[row["trial"]], files[row["trial"]] = row, f"{place}/measurements.csv"
-    # The number of examples must fit into 64 bits, too.
-    most_steps = min(MOST_STEPS, (2**63 - 1) // study.batch_size)
-    curves, lost = read_curves({index: files[index] for index in sorted(files)}, most_steps)
+    curves, lost = read_curves({index: files[index] for index in sorted(files)})
     problems += [Problem.at(files[index], source, flaw) for index, flaw in lost.items()]
     for row in rows.values():
         if row["steps"] is None:

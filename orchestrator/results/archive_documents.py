@@ -20,6 +20,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from orchestrator.records import (
+    MANY,
     STATUSES,
     Choice,
     EvaluationGrid,
@@ -31,7 +32,7 @@ from orchestrator.records import (
     Study,
     Value,
 )
-from orchestrator.results.curve_files import MOST_STEPS, content_of
+from orchestrator.results.curve_files import content_of
 from orchestrator.results.tables import TRIALS
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
@@ -152,7 +153,7 @@ def own_study(document: Any) -> tuple[int, Study]:
     _name("workload", study.workload)
     _name("recipe", study.recipe)
     _name("optimizer", study.optimizer)
-    _whole("batch_size", study.batch_size, 1, MOST_EXAMPLES)
+    _whole("batch_size", study.batch_size, 1, MANY)
     _whole("budget_steps", study.budget_steps, 0, MOST_WHOLE)
     _whole("trials", study.trials, 0, MOST_TRIALS)
     _whole("train_size", study.train_size or 1, 1, MOST_EXAMPLES)
@@ -223,7 +224,7 @@ def trial_row(
         "trial": _whole("trial_id", _digits(document.get("trial_id", folder)), 0, MOST_TRIALS),
         "optimizer": study.optimizer,
         "status": STATUS_IN[status],
-        "steps": None if steps is None else _whole("steps", _digits(steps), 0, MOST_STEPS),
+        "steps": None if steps is None else _whole("steps", _digits(steps), 0, MANY),
         "params": _params(document.get("parameters"), study.space, flaws),
         "error": "INCOMPLETE in the archive" if status == "INCOMPLETE" else None,
         "archive_status": status,
@@ -252,7 +253,7 @@ def _own_row(document: Any, study: Study, flaws: list[str]) -> dict[str, Any]:
                 raise ValueError(f"{name} {shown(value)} is less than {LEAST_SECONDS:g}")
         else:
             most = MOST_TRIALS if field.type == pa.int32() else 2**63 - 1
-            most = MOST_STEPS if name == "steps" else most
+            most = MANY if name == "steps" else most
             row[name] = _whole(name, value, 1 if name == "ranks" else 0, most)
     return row
 

@@ -21,9 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from orchestrator.records import MANY
 from orchestrator.results.tables import ROWS_AT_ONCE, numbers
-
-MOST_STEPS = 2**62
 
 MOST_BYTES = 32 * 2**20
 """Largest size of a file: about 300,000 measurements of six metrics. A file with flaws is read cell
@@ -43,9 +42,7 @@ MOST_VALUES = 2**25
 """Largest number of values of a study in memory: 30 times the average of a published study."""
 
 
-def read_curves(
-    files: Mapping[int, str], most_steps: int = MOST_STEPS
-) -> tuple[pa.Table, dict[int, str]]:
+def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
     """The measurements of all trials in order, and trial -> what was wrong with its file.
 
     Files with the same columns are parsed as one, because starting the parser takes most of the
@@ -54,14 +51,14 @@ def read_curves(
     curves = _Curves()
     one_by_one: list[int] = []
     for header, bodies in _alike(files, one_by_one):
-        table = _read_alike(header, bodies, most_steps)
+        table = _read_alike(header, bodies)
         if table is None:
             one_by_one += [index for index, _ in bodies]
         else:
             curves.add(table)
     flaws = {}
     for index in one_by_one:
-        curve, its_flaws = read_curve(files[index], most_steps)
+        curve, its_flaws = read_curve(files[index])
         curves.add(_with_trial(pa.array(np.full(len(curve), index), pa.int32()), curve))
         if its_flaws:
             flaws[index] = "; ".join(its_flaws)
@@ -148,16 +145,14 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _read_alike(
-    header: bytes, bodies: Sequence[tuple[int, bytes]], most_steps: int
-) -> pa.Table | None:
+def _read_alike(header: bytes, bodies: Sequence[tuple[int, bytes]]) -> pa.Table | None:
     """Parses many files as one; None if one of them has to be read by itself."""
     names = _plain_names(header)
     if names is None:
         return None
     ended = [body if body.endswith(b"\n") or not body else body + b"\n" for _, body in bodies]
     lines = [body.count(b"\n") for body in ended]
-    curve = _parse(b"".join([header, b"\n", *ended]), names, most_steps)
+    curve = _parse(b"".join([header, b"\n", *ended]), names)
     if curve is None or len(curve) != sum(lines):
         return None
     return _with_trial(pa.array(np.repeat([i for i, _ in bodies], lines), pa.int32()), curve)
@@ -180,7 +175,7 @@ def _plain_names(header: bytes) -> list[str] | None:
     return names if plain and len(names) <= MOST_COLUMNS else None
 
 
-def _parse(content: bytes, names: Sequence[str], most_steps: int) -> pa.Table | None:
+def _parse(content: bytes, names: Sequence[str]) -> pa.Table | None:
     """Columns of numbers, `step` first; None if there are other cells, or steps out of range."""
     types = {name: pa.int64() if name == "step" else pa.float64() for name in names}
     try:
@@ -193,13 +188,13 @@ def _parse(content: bytes, names: Sequence[str], most_steps: int) -> pa.Table | 
         return None
     step = table["step"]
     if step.null_count or (
-        len(step) and not 0 <= pc.min(step).as_py() <= pc.max(step).as_py() <= most_steps
+        len(step) and not 0 <= pc.min(step).as_py() <= pc.max(step).as_py() <= MANY
     ):
         return None
     return table.select(["step", *(name for name in names if name != "step")])
 
 
-def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table, list[str]]:
+def read_curve(path: str | Path) -> tuple[pa.Table, list[str]]:
     """The measurements in a CSV file in their order, and messages about what could not be used. The
     columns are `step`, `seconds` if the file has it, and a float64 column for each metric."""
     try:
@@ -207,7 +202,7 @@ def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table
     except OSError as error:
         return _no_curve(), [reason_of(error)]
     names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"))
-    curve = None if names is None else _parse(content, names, most_steps)
+    curve = None if names is None else _parse(content, names)
     if curve is not None:
         return curve, []
     # Now cell by cell; every cell that is a number is used.
@@ -216,7 +211,7 @@ def read_curve(path: str | Path, most_steps: int = MOST_STEPS) -> tuple[pa.Table
     try:
         header = next(lines, [])
         places = _places(header, flaws)
-        return _read_rows(lines, places, len(header), most_steps, flaws), flaws
+        return _read_rows(lines, places, len(header), flaws), flaws
     except (csv.Error, ValueError) as error:
         return _no_curve(), [str(error)]
 
@@ -263,7 +258,6 @@ def _read_rows(
     lines: Iterable[Sequence[str]],
     places: Mapping[str, int],
     width: int,
-    most_steps: int,
     flaws: list[str],
 ) -> pa.Table:
     tables, junk, lost = [_no_curve()], 0, 0
@@ -272,7 +266,7 @@ def _read_rows(
         if not row:
             continue
         step = _number(row[places["step"]]) if len(row) > places["step"] else None
-        if step is None or not step.is_integer() or not 0 <= step <= most_steps:
+        if step is None or not step.is_integer() or not 0 <= step <= MANY:
             lost += 1
             continue
         for name, place in places.items():
@@ -286,7 +280,7 @@ def _read_rows(
             columns = {name: [] for name in places}
     tables.append(_table(columns))
     if lost:
-        flaws.append(f"{lost} rows have a step that is no whole number from 0 to {most_steps:.1e}")
+        flaws.append(f"{lost} rows have a step that is no whole number from 0 to {MANY:,}")
     if junk:
         flaws.append(f"{junk} cells are not numbers")
     return pa.concat_tables(tables, promote_options="default")

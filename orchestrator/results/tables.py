@@ -164,7 +164,8 @@ def read_trial(place: Place, trial: int) -> pa.Table:
         file, _ = _opened(source, MEASUREMENTS)
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         spans = [group.column(0).statistics for group in groups]
-        some = [n for n, span in enumerate(spans) if span.min <= trial <= span.max]
+        # A group without rows has no statistics: no trial of the study was measured.
+        some = [n for n, span in enumerate(spans) if span and span.min <= trial <= span.max]
         return of_trial(file.read_row_groups(some, use_threads=False), trial)
 
 
