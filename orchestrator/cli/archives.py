@@ -83,7 +83,7 @@ def _export_compact(run: Run, target: Path) -> None:
     )
     made = Run(target)
     if holds_branches(made):
-        complete = answer_in(made).queue.done
+        complete = answer_in(made).is_complete
     else:
         complete = all(row.finished for row in frontier_of(made))
     if not complete:

@@ -76,11 +76,13 @@ def tell(ended: Ended, *, as_json: bool) -> int:
         print_frontier(run, ended.rows, as_json)
     if ended.page is not None:
         say(f"Report: {ended.page}")
-    go_on = f"Go on with: orchestrate resume {run.place}"
+    go_on = f"orchestrate resume {run.place}"
     if ended.status == "interrupted":
-        say(f"Interrupted. {go_on}")
+        say(f"Interrupted. Go on with: {go_on}")
     elif ended.status == "failed":
-        complain(f"{ended.error}\n{go_on}" if ended.page else ended.error)
+        complain(f"{ended.error}\nGo on with: {go_on}" if ended.page else ended.error)
+    elif ended.branches is not None and ended.branches.queue.has_failed:
+        say(f"Next: find out why branches failed ({run.place}/log.txt), then {go_on}")
     elif ended.rows:
         say(what_next(ended.rows, run.place))
     return CODES[ended.status]

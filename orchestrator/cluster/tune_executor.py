@@ -46,7 +46,7 @@ def on_ray(
         resources=fit_resources(sweep.resources, cluster),
         data_dir=data_dir and data_dir.resolve(),
         folder=UserFolder.here(sweep.places),
-        checkpoints=run.place.absolute() / "checkpoints",
+        checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
         hang_seconds=sweep.faults.hang_seconds,
         board=open_board(),

@@ -177,6 +177,11 @@ class Run:
             finally:
                 place.write(file.read_bytes())
 
+    @property
+    def checkpoints(self) -> Place:
+        """The folder in which unfinished trials keep their state, and the states of a trunk."""
+        return self.place / "checkpoints"
+
     @cached_property
     def repeats(self) -> Run:
         """The winners' repeats, stored in the same way in a folder of their own, because they are

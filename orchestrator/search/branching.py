@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from orchestrator.records import (
     BadInput,
     FinishedTrial,
+    Outcome,
     Study,
     StudyKey,
     Trial,
@@ -39,6 +40,11 @@ class Point:
     """Number of seeds per learning rate."""
     choosing: int
     """Number of seeds whose branches choose the learning rates. The other seeds judge."""
+
+    @property
+    def start_step(self) -> int:
+        """The step of the trunk at the point."""
+        return self.studies[0].start_step
 
     def rate_of(self, trial: Trial) -> int:
         """Returns the number of the trial's learning rate."""
@@ -121,6 +127,14 @@ class Branching(Queue, Generic[Verdict_co]):
                 self._advance(progress)
         self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
 
+    def train_trunk_again(self) -> None:
+        """Asks for the trunk once more, and for no branch before it has ended: its states are
+        lost."""
+        self._chosen[self._trunk.study.key].ended.clear()
+        for key in self._of_study:
+            self._chosen[key].want([], 0)
+        self.begin()
+
     def record(self, finished: FinishedTrial) -> Bounds | None:
         key = finished.trial.study.key
         self._chosen[key].record(finished)
@@ -130,6 +144,23 @@ class Branching(Queue, Generic[Verdict_co]):
         else:
             self.begin()
         return None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether any trial failed, so that another attempt may come further."""
+        return any(
+            finished.outcome.status == "failed"
+            for chosen in self._chosen.values()
+            for finished in chosen.ended.values()
+        )
+
+    @property
+    def needed_states(self) -> set[int]:
+        """Steps of the trunk whose states are needed for branches that are not trained yet. The set
+        is empty while the trunk itself is not trained."""
+        if not self._chosen[self._trunk.study.key].done:
+            return set()
+        return {p.point.start_step for p in self._points if not p.done}
 
     @property
     def problems(self) -> dict[int, str]:
@@ -154,6 +185,10 @@ class Branching(Queue, Generic[Verdict_co]):
     def _advance(self, progress: _Progress) -> None:
         """Asks for the branches that must be trained next, until the point is settled."""
         point = progress.point
+        trunk = self._chosen[self._trunk.study.key].ended[self._trunk.key].outcome
+        if trunk.steps < point.start_step:
+            progress.done = True
+            progress.problem = _failed("The trunk", trunk, f"{trunk.status} before this point")
         while not progress.done:
             length = point.lengths[len(progress.lengths)]
             try:
@@ -161,7 +196,7 @@ class Branching(Queue, Generic[Verdict_co]):
                     return
                 lengths = [*progress.lengths, length]
                 settled = self._judge.settled(point, lengths, [*self.ended(point.studies)])
-            except BadInput as error:  # all branches diverged or failed
+            except BadInput as error:  # some failed, or all diverged
                 progress.done, progress.problem = True, str(error)
                 break
             progress.lengths = lengths
@@ -195,13 +230,19 @@ class Branching(Queue, Generic[Verdict_co]):
         return self._want(point, judging, length)
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
-        """Tells whether all of these trials have that length. If not, asks for them."""
+        """Tells whether all of these trials have that length. If not, asks for them. Raises
+        `BadInput` if some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
         if all(
             self._chosen[key].is_there(trial.key, limits[key])
             for key, trials in wanted.items()
             for trial in trials
         ):
+            for key, trials in wanted.items():
+                ended = [self._chosen[key].ended[trial.key].outcome for trial in trials]
+                if failed := [outcome for outcome in ended if outcome.status == "failed"]:
+                    what = f"{len(failed)} of {len(ended)} branches at batch size {key.batch_size}"
+                    raise BadInput(_failed(what, failed[-1], "failed"))
             return True
         for key, trials in wanted.items():
             self._chosen[key].want(trials, limits[key])
@@ -211,6 +252,12 @@ class Branching(Queue, Generic[Verdict_co]):
         """Yields all trials of these studies that ended, whatever their length."""
         for study in studies:
             yield from self._chosen[study.key].ended.values()
+
+
+def _failed(what: str, outcome: Outcome, how: str) -> str:
+    lines = (outcome.error or "").strip().splitlines()
+    why = f": {lines[-1]}. `orchestrate resume` tries again" if lines else ""
+    return f"{what} {how}{why}."
 
 
 def branches(study: Study, seed: int, point: Point) -> Iterator[Trial]:

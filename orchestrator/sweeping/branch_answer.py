@@ -40,6 +40,11 @@ class Answer:
         return self.queue.judged()
 
     @property
+    def is_complete(self) -> bool:
+        """Whether no branch is missing, and none failed."""
+        return self.queue.done and not self.queue.has_failed
+
+    @property
     def trunk(self) -> Study:
         return next(study for study in self.studies if study.states_at)
 
@@ -125,7 +130,7 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "complete": self.queue.done,
+            "complete": self.is_complete,
             "problems": self.queue.problems,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "by_length": [[verdict.to_json() for verdict in point] for point in self.by_length],

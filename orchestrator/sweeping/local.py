@@ -33,7 +33,7 @@ def in_this_process(
     tasks = Tasks(
         studies=studies,
         data_dir=data_dir,
-        checkpoints=run.place.absolute() / "checkpoints",
+        checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
     )
     with run.log() as log, logging_to(log), one_thread():

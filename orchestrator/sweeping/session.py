@@ -14,11 +14,12 @@ from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
 from orchestrator.sweeping.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from orchestrator.analysis import Verdict
     from orchestrator.planning.outlook import Outlook
     from orchestrator.planning.studies import Plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.results import FrontierRow, Run
-    from orchestrator.search import Queue
+    from orchestrator.search import Branching, Queue
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.dispatch import Dispatcher
     from orchestrator.sweeping.executor import Executor, Listener
@@ -67,7 +68,8 @@ class Ended:
 
     run: Run
     status: Literal["done", "unreached", "interrupted", "failed"]
-    """`unreached`: all is trained, but not every study has reached its goals."""
+    """`unreached`: all is trained, but not every study has reached its goals, or not every point of
+    branches has a verdict."""
     error: str = ""
     rows: Sequence[FrontierRow] = ()
     branches: Answer | None = None
@@ -184,8 +186,10 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
         return ended
     if ended.status == "done":
         _put_together(run, keys, how, over=planned.sweep.branch is None)
+    written = _written(ended, planned, how)
+    if ended.status == "done" and (written.branches is None or written.branches.is_complete):
         _remove_checkpoints(run, how)
-    return _written(ended, planned, how)
+    return written
 
 
 def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
@@ -194,11 +198,10 @@ def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: 
     from orchestrator.search import Director
     from orchestrator.sweeping.branch_answer import branching_of
 
-    resources, anew = planned.sweep.resources, 0
-    queue: Queue = (
-        Director(planned.studies, planned.sweep.seed, lambda s: resources.ranks(s.batch_size))
-        if planned.sweep.branch is None
-        else branching_of(planned.sweep, planned.studies)
+    sweep, anew = planned.sweep, 0
+    branching = None if sweep.branch is None else branching_of(sweep, planned.studies)
+    queue: Queue = branching or Director(
+        planned.studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size)
     )
     for study in planned.studies:
         trials, more = trials_within(run, study)
@@ -212,7 +215,17 @@ def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: 
             f"anew."
         )
     queue.begin()
+    if branching is not None and not _has_states(run, branching):
+        say("States of the trunk are missing that branches begin with, so it is trained again.")
+        branching.train_trunk_again()
     return queue
+
+
+def _has_states(run: Run, branching: Branching[Verdict]) -> bool:
+    from orchestrator.training import States
+
+    states = States(folder=run.checkpoints)
+    return all(states.file(step).is_file() for step in branching.needed_states)
 
 
 def _train_missing(
@@ -278,7 +291,7 @@ def _put_together(run: Run, keys: Sequence[StudyKey], how: How, *, over: bool) -
 def _remove_checkpoints(run: Run, how: How) -> None:
     """Removes the checkpoints, also those of earlier processes: once all trials are done, none goes
     on from a checkpoint."""
-    folder = run.place / "checkpoints"
+    folder = run.checkpoints
     try:
         folder.remove_folder()
     except OSError as error:
@@ -295,7 +308,9 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     try:
         if planned.sweep.branch is not None:
             found = answer_of(run, planned.sweep, planned.studies)
-            ended = replace(ended, branches=found)
+            unknown = ended.status == "done" and found.queue.problems
+            status = "unreached" if unknown else ended.status
+            ended = replace(ended, branches=found, status=status)
             write_branches(run, found)
         else:
             rows = frontier_of(run)
