@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, train_all
+from conftest import TINY, refused, train_all
 from driving import assert_same, files, trials_of
 from typer.testing import CliRunner
 
@@ -89,3 +89,18 @@ def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none
     searching = {"search": {"algorithm": "tpe", "trials": 8, "generation": 4}}
     interrupted(tmp_path / "run", after=6, **searching)
     assert_same(resumed(tmp_path / "run"), undisturbed(tmp_path / "undisturbed", **searching))
+
+
+@pytest.mark.parametrize(
+    ("resources", "code", "values"),
+    [
+        ({"examples_per_device": 64, "max_devices": 3}, "several-ranks", ["256", "max_devices: 1"]),
+        ({"gpus_per_device": 0.5}, "conflicting-options", ["0.5"]),
+    ],
+)
+def test_what_this_process_can_not_train_is_refused(
+    tmp_path: Path, resources: dict[str, Any], code: str, values: list[object]
+) -> None:
+    run, planned = made(tmp_path / "run", resources=resources)
+    with refused(code, *values):
+        train_all(run, planned)

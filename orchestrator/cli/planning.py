@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
     from orchestrator.planning.machines import Cluster
     from orchestrator.planning.outlook import Outlook, Speed
-    from orchestrator.planning.sweep import Sweep
-    from orchestrator.planning.widths import Width
+    from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
     from orchestrator.results import Run
-    from orchestrator.training.width import Kind
 
 ASKED_ABOVE_STEPS = 20_000_000
 """Steps of a sweep in the worst case above which a command asks before it starts. At one
@@ -79,32 +77,38 @@ def plan(
 ) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate, --pilot) and are given from the best to the worst case."""
+    import torch
+
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
+    from orchestrator.planning.machines import places_for
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file
-    from orchestrator.planning.widths import widths_of
 
     sweep = load_either(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
-    if cluster is not None:
-        slots, price = _of_file(cluster, sweep, slots, price)
+    machines = None if cluster is None else _machines_of(cluster)
+    if machines is not None:
+        places = places_for(sweep.resources, machines)
+        slots = slots or [places]
+        if price is None and machines.price_per_hour is not None:
+            price = machines.price_per_hour / places
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if slots and not calibrate and pilot is None:
         say("--slots needs step times to estimate the sweep's time: add --calibrate or --pilot 3.")
-    kind: Kind = "cuda" if sweep.resources.gpus_per_device else "cpu"
-    widths = widths_of(studies, sweep.resources, kind, data_dir, {})
-    for remark in [*planned.remarks, *_alone(widths)]:
+    for remark in planned.remarks:
         say(remark)
     speeds = pilots = None
     if calibrate or pilot is not None:
-        together = {key: width for key, (width, _) in widths.items() if width > 1}
-        speeds, pilots, places = _measured(studies, together, sweep, pilot, address, data_dir)
+        speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)
         slots = slots or [places]
+    else:
+        gpus = torch.cuda.device_count() if machines is None else machines.gpus
+        _together(studies, sweep.resources.on(gpus), data_dir)
     found = outlook(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
         price_per_device_hour=price,
@@ -116,16 +120,20 @@ def plan(
     answer(f"\n{outlook_in_words(found)}")
 
 
-def _alone(widths: Mapping[StudyKey, Width]) -> list[str]:
-    """Sentences that say which studies train their trials one at a time, and why."""
+def _together(
+    studies: Sequence[Study], resources: Resources, data_dir: Path | None
+) -> dict[StudyKey, int]:
+    """The widths of the studies whose trials are stacked. Says which ones are not, and why."""
+    from orchestrator.planning.widths import widths_of
+
+    widths = widths_of(studies, resources, resources.kind, data_dir, {})
     of_reason: dict[str, list[StudyKey]] = {}
     for key, (width, reason) in widths.items():
         if width == 1 and reason:
             of_reason.setdefault(reason, []).append(key)
-    return [
-        f"Trials are trained one at a time, not stacked: {_names(keys)}, since {reason}."
-        for reason, keys in of_reason.items()
-    ]
+    for reason, keys in of_reason.items():
+        say(f"Trials are trained one at a time, not stacked: {_names(keys)}, since {reason}.")
+    return {key: width for key, (width, _) in widths.items() if width > 1}
 
 
 def _names(keys: Sequence[StudyKey]) -> str:
@@ -133,22 +141,14 @@ def _names(keys: Sequence[StudyKey]) -> str:
     return ", ".join(map(str, keys[:3])) + more
 
 
-def _of_file(
-    file: Path, sweep: Sweep, slots: list[int] | None, price: float | None
-) -> tuple[list[int] | None, float | None]:
-    """The number of ranks that the machines of a cluster file train at once, and the price of one
-    rank for one hour."""
-    from orchestrator.planning.machines import described_in, places_for
+def _machines_of(file: Path) -> Cluster | None:
+    from orchestrator.planning.machines import described_in
 
-    cluster = described_in(file)
-    if cluster is None:
+    if (cluster := described_in(file)) is None:
         say(f"{file} states no `resources` for its machines, so the estimate can't use them.")
-        return slots, price
-    places = places_for(sweep.resources, cluster)
-    say(f"{file}: {cluster}")
-    if price is None and cluster.price_per_hour is not None:
-        price = cluster.price_per_hour / places
-    return slots or [places], price
+    else:
+        say(f"{file}: {cluster}")
+    return cluster
 
 
 def agree(found: Outlook | None, *, yes: bool) -> None:
@@ -179,7 +179,6 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
 
 def _measured(
     studies: Sequence[Study],
-    together: Mapping[StudyKey, int],
     sweep: Sweep,
     pilot: int | None,
     address: str | None,
@@ -188,7 +187,7 @@ def _measured(
     """The speeds of the studies on the machines that will train them, the results of `pilot` trials
     of each, and the number of ranks that these machines have room for."""
     from orchestrator.cluster.connect import connect
-    from orchestrator.planning.machines import places_for
+    from orchestrator.planning.machines import fit_resources, places
     from orchestrator.planning.outlook import (
         PILOT_STEPS,
         calibration_of,
@@ -201,7 +200,8 @@ def _measured(
         tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
         connect(address, Path(folder) / "log.txt") as cluster,
     ):
-        places = places_for(sweep.resources, cluster)
+        resources = fit_resources(sweep.resources, cluster)
+        together, room = _together(studies, resources, data_dir), places(resources, cluster)
         say(f"Timing {len(studies)} studies ...")
         short = calibration_of(studies, widths=together)
         speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
@@ -209,7 +209,7 @@ def _measured(
             say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
         if pilot is None:
-            return speeds, None, places
+            return speeds, None, room
         say(f"Training {pilot} trials of each ...")
         few = pilots_among(studies, pilot)
         trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
@@ -218,7 +218,7 @@ def _measured(
         speeds |= {
             key: speed for key, speed in timed.items() if speed is not None and key not in together
         }
-        return speeds, pilots_of(trained), places
+        return speeds, pilots_of(trained), room
 
 
 def _tried(

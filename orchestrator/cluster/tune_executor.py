@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray import tune
@@ -67,7 +67,7 @@ class TuneExecutor(Executor):
     def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
         self._settings, self.resources = settings, settings.resources
         self.data_dir = settings.data_dir
-        self.kind: Literal["cpu", "cuda"] = "cuda" if self.resources.gpus_per_device else "cpu"
+        self.kind = self.resources.kind
         self.ranks = places(self.resources, cluster)
         self.listeners = [Metrics(name, self.ranks)]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)

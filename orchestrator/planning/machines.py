@@ -79,15 +79,13 @@ class Cluster:
 def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
     """`resources` with concrete values for what was left to the cluster. Raises `BadInput` if the
     cluster can't hold them."""
-    gpus = resources.gpus_per_device
-    if gpus is None:
-        gpus = 1 if cluster.gpus else 0
+    fitted = resources.on(cluster.gpus)
+    gpus = fitted.gpus_per_device or 0
     if gpus and not cluster.gpus:
         raise BadInput(
             f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
             f"Leave it out to train on the devices that the cluster has, or write 0 for CPUs."
         )
-    fitted = resources.model_copy(update={"gpus_per_device": gpus})
     devices = places(fitted, cluster)
     if not devices:
         largest = max(cluster.machines, key=lambda each: (each.gpus if gpus else 0, each.cpus))

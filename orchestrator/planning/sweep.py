@@ -335,6 +335,17 @@ class Resources(Part):
             )
         return self
 
+    def on(self, gpus: float) -> Resources:
+        """These resources on machines with so many GPUs, with nothing left open."""
+        if self.gpus_per_device is not None:
+            return self
+        return self.model_copy(update={"gpus_per_device": 1 if gpus else 0})
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """The kind of devices that train, once nothing is left open."""
+        return "cuda" if self.gpus_per_device else "cpu"
+
     def ranks(self, batch_size: int) -> int:
         if self.examples_per_device is None:
             return 1

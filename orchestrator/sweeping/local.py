@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.planning.sweep import Resources, Sweep
-from orchestrator.records import FinishedTrial, Study, StudyKey, TrialKey
+from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, TrialKey
 from orchestrator.results import Run
 from orchestrator.search import Bounds, PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack
@@ -29,7 +29,21 @@ def in_this_process(
     data_dir: Path | None,
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> Iterator[Executor]:
-    """An executor that trains in this process, on one thread."""
+    """An executor that trains in this process, on one thread of the CPU."""
+    if several := [s for s in studies if sweep.resources.ranks(s.batch_size) > 1]:
+        size = several[0].batch_size
+        raise BadInput(
+            f"--no-ray trains on one rank, but a trial at batch size {size:,} takes "
+            f"{sweep.resources.ranks(size)}, whose sums differ in the last digits. Train it with "
+            f"Ray, or with `resources.max_devices: 1`.",
+            code="several-ranks",
+        )
+    if sweep.resources.gpus_per_device:
+        raise BadInput(
+            f"--no-ray trains on the CPU, but resources.gpus_per_device is "
+            f"{sweep.resources.gpus_per_device:g}. Leave one of them out.",
+            code="conflicting-options",
+        )
     tasks = Tasks(
         studies=studies,
         data_dir=data_dir,
