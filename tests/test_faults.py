@@ -104,3 +104,18 @@ def test_what_this_process_can_not_train_is_refused(
     run, planned = made(tmp_path / "run", resources=resources)
     with refused(code, *values):
         train_all(run, planned)
+
+
+def test_a_trial_goes_on_from_its_checkpoint_in_a_run_that_has_grown(tmp_path: Path) -> None:
+    """Its study has another place among the studies then."""
+    changes = {
+        "goals": ["val/error < 0.0001"], "stop": {"dominated": False}, "batch_sizes": [64],
+        "search": {"trials": 1}, "checkpoint": {"every_seconds": 0.001},
+    }  # fmt: skip
+    run, planned = made(tmp_path / "run", **changes)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    train_all(run, planned, asked_to_end=lambda: any(checkpoints.glob("*.pt")))
+    grown = plan(Sweep.model_validate({**TINY, **changes, "batch_sizes": [64, 32, 256]}))
+    train_all(run, grown)
+    (resumed_steps,) = run.trials(planned.studies[0].key)["resumed_steps"].to_pylist()
+    assert resumed_steps > 0

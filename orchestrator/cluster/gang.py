@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import ray
@@ -24,7 +24,7 @@ from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Resources
-from orchestrator.records import FinishedTrial, Study, Trial, TrialKey
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
 from orchestrator.search import PackRace, Proposal
 from orchestrator.sweeping.executor import Pack
 from orchestrator.sweeping.tasks import Tasks
@@ -70,6 +70,11 @@ class GangSettings(Tasks):
     hang_seconds: float | None
     board: Any
     """The actor that tells running trials what other trials have reached."""
+
+    @cached_property
+    def numbers(self) -> Mapping[StudyKey, int]:
+        """Study -> its place in `studies`."""
+        return {study.key: number for number, study in enumerate(self.studies)}
 
     def bundles(self, study: Study) -> list[dict[str, float]]:
         """The resources of each rank. They depend only on the study, so that studies of the same

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
-from orchestrator.records import Study, StudyKey, Trial
+from orchestrator.records import Study
 from orchestrator.search import PackRace, Proposal
 from orchestrator.training import Checkpoint, States, Task
 
@@ -27,7 +27,7 @@ class Tasks:
         return [
             Task(
                 trial=proposal.trial,
-                checkpoint=self._checkpoint(proposal.trial),
+                checkpoint=Checkpoint.of(proposal.trial, self.checkpoints, self.checkpoint_seconds),
                 ending=partial(race.ending, proposal),
                 states=States(
                     folder=self.checkpoints,
@@ -37,13 +37,3 @@ class Tasks:
             )
             for proposal in proposals
         ]
-
-    def _checkpoint(self, trial: Trial) -> Checkpoint:
-        number = self.numbers[trial.study.key]
-        name = f"study-{number:04d}-trial-{trial.index:05d}-{trial.repeat}.pt"
-        return Checkpoint(place=self.checkpoints / name, every_seconds=self.checkpoint_seconds)
-
-    @cached_property
-    def numbers(self) -> Mapping[StudyKey, int]:
-        """Study -> its place in `studies`."""
-        return {study.key: number for number, study in enumerate(self.studies)}

@@ -35,6 +35,13 @@ class Checkpoint:
     raised if it can't be used. Any other file is removed when the trial is over, and ignored if it
     can't be used."""
 
+    @classmethod
+    def of(cls, trial: Trial, folder: Place, every_seconds: float) -> Checkpoint:
+        """The trial's own file in the folder. Its name follows from the trial alone, so that it is
+        found again by any process, and in a run that has grown."""
+        name = f"trial-{trial.index:05d}-{trial.repeat}-{_identity(trial)}.pt"
+        return cls(place=folder / name, every_seconds=every_seconds)
+
     def save(
         self, trial: Trial, state: State, measurements: Sequence[Measurement], ranks: Ranks
     ) -> None:
