@@ -77,8 +77,6 @@ def plan(
 ) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate, --pilot) and are given from the best to the worst case."""
-    import torch
-
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.planning.branch_file import load_either
@@ -87,6 +85,7 @@ def plan(
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file
+    from orchestrator.training import gpus_here
 
     sweep = load_either(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
@@ -107,7 +106,7 @@ def plan(
         speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)
         slots = slots or [places]
     else:
-        gpus = torch.cuda.device_count() if machines is None else machines.gpus
+        gpus = gpus_here() if machines is None else machines.gpus
         _together(studies, sweep.resources.on(gpus), data_dir)
     found = outlook(
         studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),

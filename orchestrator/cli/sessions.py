@@ -49,11 +49,10 @@ def how_to_train(
 
 def _engine(address: str | None, *, ray: bool) -> Engine:
     if not ray:
-        import torch
-
         from orchestrator.sweeping.local import in_this_process
+        from orchestrator.training import gpus_here
 
-        if torch.cuda.is_available():
+        if gpus_here():
             say("--no-ray trains on the CPU: this machine's GPU is not used.")
         return in_this_process
     from orchestrator.cluster.engine import ray_at

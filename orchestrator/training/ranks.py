@@ -253,6 +253,11 @@ def _compute_alike() -> None:
 
 def _local_devices(count: int) -> list[torch.device]:
     """Returns a separate GPU for each rank or, if there are too few GPUs, the CPU for all ranks."""
-    if torch.cuda.device_count() >= count:
+    if gpus_here() >= count:
         return [torch.device("cuda", rank) for rank in range(count)]
     return [torch.device("cpu")] * count
+
+
+def gpus_here() -> int:
+    """Number of GPUs of this machine that torch can use."""
+    return torch.cuda.device_count()
