@@ -249,14 +249,15 @@ STEPS = 256
 FACTORS = (1, 2, 4, 8, 16)
 RATES = tuple(2.0 ** (power / 2) for power in range(-6, 9))
 SEEDS = 6
-REPETITIONS = 100
+REPETITIONS = 50
 REPLICAS = 4
 CURVATURE = 1 / np.arange(1, 65)
 
 
-def evaluated(factor: int) -> slice:
-    """Every eighth step of the trunk, or every step of the branch if it takes larger ones."""
-    return slice(None, None, max(8 // factor, 1))
+def spacing(factor: int) -> int:
+    """Evaluations are every eighth step of the trunk, or every step of the branch if it takes
+    larger ones."""
+    return max(8 // factor, 1)
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,8 @@ class Place:
                 factor=factor,
                 rate=rate,
                 seed=seed,
-                examples=np.arange(0.0, STEPS + 1, factor)[evaluated(factor)] * BATCH_SIZE,
-                loss=loss[evaluated(factor)],
+                examples=np.arange(0.0, STEPS + 1, factor * spacing(factor)) * BATCH_SIZE,
+                loss=loss,
             )
             for (factor, rate), of_seeds in losses.items()
             for seed, loss in enumerate(of_seeds)
@@ -296,7 +297,7 @@ class Place:
                             batch_size=factor * BATCH_SIZE,
                             momentum=self.momentum,
                             steps=STEPS // factor,
-                        ),
+                        )[:: spacing(factor)],
                         (SEEDS, 1),
                     )
                     for factor in FACTORS
@@ -310,23 +311,24 @@ class Place:
         losses: dict[tuple[int, float], NDArray[np.float64]] = {}
         for factor in FACTORS:
             of_batches = noise.reshape(-1, factor, *noise.shape[1:]).mean(axis=1)
-            risks = self.risks(of_batches)
+            risks = self.risks(of_batches, spacing(factor))
             losses |= {(factor, rate): risks[place] for place, rate in enumerate(RATES)}
         return self.judged(losses)
 
-    def risks(self, noise: NDArray[np.float32]) -> NDArray[np.float64]:
-        """By rate, seed and step: all rates meet the same noise."""
+    def risks(self, noise: NDArray[np.float32], every: int) -> NDArray[np.float64]:
+        """By rate, seed and evaluation: all rates meet the same noise."""
         h = CURVATURE.astype(np.float32)
         rates = self.learning_rate * np.array(RATES, dtype=np.float32)[:, None, None, None]
         x = np.tile(self.x.astype(np.float32), (len(RATES), SEEDS, 1, 1))
         v = np.tile(self.v.astype(np.float32), (len(RATES), SEEDS, 1, 1))
         risks = [0.5 * (x * x @ h).mean(axis=-1)]
         with np.errstate(over="ignore", invalid="ignore"):
-            for of_batch in noise:
+            for step, of_batch in enumerate(noise, start=1):
                 v *= np.float32(self.momentum)
                 v += h * x + of_batch
                 x -= rates * v
-                risks.append(0.5 * (x * x @ h).mean(axis=-1))
+                if step % every == 0:
+                    risks.append(0.5 * (x * x @ h).mean(axis=-1))
         return np.stack(risks, axis=-1).astype(np.float64)
 
 
