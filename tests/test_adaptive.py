@@ -83,10 +83,13 @@ def replay(search: Adaptive, past: list[Generation]) -> list[list[Point]]:
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("space", [PLANE, MIXED], ids=["plane", "mixed"])
 @pytest.mark.parametrize(
-    "algorithm", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "cmaes", "own"]
-)
+    ("algorithm", "space"),
+    [
+        ("tpe", MIXED), ("cmaes", PLANE), ("cmaes", MIXED), ("own", MIXED),
+        pytest.param("gp", MIXED, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_replayed_generations_lead_to_the_same_points(
     algorithm: str, space: Space, own: Path
 ) -> None:
@@ -107,7 +110,7 @@ def test_replayed_generations_lead_to_the_same_points(
 
 @pytest.mark.dear
 @pytest.mark.parametrize(
-    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 9), ("gp", 1e-4, 1), ("cmaes", 2e-3, 9)]
+    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 5), ("gp", 1e-4, 1), ("cmaes", 2e-3, 5)]
 )
 def test_it_comes_close_to_the_optimum(algorithm: str, close: float, seeds: int) -> None:
     first, best = [], []
@@ -139,8 +142,10 @@ def test_values_are_of_their_range_and_no_two_points_are_the_same(algorithm: str
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
-@pytest.mark.parametrize("told", [None, math.inf, 1.0])
+@pytest.mark.parametrize(
+    ("algorithm", "told"),
+    [*itertools.product(["tpe", "cmaes"], [None, math.inf, 1.0]), ("gp", math.inf), ("gp", None)],
+)
 def test_it_goes_on_where_nothing_can_be_learned(
     algorithm: str, told: float | None, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,7 +166,7 @@ def test_a_space_of_fewer_points_than_a_generation(algorithm: str) -> None:
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize(("algorithm", "generations"), [("tpe", 6), ("gp", 3), ("cmaes", 6)])
+@pytest.mark.parametrize(("algorithm", "generations"), [("tpe", 6), ("gp", 2), ("cmaes", 6)])
 def test_points_that_were_not_its_own_are_learned_from(algorithm: str, generations: int) -> None:
     """This happens after a change of version. Here, the trials on disk come from another seed."""
     past = run(Adaptive(PLANE, algorithm, 10), generations)
