@@ -69,7 +69,7 @@ def cell(level: float, kind: str) -> list[tuple[float, Estimate]]:
     return found
 
 
-CELLS = [(level, kind) for level in (1.0, 0.3, 0.1) for kind in ("examples", "chunks")]
+CELLS = [(level, kind) for level in (1.0, 0.1) for kind in ("examples", "chunks")]
 
 
 @pytest.mark.parametrize(("level", "kind"), CELLS)
@@ -249,7 +249,7 @@ def test_a_training_is_the_same_to_the_bit(
     optimizer = "adam" if "beta1" in params else "sgd"
     if slots > 1 and "dropout" in params:
         pytest.skip("dropout trains alone")
-    plain = make_trial(workload, optimizer=optimizer, params=params, budget_steps=20, batch_size=16)
+    plain = make_trial(workload, optimizer=optimizer, params=params, budget_steps=8, batch_size=16)
     found = []
     for trial in (plain, noisy(plain)):
         if slots == 1:
@@ -264,7 +264,7 @@ def test_a_training_is_the_same_to_the_bit(
     ] == [m.metrics for m in without]
     steps = [m.step for m in along if "noise/variance" in m.metrics]
     assert steps[0] == 0
-    assert steps[-1] == 20
+    assert steps[-1] == 8
     assert all(later >= 2 * step for step, later in pairwise(steps[:-1]))
     if optimizer == "adam":
         assert "noise/preconditioned_variance" not in along[0].metrics

@@ -101,8 +101,7 @@ LAWS: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
 REPETITIONS = 200
 
 
-@pytest.mark.parametrize("trials", [20, 100])
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("law", "trials"), [*zip(LAWS, (20, 100, 20), strict=True)])
 def test_intervals_cover_the_planted_truth(law: str, trials: int) -> None:
     """The truth: the median over infinitely many repetitions of the same searches."""
     chance = np.random.default_rng(0)

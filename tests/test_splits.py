@@ -101,7 +101,7 @@ def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
     options: str, train_on_pair: Callable[..., tuple]
 ) -> None:
     def losses(run: Callable[..., tuple], workload: str) -> list[float]:
-        trial = make_trial(f"{workload}{options}", batch_size=13)
+        trial = make_trial(f"{workload}{options}", batch_size=13, budget_steps=20)
         return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
 
     resident = losses(run_trial, models.name(models.Augmented))
