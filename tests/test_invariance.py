@@ -7,10 +7,13 @@ from typing import Any
 
 import models
 import pytest
+import test_splits
 from conftest import make_trial, run_trial
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from test_noise_scale import noisy
 
+from orchestrator.noise.estimates import Estimate
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 
 pytestmark = pytest.mark.dear
@@ -119,6 +122,41 @@ def test_a_rank_without_examples_has_an_empty_tree(
 def test_a_rank_without_examples_fetches_nothing(train_on_pair: Callable[..., Any]) -> None:
     measurements, _ = train_on_pair(long_trial(models.FromFiles, 0, 1))
     assert_same_curve(alone(models.Augmented, 0, 1), measurements)
+
+
+def test_ranks_share_the_noise_of_the_quadratic(train_on_pair: Callable[..., Any]) -> None:
+    params = {"learning_rate": 0.3, "precision": "float64"}
+    trial = make_trial("noisy_quadratic?d=50", batch_size=37, params=params)
+    assert_same_curve(run_trial(trial)[0], train_on_pair(trial)[0])
+
+
+def test_ranks_and_accumulation_do_not_change_the_noise_scale(
+    train_on_pair: Callable[..., Any],
+) -> None:
+    trial = noisy(make_trial(budget_steps=8, batch_size=64))
+    alone, _ = run_trial(trial)
+    for others, _ in (train_on_pair(trial), run_trial(trial, micro_batch=16)):
+        for one, other in zip(alone, others, strict=True):
+            assert one.metrics.keys() == other.metrics.keys()
+            if "noise/variance" not in one.metrics:
+                continue
+            low, high = Estimate.from_columns(one.metrics).interval()
+            assert low <= Estimate.from_columns(other.metrics).noise_scale <= high
+        assert others[0].metrics == alone[0].metrics
+
+
+@pytest.mark.parametrize("options", ["", "?train_examples=60"])
+def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
+    options: str, train_on_pair: Callable[..., Any]
+) -> None:
+    def losses(run: Callable[..., Any], workload: str) -> list[float]:
+        trial = make_trial(f"{workload}{options}", batch_size=13, budget_steps=20)
+        return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
+
+    resident = losses(run_trial, models.name(models.Augmented))
+    for workload in (models.name(models.FromFiles), f"{test_splits.__file__}:FetchedForTraining"):
+        assert losses(run_trial, workload) == resident
+        assert losses(train_on_pair, workload) == pytest.approx(resident, rel=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -2,7 +2,6 @@ import ctypes
 import multiprocessing
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import models
@@ -93,21 +92,6 @@ class FetchedForTraining(models.Augmented):
             return models.shift_and_flip(plain.batch(index), seeds)
 
         return {**splits, "train": Loaded(plain.batch, 100, fetch_drawn=fetch_drawn)}
-
-
-@pytest.mark.dear
-@pytest.mark.parametrize("options", ["", "?train_examples=60"])
-def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
-    options: str, train_on_pair: Callable[..., tuple]
-) -> None:
-    def losses(run: Callable[..., tuple], workload: str) -> list[float]:
-        trial = make_trial(f"{workload}{options}", batch_size=13, budget_steps=20)
-        return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
-
-    resident = losses(run_trial, models.name(models.Augmented))
-    for workload in (models.name(models.FromFiles), f"{__file__}:FetchedForTraining"):
-        assert losses(run_trial, workload) == resident
-        assert losses(train_on_pair, workload) == pytest.approx(resident, rel=1e-4)
 
 
 @pytest.mark.parametrize("split", [models.Augmented, models.FromFiles, FetchedForTraining])
