@@ -1,10 +1,15 @@
 """What an error of a trial is taken for."""
 
 import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from conftest import orchestrate
 from ray.exceptions import ActorDiedError, RayTaskError
 
+from orchestrator.cluster import gang
 from orchestrator.cluster.failures import (
     ERROR_LINES,
     LINE_CHARACTERS,
@@ -55,3 +60,50 @@ def test_long_errors_are_cut_and_can_be_stored() -> None:
     assert text.endswith("\\ud800 at the end")
     assert text.startswith("82\n")
     assert len(text) < (ERROR_LINES + 1) * LINE_CHARACTERS
+
+
+def reason(error: Exception, said: str | None, lost: Exception | None = None) -> Exception:
+    """What rank 0 tells of an error, given what another rank said of itself."""
+
+    def is_lost(following: object) -> Exception | None:
+        assert lost is not None, "seconds are spent on waiting for the other ranks"
+        return lost
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gang, "_lost", is_lost)
+        ranks: Any = SimpleNamespace(reason=lambda: said)
+        mine: Any = SimpleNamespace(_ranks=ranks, _following=[])
+        return gang.Gang._reason(mine, error)
+
+
+def test_what_a_rank_raises_outranks_what_follows_from_it() -> None:
+    own, of_all = ValueError("not divisible"), RuntimeError("gloo: Connection closed by peer")
+    assert "not divisible" in str(reason(own, said=None))
+    assert str(reason(of_all, said="ValueError: on rank 1")) == "ValueError: on rank 1"
+    told = reason(of_all, said=None, lost=node_died())
+    assert isinstance(told, RankLost)
+    assert told.machine_lost
+
+
+ON_RANK_1 = """
+import torch.distributed as dist
+from orchestrator.workloads.digits import DigitsMLP
+
+class Flawed(DigitsMLP):
+    def loss(self, model, batch):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            raise ValueError("not divisible")
+        return super().loss(model, batch)
+"""
+
+
+@pytest.mark.dear
+def test_a_trial_by_hand_tells_what_another_rank_raised(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ON_RANK_1)
+    ended = orchestrate(
+        "trial", "mine.py:Flawed", "--optimizer", "sgd", "--batch-size", 64, "--ranks", 2,
+        "--set", "learning_rate=0.1", cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert "ValueError: not divisible" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -25,7 +25,7 @@ from orchestrator.cli import (
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, RankFailed, frames_of_user
 from orchestrator.sweeping.interrupts import heed_termination
 
 
@@ -116,7 +116,8 @@ def main() -> None:
     except Exception as error:
         from orchestrator.cli import terminal
 
-        if terminal.debugging or not (frames := terminal.frames_of_user(error)):
+        frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
+        if terminal.debugging or not frames:
             raise
         terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
         sys.exit(FAILED)

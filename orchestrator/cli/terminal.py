@@ -10,10 +10,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-import sysconfig
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,26 +77,6 @@ def complain(error: object) -> None:
 
 debugging = False
 """Whether errors are shown with their full traceback (--debug)."""
-
-
-def frames_of_user(error: BaseException) -> str:
-    """The exception as Python prints it, with only the frames of the user's code. Empty if there
-    are no such frames: then the error is in this project."""
-    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
-    known = [place.resolve() for place in [*map(Path, libraries), *ours]]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).resolve().is_relative_to(place) for place in known)
-        and Path(frame.filename).is_file()
-        and Path(frame.filename).stem != "orchestrate"
-    ]
-    if not frames:
-        return ""
-    return "".join(
-        [*traceback.format_list(frames), *traceback.format_exception_only(error)]
-    ).rstrip()
 
 
 def answer(text: object) -> None:

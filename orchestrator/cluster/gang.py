@@ -16,7 +16,7 @@ from typing import Any
 import ray
 import torch
 from ray import cloudpickle, tune
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -33,6 +33,7 @@ from orchestrator.training import (
     Task,
     is_built_in,
     listen_at,
+    of_others,
     open_ranks,
     time_alone,
     train_pack,
@@ -225,10 +226,11 @@ class Gang(tune.Trainable):
 
     def _reason(self, error: BaseException) -> Exception:
         """The error that ended the pack, in a form that can be sent to the driver."""
-        if (reason := self._ranks.reason()) is not None:
-            return Raised(reason)
-        if (lost := _lost(self._following)) is not None:
-            return RankLost(str(lost), machine_lost=machine_was_lost(lost))
+        if of_others(error) or isinstance(error, RayError):
+            if (reason := self._ranks.reason()) is not None:
+                return Raised(reason)
+            if (lost := _lost(self._following)) is not None:
+                return RankLost(str(lost), machine_lost=machine_was_lost(lost))
         return Raised(last_lines("".join(traceback.format_exception(error))))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -266,22 +268,26 @@ class _Peer:
         try:
             for _ in train_pack(tasks, 1, self._ranks, **options):
                 pass
-        except BaseException:
+        except BaseException as error:
             # The other ranks wait for this one in a collective operation. Only its end frees them.
-            self._ranks.say_why(last_lines(traceback.format_exc()))
+            if not of_others(error):
+                self._ranks.say_why(last_lines(traceback.format_exc()))
             os._exit(1)
 
 
 def _lost(following: Sequence[Any]) -> RayActorError | None:
     """The reason why another rank is gone, or None. A rank that is not lost ends its call when its
     collective operation fails."""
-    for other in following:
-        try:
-            ray.get(other, timeout=LOST_SECONDS)
-        except RayActorError as error:
-            return error
-        except Exception:  # noqa: S112 - rank 0 raises the same error
-            continue
+    left, deadline = [*following], time.monotonic() + LOST_SECONDS
+    while left and (seconds := deadline - time.monotonic()) > 0:
+        ended, left = ray.wait(left, timeout=seconds)
+        for other in ended:
+            try:
+                ray.get(other)
+            except RayActorError as error:
+                return error
+            except RayError:  # its operation failed, since another rank is gone
+                continue
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import reprlib
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,6 +30,10 @@ class MissingData(BadInput):
 
 class SweepFailed(RuntimeError):
     """All trials of a sweep failed. The message ends with the error of the last trial."""
+
+
+class RankFailed(RuntimeError):
+    """Another rank of a trial raised an error, which is the message."""
 
 
 SHOWN = 60
@@ -96,6 +101,26 @@ def mistake(what: str, error: Exception) -> str:
         f"{what} is left out, because this program made a mistake ({reason}, {where}). Please "
         f"report it. Everything else is as it should be."
     )
+
+
+def frames_of_user(error: BaseException) -> str:
+    """The exception as Python prints it, with only the frames of the user's code. Empty if there
+    are no such frames: then the error is in this project."""
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
+    known = [place.resolve() for place in [*map(Path, libraries), *ours]]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(Path(frame.filename).resolve().is_relative_to(place) for place in known)
+        and Path(frame.filename).is_file()
+        and Path(frame.filename).stem != "orchestrate"
+    ]
+    if not frames:
+        return ""
+    return "".join(
+        [*traceback.format_list(frames), *traceback.format_exception_only(error)]
+    ).rstrip()
 
 
 def corrupt(place: object, problem: object) -> BadInput:

@@ -5,7 +5,14 @@ from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.loop import Task, follow, train, train_on_ranks
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
 from orchestrator.training.pack import time_alone, train_in_stack, train_pack
-from orchestrator.training.ranks import Ranks, gpus_here, listen_at, one_thread, open_ranks
+from orchestrator.training.ranks import (
+    Ranks,
+    gpus_here,
+    listen_at,
+    of_others,
+    one_thread,
+    open_ranks,
+)
 from orchestrator.training.settings import GENERAL, check_metaparameters
 from orchestrator.training.trying_out import rehearse
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import struct
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from orchestrator.records import RankFailed, frames_of_user
 
 JOIN_TIMEOUT = timedelta(seconds=120)
 """Time within which all ranks must join the process group."""
@@ -119,6 +123,15 @@ class Ranks:
             torch.cuda.synchronize(self.device)
 
 
+def of_others(error: BaseException) -> bool:
+    """Whether the error is that of an operation that all ranks take part in, so that another rank
+    is at fault."""
+    frames = traceback.extract_tb(error.__traceback__)
+    calls = any("torch/distributed" in frame.filename for frame in frames)
+    # Gradients are averaged within the backward pass, whose frames don't tell.
+    return calls or bool(re.search("gloo|NCCL", str(error)))
+
+
 @contextmanager
 def open_ranks(
     *,
@@ -214,11 +227,19 @@ def launch_ranks(
         with open_ranks(
             rank=0, count=count, host=host, port=port, device=devices[0], listener=listener
         ) as ranks:
-            yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
+            try:
+                yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
+            except Exception as error:
+                if of_others(error) and (reason := ranks.reason()) is not None:
+                    raise RankFailed(reason) from None
+                raise
+    except BaseException:
+        for process in others:
+            process.kill()
+        raise
     finally:
-        # The other ranks end by themselves when the work is done; after an error or an interrupt
-        # here, they are killed. They are not daemons, since daemons may not start the worker
-        # processes that fetch data.
+        # The other ranks end by themselves when the work is done. They are not daemons, since
+        # daemons may not start the worker processes that fetch data.
         for process in others:
             process.join(timeout=5)
             process.kill()
@@ -237,7 +258,12 @@ def _join_and_follow(
     # Only the first rank handles an interrupt (SIGINT); it then ends the other ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
-        follow(ranks, *arguments)
+        try:
+            follow(ranks, *arguments)
+        except Exception as error:
+            if not of_others(error):
+                ranks.say_why(frames_of_user(error) or traceback.format_exc())
+            os._exit(1)  # rank 0 waits for this one, and tells what it said
 
 
 def _compute_alike() -> None:
