@@ -4,22 +4,29 @@
 without data sets and without a GPU. Its figures mean nothing, so no bound is held against them: it
 shows that the benchmark still runs. tests/test_benchmarks.py does that for every benchmark.
 
-Sweeps are then trained without Ray, whose start would take longer than all the rest. Two benchmarks
-call Ray even so: trial_overhead.py, and plan.py by `orchestrate plan --calibrate`.
+Commands then run in this process, which need not load torch again. Sweeps are then trained without
+Ray, whose start would take longer than all the rest. Two benchmarks call Ray even so:
+trial_overhead.py, and plan.py by `orchestrate plan --calibrate`.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
@@ -39,6 +46,53 @@ def parser_with_smoke(description: str) -> argparse.ArgumentParser:
         help="only show that it runs: tiny sizes, no data sets, no GPU, no bounds",
     )
     return parser
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What an `orchestrate` command printed and took."""
+
+    printed: str
+    seconds: float
+    cpu_seconds: float
+    peak_gb: float
+    """Of its largest process."""
+
+
+def orchestrate(*words: object, smoke: bool, quiet: bool = False) -> Command:
+    """Gives a command in a cold process, or in this one in smoke mode; a `quiet` one shows nothing
+    of its standard error."""
+    began, usage = time.perf_counter(), None
+    command = [str(Path(sys.executable).with_name("orchestrate")), *map(str, words)]
+    if smoke:
+        code, printed = _given_here(command)
+    else:
+        with tempfile.TemporaryFile("w+") as out:
+            stderr = subprocess.DEVNULL if quiet else None
+            process = subprocess.Popen(command, stdout=out, stderr=stderr)
+            _, code, usage = os.wait4(process.pid, 0)
+            out.seek(0)
+            code, printed = os.waitstatus_to_exitcode(code), out.read()
+    # 3: a goal was not reached, as it may be at some batch size.
+    assert code in (0, 3), (command, code)
+    return Command(
+        printed=printed,
+        seconds=time.perf_counter() - began,
+        cpu_seconds=usage.ru_utime + usage.ru_stime if usage else 0,
+        peak_gb=usage.ru_maxrss / 1e6 if usage else 0,
+    )
+
+
+def _given_here(command: list[str]) -> tuple[Any, str]:
+    from orchestrator.cli import main
+
+    code: Any = 0
+    with mock.patch.object(sys, "argv", command), redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue()
 
 
 @contextmanager

@@ -52,6 +52,7 @@ class Sizes:
     most_hungry: int
     """Examples in that batch at most."""
     overhead_steps: int
+    stacked_sizes: tuple[int, ...]
     widths: tuple[int, ...]
     stacked_steps: int
 
@@ -59,11 +60,12 @@ class Sizes:
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
     hungry_megabytes=32, most_hungry=5000, overhead_steps=3000,
-    widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
+    stacked_sizes=(1, 8, 32, 128), widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
-    hungry_megabytes=1, most_hungry=8, overhead_steps=20, widths=(1, 2), stacked_steps=2,
+    hungry_megabytes=1, most_hungry=8, overhead_steps=20,
+    stacked_sizes=(8,), widths=(1, 2), stacked_steps=2,
 )  # fmt: skip
 
 
@@ -205,7 +207,7 @@ def check_stacks(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
     """Steps of all trials together per second, by workload, batch size and width."""
     found = []
     for name in (f"{__file__}:Digits?examples={sizes.examples}", "digits/mlp"):
-        for batch_size in (1, 8, 32, 128):
+        for batch_size in sizes.stacked_sizes:
             trial = toy(name, batch_size=batch_size, steps=10**6)
             paces = {
                 width: _pace(device, trial, width, sizes.stacked_steps) for width in sizes.widths

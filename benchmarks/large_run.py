@@ -14,11 +14,8 @@ Bounds: 20 s of a processor, and 15 MB.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from command_line import parser_with_smoke, print_result, slowness
+from command_line import orchestrate, parser_with_smoke, print_result, slowness
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
 from orchestrator.results import Run
@@ -132,16 +129,12 @@ def write_run(folder: Path, shape: Shape) -> None:
     run.create({"name": "large", "seed": 0, "stop": stop}, studies, {})
 
 
-def report(run: Path) -> dict[str, float]:
-    command = [str(Path(sys.executable).with_name("orchestrate")), "report", str(run)]
-    began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, code, usage = os.wait4(process.pid, 0)
-    assert code == 0
+def report(run: Path, *, smoke: bool) -> dict[str, float]:
+    command = orchestrate("report", run, smoke=smoke)
     return {
-        "seconds": time.perf_counter() - began,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_gb": usage.ru_maxrss / 1e6,
+        "seconds": command.seconds,
+        "cpu_seconds": command.cpu_seconds,
+        "peak_gb": command.peak_gb,
         "page_mb": (run / "report.html").stat().st_size / 1e6,
     }
 
@@ -153,7 +146,7 @@ def main() -> int:
     for shape in SMOKE_SHAPES if smoke else SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             write_run(Path(folder) / "run", shape)
-            seen = report(Path(folder) / "run")
+            seen = report(Path(folder) / "run", smoke=smoke)
         studies = len(shape.studies)
         print(
             f"{studies:>8,}{shape.trials:>16,}{seen['seconds']:>9.1f}"

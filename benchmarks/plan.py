@@ -6,20 +6,16 @@ python benchmarks/plan.py [SWEEP [ARGUMENTS]]
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from command_line import parser_with_smoke, print_result
+from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.records import StudyKey
 from orchestrator.results import Run
-
-ORCHESTRATE = str(Path(sys.executable).parent / "orchestrate")
 
 PILOTS, SMOKE_PILOTS = 3, 1
 
@@ -37,16 +33,14 @@ SMOKE_SWEEP = {
 
 
 def measure(
-    sweep: list[str], how: list[str], pilots: int, folder: Path
+    sweep: list[str], folder: Path, *, smoke: bool
 ) -> tuple[dict[str, Any], dict[StudyKey, float | None], float]:
     """What is foretold, the measured seconds of a step of each study, and those of the sweep."""
-    pilot = ["--calibrate", "--pilot", str(pilots)]
-    plan = [ORCHESTRATE, "plan", *sweep, *pilot, "--price", "2", "--json"]
-    foretold = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE).stdout)
-    began = time.monotonic()
-    command = [ORCHESTRATE, "sweep", *sweep, *how, "--out", str(folder / "run")]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    took = time.monotonic() - began
+    pilot = ["--calibrate", "--pilot", SMOKE_PILOTS if smoke else PILOTS]
+    plan = orchestrate("plan", *sweep, *pilot, "--price", 2, "--json", smoke=smoke)
+    foretold = json.loads(plan.printed)
+    how = ["--no-ray"] if smoke else []
+    took = orchestrate("sweep", *sweep, *how, "--out", folder / "run", smoke=smoke).seconds
     run = Run.open(folder / "run")
     return foretold, {study.key: _step_seconds(run, study.key) for study in run.studies()}, took
 
@@ -54,12 +48,11 @@ def measure(
 def main() -> int:
     options, sweep = parser_with_smoke(__doc__).parse_known_args()
     with tempfile.TemporaryDirectory() as name:
-        folder, how = Path(name), list[str]()
+        folder = Path(name)
         if options.smoke:
             (folder / "sweep.yaml").write_text(json.dumps(SMOKE_SWEEP))
-            sweep, how = [str(folder / "sweep.yaml")], ["--no-ray"]
-        pilots = SMOKE_PILOTS if options.smoke else PILOTS
-        foretold, measured, took = measure(sweep, how, pilots, folder)
+            sweep = [str(folder / "sweep.yaml")]
+        foretold, measured, took = measure(sweep, folder, smoke=options.smoke)
     ratios = []
     print(f"{'recipe':12} {'batch size':>10} {'foretold':>12} {'measured':>12} {'ratio':>6}")
     for study in foretold["studies"]:

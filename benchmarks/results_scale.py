@@ -28,11 +28,10 @@ from typing import Any
 
 import pandas as pd
 from archive import GOAL, SMOKE_FACTOR, SMOKE_STUDIES, Planted, planted, write_archive
-from command_line import parser_with_smoke, print_result
+from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.records import Goal
 
-ORCHESTRATE = str(Path(sys.executable).with_name("orchestrate"))
 OTHER_GOAL = Goal.parse("test/cross_entropy_error < 0.3")
 
 
@@ -42,24 +41,17 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - began, found
 
 
-def by_command(*arguments: object) -> tuple[float, float, str]:
-    """Seconds, peak memory of its largest process in GB, and what it printed."""
-    began = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as printed:
-        process = subprocess.Popen([ORCHESTRATE, *map(str, arguments)], stdout=printed)
-        _, code, usage = os.wait4(process.pid, 0)
-        assert code == 0
-        printed.seek(0)
-        return time.perf_counter() - began, usage.ru_maxrss / 1e6, printed.read()
-
-
-def frontiers(run: Path, goal: Goal, times: int) -> tuple[float, float, dict[tuple[str, ...], Any]]:
-    """Median seconds of so many `times`, peak memory in GB, and steps and trial of each study."""
-    runs = [by_command("frontier", run, "--goal", goal, "--json") for _ in range(times)]
+def frontiers(
+    run: Path, goal: Goal, *, smoke: bool
+) -> tuple[float, float, dict[tuple[str, ...], Any]]:
+    """Median seconds, peak memory in GB, and steps and trial of each study."""
+    times = 1 if smoke else 3
+    words = ("frontier", run, "--goal", goal, "--json")
+    runs = [orchestrate(*words, smoke=smoke) for _ in range(times)]
     return (
-        statistics.median(seconds for seconds, _, _ in runs),
-        max(peak for _, peak, _ in runs),
-        answers(json.loads(runs[0][2])),
+        statistics.median(run.seconds for run in runs),
+        max(run.peak_gb for run in runs),
+        answers(json.loads(runs[0].printed)),
     )
 
 
@@ -98,33 +90,33 @@ def bytes_in(folder: Path) -> int:
 
 
 def compare(
-    folder: Path, plants: Sequence[Planted], times: int, *, with_pandas: bool
+    folder: Path, plants: Sequence[Planted], *, smoke: bool, with_pandas: bool
 ) -> dict[str, Any]:
     run, source, back = folder / "run", folder / "archive", folder / "imported"
     measurements = write_archive(run, plants)
-    seconds, peak, ours = frontiers(run, GOAL, times)
+    seconds, peak, ours = frontiers(run, GOAL, smoke=smoke)
     page = folder / "page.html"
-    page_seconds, page_peak, _ = by_command("report", run, "--goal", GOAL, "-o", page)
+    written = orchestrate("report", run, "--goal", GOAL, "-o", page, smoke=smoke)
     found: dict[str, Any] = {
         "measurements": measurements,
         "frontier_seconds": seconds,
         "frontier_peak_gb": peak,
-        "second_goal_seconds": frontiers(run, OTHER_GOAL, times)[0],
-        "report_seconds": page_seconds,
-        "report_peak_gb": page_peak,
+        "second_goal_seconds": frontiers(run, OTHER_GOAL, smoke=smoke)[0],
+        "report_seconds": written.seconds,
+        "report_peak_gb": written.peak_gb,
         "report_mb": page.stat().st_size / 1e6,
     }
     if not with_pandas:
         return found
-    export_seconds, _, _ = by_command("export", run, source)
+    exported = orchestrate("export", run, source, smoke=smoke)
     shutil.rmtree(run)
     # Before pandas: what is started from a large process is counted as large.
-    import_seconds, import_peak, _ = by_command("import", source, "--out", back)
+    imported = orchestrate("import", source, "--out", back, smoke=smoke)
     read_seconds, table = timed(lambda: read_by_pandas(source))
     group_seconds, theirs = timed(partial(frontier_by_pandas, table))
     del table
     assert ours == theirs
-    assert frontiers(back, GOAL, times)[2] == theirs
+    assert frontiers(back, GOAL, smoke=smoke)[2] == theirs
     packed = subprocess.run(
         f"tar -C {source} -c . | bzip2 | wc -c", shell=True, check=True, capture_output=True
     )
@@ -132,9 +124,9 @@ def compare(
         **found,
         "pandas_seconds": read_seconds + group_seconds,
         "pandas_reading_seconds": read_seconds,
-        "export_seconds": export_seconds,
-        "import_seconds": import_seconds,
-        "import_peak_gb": import_peak,
+        "export_seconds": exported.seconds,
+        "import_seconds": imported.seconds,
+        "import_peak_gb": imported.peak_gb,
         "run_mb": bytes_in(back) / 1e6,
         "tar_bz2_mb": int(packed.stdout) / 1e6,
     }
@@ -146,9 +138,8 @@ def main() -> int:
     options = parser.parse_args()
     factor = SMOKE_FACTOR if options.smoke else options.factor
     plants = planted(factor, SMOKE_STUDIES if options.smoke else None)
-    times = 1 if options.smoke else 3
     with tempfile.TemporaryDirectory() as folder:
-        found = compare(Path(folder), plants, times, with_pandas=factor != 1)
+        found = compare(Path(folder), plants, smoke=options.smoke, with_pandas=factor != 1)
     print(f"factor {factor:g}: {found['measurements']:,} measurements, {os.cpu_count()} cores")
     ours, other = found["frontier_seconds"], found["second_goal_seconds"]
     print(f"frontier  {ours:8.2f} s, {found['frontier_peak_gb']:.2f} GB; another {other:8.2f} s")

@@ -15,8 +15,6 @@ Bounds: 4 s of processor time for status, 6 s for frontier.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from command_line import parser_with_smoke, print_result, slowness
+from command_line import orchestrate, parser_with_smoke, print_result, slowness
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -101,17 +99,7 @@ def write(
     return seconds
 
 
-def asked(*arguments: object) -> tuple[float, float]:
-    """Seconds that a command takes, and those of processors."""
-    began = time.perf_counter()
-    command = [str(Path(sys.executable).with_name("orchestrate")), *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, code, usage = os.wait4(process.pid, 0)
-    assert code in {0, 3}, code
-    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime
-
-
-def measure(folder: Path, sizes: Sizes) -> dict[str, Any]:
+def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     sweep, studies = studies_of(sizes)
     trials = sizes.trials
     keys = [study.key for study in studies]
@@ -133,7 +121,9 @@ def measure(folder: Path, sizes: Sizes) -> dict[str, Any]:
         "alone": sum(map(run.loose, keys)),
     }
     for command in ("status", "frontier", "report"):
-        found[f"{command}_seconds"], found[f"{command}_cpu_seconds"] = asked(command, run.place)
+        asked = orchestrate(command, run.place, smoke=smoke)
+        found[f"{command}_seconds"] = asked.seconds
+        found[f"{command}_cpu_seconds"] = asked.cpu_seconds
     older = Run(folder / "older")
     write(older, studies, sizes.alone, lambda _: None)
     began = time.perf_counter()
@@ -148,7 +138,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = replace(FULL, trials=options.trials, alone=options.alone)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), SMOKE if options.smoke else chosen)
+        found = measure(Path(folder), SMOKE if options.smoke else chosen, smoke=options.smoke)
     print(f"write     {found['write_ms']:8.2f} ms each, {found['write_most_ms']:.0f} ms at most")
     print(f"alone     {found['alone']:8,} of {found['trials']:,} trials")
     for command in ("status", "frontier", "report"):

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from command_line import Training, parser_with_smoke, print_result, training
+from command_line import Training, orchestrate, parser_with_smoke, print_result, training
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -152,18 +151,6 @@ def search_all(file: Path, folder: Path, *, smoke: bool) -> dict[str, Search]:
         return own | others | both("b", lavish(exact, own["a, exact"]))
 
 
-def time_command(sweep: Path, run: Path, *options: str) -> float:
-    command = [sys.executable, "-m", "orchestrator.cli", "sweep", str(sweep), "--out", str(run)]
-    began = time.perf_counter()
-    ended = subprocess.run(
-        [*command, *options], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
-    )
-    seconds = time.perf_counter() - began
-    # 3: a goal was not reached, as it may be at some batch size.
-    assert ended.returncode in (0, 3), ended
-    return seconds
-
-
 def print_studies(found: dict[str, Search]) -> None:
     print(f"{'examples':<36}", end="")
     for name in found:
@@ -189,9 +176,12 @@ def measure(smoke: bool) -> tuple[dict[str, Search], dict[str, float]]:
         found = search_all(file, folder, smoke=smoke)
         # In smoke mode the commands find runs that are complete: Ray isn't started once more.
         runs = folder / "a-" if smoke else folder / "command-"
+        options = {"exact": [], "full": ["--set", WITHOUT]}
         return found, {
-            "exact": time_command(file, Path(f"{runs}exact")),
-            "full": time_command(file, Path(f"{runs}full"), "--set", WITHOUT),
+            name: orchestrate(
+                "sweep", file, "--out", f"{runs}{name}", *more, smoke=smoke, quiet=True
+            ).seconds
+            for name, more in options.items()
         }
 
 

@@ -48,7 +48,6 @@ BOUNDS = {1: 5.0, 8: 4.0, 32: 3.0}
 SLOWEST = 1.05
 
 MAKE_DATA = Path(__file__).parent.parent / "tests/make_data.py"
-EVERY_SIZE = (1, 4, 16, 64, 256)
 TRIALS = 20
 """Of a study; as many as there are for each in the quickstart."""
 
@@ -64,6 +63,8 @@ class Sizes:
     """Trials that are trained one after another in each round."""
     rounds: int
     workloads: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+    """Of each workload."""
 
 
 FULL = Sizes(
@@ -73,8 +74,11 @@ FULL = Sizes(
     rounds=5,
     # The networks of Fashion-MNIST are those of MNIST.
     workloads=tuple(name for name in REGISTRY if not name.startswith("fashion_mnist/")),
+    batch_sizes=(1, 4, 16, 64, 256),
 )
-SMOKE = Sizes(widths=(2,), steps=5, alone=1, rounds=1, workloads=("mnist/simple_cnn_tiny",))
+SMOKE = Sizes(
+    widths=(2,), steps=5, alone=1, rounds=1, workloads=("mnist/simple_cnn_tiny",), batch_sizes=(4,)
+)
 
 
 def study_of(
@@ -173,7 +177,7 @@ def compare_all(sizes: Sizes) -> list[dict[str, Any]]:
         found = []
         for name in sizes.workloads:
             examples = splits_of(load_workload(name, data), data)["train"].size
-            for batch_size in EVERY_SIZE:
+            for batch_size in sizes.batch_sizes:
                 if examples is not None and batch_size > examples:
                     break
                 if (case := compare_workload(name, batch_size, data, sizes.rounds)) is None:

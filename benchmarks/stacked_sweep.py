@@ -11,14 +11,12 @@ the goal in (a) and (b) lie within one evaluation of each other in at least 19 o
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
-from command_line import parser_with_smoke, print_result
+from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.planning.sweep_file import find_sweep_file
 from orchestrator.records import StudyKey
@@ -39,19 +37,6 @@ SMOKE_SWEEP = {
 }
 
 
-def train(sweep: Path, run: Path, *options: str) -> float:
-    """The seconds that the command takes."""
-    command = [sys.executable, "-m", "orchestrator.cli", "sweep", str(sweep), "--out", str(run)]
-    began = time.perf_counter()
-    ended = subprocess.run(
-        [*command, *options, "--yes"], check=False, stdout=sys.stderr, stderr=subprocess.DEVNULL
-    )
-    seconds = time.perf_counter() - began
-    # 3: a goal was not reached, as it may be at some batch size.
-    assert ended.returncode in (0, 3), ended
-    return seconds
-
-
 def frontier(run: Path) -> dict[StudyKey, FrontierRow]:
     return {row.key: row for row in frontier_of(Run.open(run))}
 
@@ -70,15 +55,18 @@ def main() -> int:
         if smoke:
             file, how = folder / "sweep.yaml", ["--no-ray"]
             file.write_text(json.dumps(SMOKE_SWEEP))
+
+        def train(name: str, *options: str) -> float:
+            words = ("sweep", file, "--out", folder / name, "--yes", *how, *options)
+            return orchestrate(*words, smoke=smoke, quiet=True).seconds
+
         for number in range(1 if smoke else ROUNDS):
-            together.append(train(file, folder / f"together-{number}", *how))
-            alone.append(
-                train(file, folder / f"alone-{number}", *how, "--set", "resources.stack=1")
-            )
+            together.append(train(f"together-{number}"))
+            alone.append(train(f"alone-{number}", "--set", "resources.stack=1"))
             print(f"together {together[-1]:.1f} s, alone {alone[-1]:.1f} s")
         more = 0.0
         if not smoke:
-            more = train(file, folder / "more", "--set", f"search.trials={MORE_TRIALS}")
+            more = train("more", "--set", f"search.trials={MORE_TRIALS}")
         found, expected = frontier(folder / "together-0"), frontier(folder / "alone-0")
     same = sum(alike(row, expected[key]) for key, row in found.items())
     for key, row in found.items():

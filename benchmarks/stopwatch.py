@@ -17,17 +17,15 @@ from __future__ import annotations
 import contextlib
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-from command_line import parser_with_smoke, print_result, training
+from command_line import orchestrate, parser_with_smoke, print_result, training
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -44,27 +42,23 @@ TRAINING = ("ray::Gang", "ray::ResourceTrainable")
 """Titles of the processes that train."""
 
 
-def run_trial(ranks: int, steps: int) -> tuple[float, float]:
+def run_trial(ranks: int, steps: int, *, smoke: bool) -> tuple[float, float]:
     """Seconds by the clock on the wall, and those of training as the command says."""
-    orchestrate = Path(sys.executable).parent / "orchestrate"
-    command = [
-        str(orchestrate), "trial", WORKLOAD, "--optimizer", "sgd", "--set", "learning_rate=0.01",
-        "--batch-size", str(BATCH_SIZE), "--steps", str(steps), "--ranks", str(ranks),
+    command = orchestrate(
+        "trial", WORKLOAD, "--optimizer", "sgd", "--set", "learning_rate=0.01",
+        "--batch-size", BATCH_SIZE, "--steps", steps, "--ranks", ranks,
         "--evaluate", "spacing=0", "--evaluate", f"min_examples={BATCH_SIZE * steps}", "--json",
-    ]  # fmt: skip
-    began = time.perf_counter()
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    took = time.perf_counter() - began
-    # Without a goal in reach, the exit code says that.
-    told = json.loads(result.stdout)
-    assert told["steps"] == steps, result.stderr
-    return took, told["seconds"]
+        smoke=smoke, quiet=True,
+    )  # fmt: skip
+    told = json.loads(command.printed)
+    assert told["steps"] == steps
+    return command.seconds, told["seconds"]
 
 
-def time_steps(ranks: int, steps: int, rounds: int) -> dict[str, Any]:
+def time_steps(ranks: int, steps: int, rounds: int, *, smoke: bool) -> dict[str, Any]:
     ratios, outside, told = [], [], []
     for _ in range(rounds):
-        short, long = run_trial(ranks, steps), run_trial(ranks, 2 * steps)
+        short, long = (run_trial(ranks, count, smoke=smoke) for count in (steps, 2 * steps))
         outside.append((long[0] - short[0]) / steps)
         told.append((long[1] - short[1]) / steps)
         ratios.append(told[-1] / outside[-1])
@@ -134,7 +128,7 @@ def main() -> int:
     print(f"{'':<12}{'stopwatch, us':>14}{'told, us':>10}{'ratio':>8}  per step")
     single = []
     for ranks in (1,) if smoke else (1, 2):
-        found = time_steps(ranks, steps, rounds)
+        found = time_steps(ranks, steps, rounds, smoke=smoke)
         single.append(found)
         print(f"{ranks} rank{'s' * (ranks > 1):<6}{found['outside_us']:>14.1f}", end="")
         print(f"{found['told_us']:>10.1f}{found['ratio']:>8.3f}", end="")
