@@ -36,7 +36,7 @@ def test_a_start_trains_as_written(kind: str, tmp_path: Path) -> None:
 def test_its_goal_is_in_reach_of_its_sweep(kind: str, tmp_path: Path) -> None:
     """At its smallest and largest batch size. The README sweeps the kind that is left out here."""
     orchestrate("init", "--kind", kind, cwd=tmp_path)
-    fewer = ["--set", "batch_sizes=[16, 256]", "--set", "repeats=0"]
+    fewer = [f"--set={key}" for key in ("batch_sizes=[16, 256]", "search.trials=3", "repeats=0")]
     swept = orchestrate("sweep", "mine.yaml", "--no-ray", *fewer, cwd=tmp_path)
     assert swept.returncode == 0, swept.stdout
 
