@@ -1,15 +1,13 @@
 """docs/notebook.ipynb shows what its cells come to."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from conftest import ROOT
 
 NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
@@ -44,13 +42,14 @@ def count(values: Any) -> int:
 
 
 @pytest.mark.slow
-def test_its_cells_still_come_to_what_it_shows(tmp_path: Path) -> None:
+def test_its_cells_still_come_to_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     again = tmp_path / "again.ipynb"
     script = Path(__file__).with_name("notebook.py")
-    subprocess.run(
-        [sys.executable, script, NOTEBOOK, again],
-        env={**os.environ, "NOTEBOOK_PICTURES": "0"}, check=True,
-    )  # fmt: skip
+    monkeypatch.setenv("NOTEBOOK_PICTURES", "0")
+    made = warm.run([str(script), str(NOTEBOOK), str(again)], tmp_path)
+    assert made.returncode == 0, made.stderr
     stored = outputs_of(NOTEBOOK)
     for number, (shown, now) in enumerate(zip(stored, outputs_of(again), strict=True), start=1):
         assert now == shown, f"cell {number}: write the notebook anew (CONTRIBUTING.md)"

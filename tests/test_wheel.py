@@ -10,6 +10,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+END = "== given"
+
+GIVE = f"""
+import shlex, sys
+import orchestrator.cli, orchestrator.workloads
+print(orchestrator.workloads.__file__)
+for line in sys.argv[1:]:
+    print("{END}")
+    assert not orchestrator.cli.app(shlex.split(line), standalone_mode=False), line
+"""
+
+
 @pytest.mark.slow
 def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     # From a copy, as a wheel of a user's is: building must not litter the checkout.
@@ -21,29 +33,26 @@ def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     )
     empty.mkdir()
 
-    def run(*arguments: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator.cli", *arguments],
-            cwd=empty,
-            env={**os.environ, "PYTHONPATH": str(installed)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    where = subprocess.run(
-        [sys.executable, "-c", "import orchestrator.workloads as w; print(w.__file__)"],
+    sweep = (
+        "sweep quickstart --no-ray --set search.trials=1 --set batch_sizes=[256] --set repeats=0 "
+        "--set \"goals=['val/error < 0.8']\""
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", GIVE, "workloads", "spaces", sweep],
         cwd=empty, env={**os.environ, "PYTHONPATH": str(installed)},
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
-    assert where.startswith(str(installed))
-    assert "digits/mlp" in run("workloads")
-    assert "nesterov" in run("spaces")
+    assert said.startswith(str(installed))
+    workloads, spaces, swept = said.split(END)[1:]
+    assert "digits/mlp" in workloads
+    assert "nesterov" in spaces
+    assert "nesterov" in swept
+    assert (empty / "runs" / "quickstart" / "report.html").exists()
     assert [*installed.glob("orchestrate_batch_size-*.dist-info/licenses/LICENSE")]
     assert not (installed / "workloads").exists(), "a user's own `workloads` must stay theirs"
-    output = run(
-        "sweep", "quickstart", "--set", "search.trials=1", "--set", "batch_sizes=[256]",
-        "--set", "goals=['val/error < 0.8']",
-    )  # fmt: skip
-    assert "nesterov" in output
-    assert (empty / "runs" / "quickstart" / "report.html").exists()
+    modules = subprocess.run(
+        ["git", "ls-files", "orchestrator/*.py"],
+        cwd=tmp_path / "clone", capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert modules
+    assert [name for name in modules if not (installed / name).exists()] == []
