@@ -50,7 +50,9 @@ def apply(section: str, folder: Path) -> None:
 
 DO = """
 import os, runpy, shlex, sys
-import torch, orchestrator.planning.studies  # once for all commands
+# Once for all commands:
+import torch, hypothesis.strategies, jsonschema, pytest, orchestrator.planning.studies
+import orchestrator.report, orchestrator.sweeping.local, orchestrator.sweeping.session
 
 for line in sys.argv[1:]:
     print(line, flush=True)
@@ -69,7 +71,7 @@ def run(*command: object, folder: Path) -> None:
     result = subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=folder,
-        env={**environment, "PYTHONPATH": str(folder)},
+        env={**environment, "PYTHONPATH": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,
