@@ -190,18 +190,6 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert answers[0]["verdict"].startswith("too few batch sizes")
 
 
-def test_the_readmes_own_workload(tmp_path: Path) -> None:
-    text = (Path(__file__).parent.parent / "README.md").read_text()
-    own = text.partition("## Your own training code")[2]
-    (code,) = re.findall(r"```python\n(.*?)```", own, flags=re.S)
-    (tmp_path / "mine.py").write_text(code)
-    document = {**TINY, "workloads": ["mine.py:Blobs"], "goals": []}
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(document))
-    result = orchestrate("sweep", "sweep.yaml", "--no-ray", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "runs/tiny/report.html").exists()
-
-
 def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
