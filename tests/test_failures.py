@@ -1,12 +1,13 @@
 """What an error of a trial is taken for."""
 
 import pickle
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import orchestrate
+from conftest import TINY, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from orchestrator.cluster import gang
@@ -18,6 +19,8 @@ from orchestrator.cluster.failures import (
     failure_of,
     last_lines,
 )
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 
 
 def task_error(cause: Exception) -> RayTaskError:
@@ -107,3 +110,27 @@ def test_a_trial_by_hand_tells_what_another_rank_raised(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "ValueError: not divisible" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+WITHOUT_GRADIENT = """
+import torch
+from orchestrator.workloads.digits import DigitsMLP
+
+class Idle(DigitsMLP):
+    def model(self):
+        model = super().model()
+        model.register_parameter("beside", torch.nn.Parameter(torch.zeros(3)))
+        return model
+"""
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_parameter_without_gradient_is_found_before_ranks_wait_for_it(
+    tmp_path: Path, devices: int
+) -> None:
+    (tmp_path / "mine.py").write_text(WITHOUT_GRADIENT)
+    resources = {"examples_per_device": 128, "max_devices": devices}
+    workloads = [f"{tmp_path}/mine.py:Idle"]
+    sweep = Sweep.model_validate({**TINY, "workloads": workloads, "resources": resources})
+    with refused("no-gradient", "Idle", "beside") if devices > 1 else nullcontext():
+        plan(sweep)

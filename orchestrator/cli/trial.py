@@ -117,6 +117,7 @@ def trial(
         steps=steps,
         seed=seed,
         data_dir=data_dir,
+        ranks=ranks,
     )
     announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.

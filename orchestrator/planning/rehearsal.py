@@ -48,7 +48,8 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
             if study.search.extend:
                 points = [*points, *_points(widest(study.space))]
             compared = [sweep.branch.loss] if sweep.branch else []
-            doubts += rehearse_points(study, points, data_dir, compared)
+            ranks = sweep.resources.ranks(study.batch_size)
+            doubts += rehearse_points(study, points, data_dir, compared, ranks)
         if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
             doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
     return tuple(dict.fromkeys(doubts))
@@ -59,6 +60,7 @@ def rehearse_points(
     points: Iterable[Mapping[str, Value]],
     data_dir: Path | None,
     compared: Sequence[str] = (),
+    ranks: int = 1,
 ) -> list[str]:
     """Raises `BadInput` if a point can't be trained or measured, or if a metric of a goal or one in
     `compared` is not measured. Returns sentences about problems that may occur."""
@@ -66,7 +68,8 @@ def rehearse_points(
     for params in points:
         try:
             with one_thread():
-                metrics = rehearse(Trial(study=study, index=0, seed=0, params=params), data_dir)
+                trial = Trial(study=study, index=0, seed=0, params=params)
+                metrics = rehearse(trial, data_dir, count=ranks)
         except BadInput as error:
             raise error.at(f"recipe {study.recipe!r}") from None
         if isinstance(metrics, Exception):

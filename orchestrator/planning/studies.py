@@ -132,9 +132,10 @@ def single_trial(
     seed: int,
     evaluate: Mapping[str, Any] | None = None,
     data_dir: Path | None = None,
+    ranks: int = 1,
 ) -> Trial:
-    """A trial outside any sweep. It trains exactly `steps`, or else until the workload's goal or
-    budget. A metaparameter that isn't given takes the middle of its range."""
+    """A trial outside any sweep, for so many ranks. It trains exactly `steps`, or else until the
+    workload's goal or budget. A metaparameter that isn't given takes the middle of its range."""
     document = {
         "name": "trial",
         "workloads": [workload],
@@ -147,7 +148,7 @@ def single_trial(
     try:
         (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
         chosen = point_at(study.space, 0.5)
-        rehearse_points(study, [chosen], data_dir)
+        rehearse_points(study, [chosen], data_dir, ranks=ranks)
     except BadInput as error:
         text = str(error).removeprefix(f"recipe {optimizer!r}: ")
         raise BadInput(text, code=error.code) from None

@@ -15,9 +15,12 @@ from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Split, Workload, prepare
 
 
-def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exception:
+def rehearse(
+    trial: Trial, data_dir: Path | None = None, *, count: int = 1
+) -> list[str] | Exception:
     """Makes the trial's data, model and optimizer, and evaluates two examples without training. So
-    errors in a workload or in metaparameters are found before a sweep costs anything.
+    errors in a workload or in metaparameters are found before a sweep costs anything. `count` is
+    the number of ranks that will train the trial.
 
     Returns the names of the metrics. If the workload's code raised an exception, returns that: it
     may happen only for two examples or only on this machine, so the trials will tell.
@@ -36,6 +39,8 @@ def rehearse(trial: Trial, data_dir: Path | None = None) -> list[str] | Exceptio
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
                 _check_shape(workload, f"metric {name!r}", values, size, more=True)
+            if count > 1:
+                _check_gradients(workload, trainer, batch)
         measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
     except BadInput:
         raise
@@ -57,6 +62,22 @@ class _Few(Split):
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         return self._split.batch(index, seeds)
+
+
+def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:
+    """Refuses parameters without a gradient, for which ranks would wait when they average."""
+    with torch.enable_grad():
+        loss = workload.loss(trainer.model, batch, **trainer.loss_settings).mean()
+    trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
+    if idle := [name for name, one in zip(trained, gradients, strict=True) if one is None]:
+        raise BadInput(
+            f"Where several ranks train a trial, the loss of {type(workload).__name__} must depend "
+            f"on every parameter that is trained, but not on {idle[0]}"
+            f"{f' and {len(idle) - 1} more' if len(idle) > 1 else ''}. Leave it out of the model, "
+            f"or set its requires_grad to False.",
+            code="no-gradient",
+        )
 
 
 def _check_shape(
