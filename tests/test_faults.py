@@ -119,3 +119,11 @@ def test_a_trial_goes_on_from_its_checkpoint_in_a_run_that_has_grown(tmp_path: P
     train_all(run, grown)
     (resumed_steps,) = run.trials(planned.studies[0].key)["resumed_steps"].to_pylist()
     assert resumed_steps > 0
+
+
+@pytest.mark.parametrize("name", ["trials", "measurements", "repeats"])
+def test_a_file_in_place_of_a_folder_is_refused_before_training(tmp_path: Path, name: str) -> None:
+    run, _ = made(tmp_path / "run")
+    (tmp_path / "run" / name).touch()
+    with refused("exists", tmp_path / "run" / name):
+        run.check_writable()

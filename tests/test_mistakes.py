@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from conftest import TINY, train_all
+from conftest import TINY, refused, train_all
 from typer.testing import CliRunner
 
-from orchestrator import report
+from orchestrator import report, sweep
+from orchestrator.analysis import Estimate, law_in_words
+from orchestrator.analysis.laws import LawChoice
 from orchestrator.cli import answers, app
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
+from orchestrator.records import BadInput
 from orchestrator.report import panel, sections
 from orchestrator.results import Run
 
@@ -70,3 +73,35 @@ def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.Monke
 def places(run: Path) -> set[str]:
     """The parts of the page."""
     return {*re.findall(r'class="fold" id="([\w-]+)"', (run / "report.html").read_text())}
+
+
+@pytest.mark.parametrize("name", ["torch", "orchestrator", "class", "json", "a" * 250])
+def test_start_files_hide_no_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(app, ["init", name])
+    assert isinstance(ended.exception, BadInput)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_description_that_contains_itself_is_refused() -> None:
+    endless: dict[str, Any] = {**TINY}
+    endless["more"] = endless
+    with refused("too-many", 100):
+        sweep(endless, ray=False)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x"])
+def test_names_are_no_formulas(name: str) -> None:
+    with pytest.raises(ValueError, match="formula"):
+        Sweep.model_validate({**TINY, "recipes": [{"name": name, "optimizer": "sgd"}]})
+
+
+def test_an_undecided_law_without_a_deciding_size_is_said() -> None:
+    law = LawChoice(
+        law="undecided", curve=None, exponent=Estimate(value=1.0, low=0.5, high=3.0),
+        between=("hyperbola", "softer"), deciding_size=None, hyperbola_refused=False, rises=False,
+        residual_log2=0.1,
+    )  # fmt: skip
+    assert "undecided" in law_in_words(law)

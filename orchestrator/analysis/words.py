@@ -89,10 +89,12 @@ def law_in_words(law: LawChoice) -> str:
     exponent = f"the exponent of the bend is {exponent_in_words(law.exponent)}"
     if law.law == "undecided":
         closer, other = (LAW_NAMES[name] for name in law.between)
-        where = f" A measurement at batch size {law.deciding_size:,} would tell most."
+        where = ""
+        if law.deciding_size is not None:
+            where = f" A measurement at batch size {law.deciding_size:,} would tell most."
         return (
             f"The law is undecided between {closer} (closer to the points) and {other}: {exponent}."
-            f"{where if law.deciding_size else ''}"
+            f"{where}"
         )
     out = {
         "hyperbola": "so straight-then-flat is ruled out",

@@ -196,13 +196,22 @@ def _in_a_file(text: str) -> Iterator[str]:
         yield str(file)
 
 
-def _with_names(value: Any) -> Any:
+def _with_names(value: Any, depth: int = 0) -> Any:
     """The value with each class in it replaced by the name of the class."""
+    if depth > DEEPEST:
+        raise BadInput(
+            f"The description must not be nested more than {DEEPEST} times, as one that contains "
+            f"itself is.",
+            code="too-many",
+        )
     if isinstance(value, Mapping):
-        return {name: _with_names(item) for name, item in value.items()}
+        return {name: _with_names(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_names(item) for item in value]
+        return [_with_names(item, depth + 1) for item in value]
     return name_of(value) if isinstance(value, type) else value
+
+
+DEEPEST = 100
 
 
 def _pairs(overrides: Set) -> Sequence[str]:

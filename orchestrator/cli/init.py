@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +19,8 @@ KINDS = {
     "regression": {"OPTIMIZER": "adam", "RATE": "0.01"},
     "language": {"OPTIMIZER": "adam", "RATE": "0.01"},
 }
+LONGEST = 100
+
 METRICS = {"regression": "val/square"}
 
 
@@ -33,8 +36,15 @@ def init(
     from orchestrator.planning.sweep_file import SWEEPS
 
     given, name = name, name.replace("-", "_")
-    if not name.isidentifier():
-        raise wrong_value("NAME", "letters, digits and underscores, with no digit first", given)
+    if not name.isidentifier() or len(name) > LONGEST:
+        rule = f"up to {LONGEST} letters, digits and underscores, with no digit first"
+        raise wrong_value("NAME", rule, given)
+    if iskeyword(name) or (find_spec(name) and not Path(f"{name}.py").exists()):
+        raise BadInput(
+            f"NAME must be no word or module of Python, which {name}.py would hide, but is "
+            f"{given!r}. Give another one.",
+            code="exists",
+        )
     files = {
         Path(f"{name}.py"): kind,
         Path(f"{name}.yaml"): "sweep",

@@ -35,6 +35,11 @@ def _folder(name: str) -> str:
     """Refuses a name that no folder of a run can have."""
     if CONTROLS.search(name):
         raise BadInput("a name must not hold control characters", code="wrong-name")
+    if name[:1] in {*"=+-@"}:
+        raise BadInput(
+            "a name must not begin with = + - or @: spreadsheets would take it for a formula",
+            code="wrong-name",
+        )
     if (length := len(quote(name, safe=""))) > LONGEST_NAME:
         raise BadInput(
             f"a name must have at most {LONGEST_NAME} bytes once it is percent-encoded for its "

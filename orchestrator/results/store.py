@@ -99,6 +99,11 @@ class Run:
                 f"Name another one with --out.",
                 code="unwritable",
             ) from None
+        for name in ("trials", "measurements", "repeats"):
+            if (self.place / name).is_file():
+                raise BadInput(
+                    f"{self.place / name} must be free for a folder, but is a file.", code="exists"
+                )
         for path in self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ():
             if path.is_dir():
                 raise BadInput(
