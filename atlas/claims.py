@@ -24,10 +24,10 @@ from measured import (
     curve_of,
     fewest_steps,
     fifth_more,
+    forecasts_of,
     frontier_of,
     known,
     of_point,
-    opened,
     points_by,
     rows_of,
     scalings_of,
@@ -329,8 +329,8 @@ def noise_scale_foretells() -> Measured:
     whole interval, and disagrees if the whole interval lies outside.
     """
     cells = []
-    for workload, group in GROUPS.items():
-        for compared in opened(group).forecasts(MIDDLE[workload]):
+    for workload in GROUPS:
+        for compared in forecasts_of(workload):
             if compared.recipe in ("sgd", "momentum") and compared.ratio is not None:
                 name = f"{workload}, {compared.recipe}: forecast / measured"
                 cells.append(Cell(name=name, estimate=compared.ratio))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from claims import CLAIMS
 from lessons import points, ranges
-from measured import CNN, DIGITS, GROUPS, MIDDLE, RUNS, opened
+from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, opened, scalings_of
 from picture import intervals, said
 from rules import Claim, Measured
 
@@ -144,7 +144,7 @@ def curves_of_all() -> list[tuple[str, Scaling]]:
         (group, scaling)
         for group in CURVES
         if (RUNS / group).exists()
-        for scaling in opened(group).scaling()
+        for scaling in scalings_of(group)
     ]
 
 
@@ -155,11 +155,7 @@ def three_instruments() -> list[tuple[str, Estimate]]:
         runs = (GROUPS[workload], f"branch_{GROUPS[workload]}")
         if not all((RUNS / run).exists() for run in runs):
             continue
-        (compared,) = (
-            one
-            for one in opened(GROUPS[workload]).forecasts(MIDDLE[workload])
-            if one.recipe == "sgd"
-        )
+        (compared,) = (one for one in forecasts_of(workload) if one.recipe == "sgd")
         found.append((f"{workload}, forecast by the noise scale", compared.forecast))
         for verdict in opened(f"branch_{GROUPS[workload]}").branches():
             # An interval from 0 to infinity tells nothing.

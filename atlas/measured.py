@@ -13,6 +13,7 @@ from scipy import optimize
 import orchestrator
 from orchestrator.analysis import Scaling, points_of, scalings
 from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.forecasts import Comparison
 from orchestrator.analysis.points import Point
 from orchestrator.results import FrontierRow
 from orchestrator.results import Run as Files
@@ -45,6 +46,11 @@ def frontier_of(group: str) -> tuple[FrontierRow, ...]:
 @cache
 def scalings_of(group: str) -> tuple[Scaling, ...]:
     return tuple(scalings(frontier_of(group)))
+
+
+@cache
+def forecasts_of(workload: str) -> tuple[Comparison, ...]:
+    return tuple(opened(GROUPS[workload]).forecasts(MIDDLE[workload]))
 
 
 def rows_of(workload: str) -> list[FrontierRow]:

@@ -53,12 +53,12 @@ class BranchJudge:
         """The branches of at least this length, cut off there. Failed trials count as diverged."""
         for finished in ended:
             study = finished.trial.study
+            beyond = study.batches.steps(point.at_examples + length + 1)
             there = [
-                (examples, m.metrics[self.loss])
+                (study.examples(m.step) - point.at_examples, m.metrics[self.loss])
                 for m in finished.measurements
                 # Before the first batch, metrics of batches are not known.
-                if self.loss in m.metrics
-                and (examples := study.examples(m.step) - point.at_examples) <= length
+                if m.step < beyond and self.loss in m.metrics
             ]
             if not there or there[-1][0] < length:
                 if finished.outcome.status in STOPPED:
