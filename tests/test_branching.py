@@ -316,7 +316,8 @@ def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
     """Without Ray: what a dispatcher does on Ray is in test_dispatch.py."""
-    file = described(tmp_path, points=[20], confirm=True)
+    trunk = {**TRUNK, "budget": {"examples": 2400}}
+    file = described(tmp_path, trunk=trunk, points=[20], confirm=True)
     whole, run = tmp_path / "whole", tmp_path / "run"
     done = orchestrate("branch", file, "--no-ray", "--out", whole)
     assert done.returncode == 0, done.stderr

@@ -170,7 +170,7 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "trial.pt"
     arguments = (
         "trial", "noisy_quadratic?d=2000", "--optimizer", "momentum", "--batch-size", 8,
-        "--steps", 3000, "--checkpoint", path, "--checkpoint-seconds", 0.2, "--json",
+        "--steps", 2000, "--checkpoint", path, "--checkpoint-seconds", 0.1, "--json",
     )  # fmt: skip
     process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
     wait_for(path.exists, process)

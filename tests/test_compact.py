@@ -50,7 +50,8 @@ WHOLE = {"at_goal": False, "dominated": False}
 SWEEPS = {
     "early stopping": SWEEP,
     "whole budgets": {
-        **SWEEP, "stop": WHOLE, "evaluate": {"distance": True, "train_examples": 50}
+        **SWEEP, "batch_sizes": [64, 256], "stop": WHOLE,
+        "evaluate": {"distance": True, "train_examples": 50},
     },
     "sampler": {
         **SWEEP, "batch_sizes": [64, 256],
@@ -273,7 +274,13 @@ def _answers(run: Run, goal: str) -> Iterator[str]:
 
 @pytest.mark.dear
 def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
-    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
+    trunk = {**BRANCHES["trunk"], "budget": {"examples": 1600}}
+    small = {
+        **BRANCHES,
+        "trunk": trunk,
+        "points": [20],
+        "length": {"examples": 512, "at_most": 512},
+    }
     run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
     compact = run.compact(tmp_path / "compact")
     assert not Run.open(compact.path).is_compact

@@ -10,8 +10,8 @@ import models
 import pytest
 import torch
 from conftest import make_trial, orchestrate
-from driving import trained_alone
 from stacking import variants
+from test_growth import command
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
@@ -103,11 +103,11 @@ def test_the_width_follows_from_the_study(
 
 def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     file, run = sweep_file(search={"trials": 4}), tmp_path / "run"
-    assert orchestrate("sweep", file, "--no-ray", "--out", run).returncode in (0, 3)
+    command("sweep", str(file), "--no-ray", "--out", str(run))
     assert set(Run.open(run).widths().values()) == {4}
     more = ("search.trials=6", "resources.stack=1", "batch_sizes=[64,128,256]")
     options = [part for setting in more for part in ("--set", setting)]
-    assert orchestrate("sweep", file, "--no-ray", "--out", run, *options).returncode in (0, 3)
+    command("sweep", str(file), "--no-ray", "--out", str(run), *options)
     widths = {key.batch_size: width for key, width in Run.open(run).widths().items()}
     assert widths == {64: 4, 128: 1, 256: 4}
     trained = {
@@ -122,13 +122,14 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: Path) -> None:
     file = sweep_file(
-        goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 64, 256], search={"trials": 8},
-        budget={"steps": 300},
+        goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 256], search={"trials": 8},
+        budget={"steps": 200},
     )  # fmt: skip
     found = {}
     for stack in ("auto", 1):
-        out = tmp_path / str(stack)
-        orchestrate("sweep", file, "--no-ray", "--out", out, "--set", f"resources.stack={stack}")
+        out = str(tmp_path / str(stack))
+        alone = ("--set", f"resources.stack={stack}")
+        command("sweep", str(file), "--no-ray", "--out", out, *alone)
         rows = [row.to_json() for row in frontier_of(Run.open(out))]
         found[stack] = {(row["recipe"], row["batch_size"]): row for row in rows}
     for key, alone in found[1].items():
@@ -159,10 +160,10 @@ def test_searches_take_the_course_that_they_take_one_trial_after_another(
                  "search": {"extend": True, "trials": 8}},
             ],
         )  # fmt: skip
-        said = orchestrate("sweep", file, "--no-ray", "--out", run)
-        assert said.returncode == 0, said.stderr
-    truth = trained_alone(file)
-    assert (run / "frontier.csv").read_bytes() == (truth / "frontier.csv").read_bytes()
+        command("sweep", str(file), "--no-ray", "--out", str(run))
+    command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"))
+    truth = tmp_path / "truth/frontier.csv"
+    assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
     widths = {key.recipe: Run(run).trials(key)["width"].to_pylist() for key in Run(run).widths()}
     assert len(widths["learns"]) == 12
     assert len(widths["widens"]) > 8

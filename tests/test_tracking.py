@@ -61,23 +61,25 @@ def test_what_needs_a_folder_is_refused_for_a_bucket(monkeypatch: pytest.MonkeyP
         check_trackers(["tensorboard"], bucket)
 
 
-def environment(**settings: str) -> dict[str, str]:
-    ours = ("MLFLOW_", "WANDB_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | settings
+def set_environment(patch: pytest.MonkeyPatch, **settings: str) -> None:
+    for name in [name for name in os.environ if name.startswith(("MLFLOW_", "WANDB_"))]:
+        patch.delenv(name)
+    for name, value in settings.items():
+        patch.setenv(name, value)
 
 
 @pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what mlflow does to its database
 def test_trackers_are_told_every_measurement_once(
-    sweep_file: Callable[..., Path], tmp_path: Path
+    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
     # Out of reach of what is trained at first: all are set aside, and go on.
     reach = {"goals": ["val/error < 0.15"], "budget": {"steps": 200}}
     file = sweep_file(**reach, batch_sizes=[64], search={"trials": 2}, repeats=1)
     trackers = [word for name in ("tensorboard", "mlflow", "wandb") for word in ("--track", name)]
-    env = environment(WANDB_MODE="offline", WANDB_API_KEY=KEY)
-    result = orchestrate("sweep", file, "--no-ray", "--out", path, *trackers, env=env)
+    set_environment(monkeypatch, WANDB_MODE="offline", WANDB_API_KEY=KEY)
+    result = orchestrate("sweep", file, "--no-ray", "--out", path, *trackers)
     assert result.returncode == 0, result.stderr
     expected = held_by(Run(path))
     assert len(expected) == 3, "two and a repeat"
@@ -120,12 +122,16 @@ def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_p
 
 
 @pytest.mark.dear
-def test_a_tracker_may_raise(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
-    env = environment(
-        MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0"
+def test_a_tracker_may_raise(
+    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_environment(
+        monkeypatch,
+        MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1",
+        MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
     )
     path, track = tmp_path / "run", ("--track", "mlflow")
-    result = orchestrate("sweep", sweep_file(), "--no-ray", "--out", path, *track, env=env)
+    result = orchestrate("sweep", sweep_file(), "--no-ray", "--out", path, *track)
     assert result.returncode == 0, result.stderr
     assert "mlflow did not receive all trials" in result.stderr
     files = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
