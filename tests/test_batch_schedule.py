@@ -10,9 +10,10 @@ import models
 import pytest
 import torch
 import yaml
-from conftest import TINY, make_trial, orchestrate, refused, run_trial
+from conftest import TINY, make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
+from test_growth import command
 from torch.nn import functional
 
 from orchestrator.analysis import points_of
@@ -239,8 +240,8 @@ class Fixed(torch.optim.SGD):
 def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(yaml.safe_dump(sweep_with(STAGES, repeats=2)))
-    done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    path = str(tmp_path / "run")
+    command("sweep", str(file), "--no-ray", "--out", path)
     run = Run.open(tmp_path / "run")
     rows = frontier_of(run)
     (grown,) = (row for row in rows if row.batch_schedule)
@@ -248,11 +249,11 @@ def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     assert grown.steps is not None
     assert grown.examples == schedule.examples(grown.steps)
     assert {point.recipe for point in points_of(rows)} == {"sgd"}
-    told = orchestrate("frontier", tmp_path / "run").stdout
+    told = command("frontier", path).stdout
     assert "8 to 64" in told
     assert f"{grown.steps:,} steps, {grown.examples:,} examples" in " ".join(told.split())
     page = (tmp_path / "run/report.html").read_text()
     assert f"{grown.steps:,} steps, {grown.examples:,} examples" in page
     assert "8, 16 from step 20" in (tmp_path / "run/frontier.csv").read_text()
-    document = json.loads(orchestrate("frontier", tmp_path / "run", "--json").stdout)
+    document = json.loads(command("frontier", path, "--json").stdout)
     assert any(row["batch_schedule"] for row in document)

@@ -60,22 +60,23 @@ def test_a_trial_by_hand(ranks: int) -> None:
         ("frontier /nonexistent", ("not-a-run", "/nonexistent")),
     ],
 )
-def test_mistakes_get_one_message_and_exit_code_2(arguments: str, said: Any) -> None:
-    assert_refused(orchestrate(*arguments.split()), *said)
+def test_mistakes_are_told_in_one_message(arguments: str, said: Any) -> None:
+    with refused(*said):
+        CliRunner().invoke(app, arguments.split(), catch_exceptions=False)
 
 
 def test_mistakes_of_usage_do_so_too() -> None:
     for arguments, name in (("swep", "'sweep'"), ("trial w --batch-size 0", "--batch-size")):
-        result = orchestrate(*arguments.split())
-        assert result.returncode == 2
+        result = CliRunner().invoke(app, arguments.split())
+        assert result.exit_code == 2
         assert name in result.stderr
 
 
 @pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
 def test_registries_list_themselves(registry: str) -> None:
-    entries = json.loads(orchestrate(registry, "--json").stdout)
+    entries = json.loads(CliRunner().invoke(app, [registry, "--json"]).stdout)
     assert len(entries) >= 2
-    text = orchestrate(registry).stdout
+    text = CliRunner().invoke(app, [registry]).stdout
     assert all(next(iter(entry.values())) in text for entry in entries)
 
 
@@ -149,8 +150,8 @@ def test_what_an_optimizer_cannot_take_is_refused(optimizer: str, setting: str, 
 
 
 def test_it_tells_its_version() -> None:
-    result = orchestrate("--version")
-    assert (result.returncode, result.stdout.strip()) == (0, version("orchestrate-batch-size"))
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout.strip()) == (0, version("orchestrate-batch-size"))
 
 
 def test_the_optimizer_that_has_a_metaparameter_is_named() -> None:
@@ -191,4 +192,4 @@ def test_quietly_there_are_answers_and_errors_only(tmp_path: Path) -> None:
 
 
 def test_slots_need_step_times() -> None:
-    assert "--calibrate" in orchestrate("plan", "--slots", 8).stderr
+    assert "--calibrate" in CliRunner().invoke(app, ["plan", "--slots", "8"]).stderr
