@@ -18,7 +18,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import assert_refused, command, make_trial, orchestrate, refused, wait_for
+from conftest import command, make_trial, orchestrate, refused, wait_for
+from test_growth import command as invoked
 from test_scaling import PUBLISHED, published_curves
 
 from orchestrator.records import (
@@ -346,22 +347,22 @@ def test_by_command(tmp_path: Path) -> None:
     study = write_study(tmp_path / "archive/mnist/fc/sgd/8")
     write_trial(study, 0, "step,val/error\n10,0.5\n20,0.1\n")
     write_trial(study, 1, "")
-    result = orchestrate("import", tmp_path / "archive", "--out", tmp_path / "run")
-    assert result.returncode == 0, result.stderr
+    run, archive = str(tmp_path / "run"), str(tmp_path / "archive")
+    result = invoked("import", archive, "--out", run)
     assert "1 studies, 2 trials" in result.stderr
     assert "mnist/fc/sgd/8/1/measurements.csv: is empty" in result.stderr
-    rows = orchestrate("frontier", tmp_path / "run", "--goal", "val/error<0.2", "--csv").stdout
+    rows = invoked("frontier", run, "--goal", "val/error<0.2", "--csv").stdout
     (row,) = csv.DictReader(rows.splitlines())
     assert (row["workload"], row["steps"], row["trial"]) == ("mnist/fc", "20", "0")
-    run, archive = tmp_path / "run", tmp_path / "archive"
     for code, at_fault, *arguments in (
         ("bad-input", run, "resume", run),
         ("missing-option", run, "frontier", run),
-        ("no-study", run, "import", run, "--out", tmp_path / "other"),
+        ("no-study", run, "import", run, "--out", str(tmp_path / "other")),
         ("exists", run, "import", archive, "--out", run),
         ("exists", archive, "export", run, archive),
     ):
-        assert_refused(orchestrate(*arguments), code, at_fault)
+        with refused(code, at_fault):
+            invoked(*arguments)
 
 
 def holds_studies(run: Path, count: int) -> bool:
@@ -391,16 +392,15 @@ def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
             text = f"step,{goal.metric}\n{steps - 1},{goal.bound}\n{steps},{after}\n"
             write_trial(study, 1, text, steps=steps)
     goals = [f"--goal={pattern}: {goal}" for pattern, goal in PUBLISHED_GOALS.items()]
-    imported = orchestrate("import", tmp_path / "archive", "--out", tmp_path / "run")
-    assert imported.returncode == 0, imported.stderr
-    answers = json.loads(orchestrate("report", tmp_path / "run", *goals, "--json").stdout)
+    run, page = str(tmp_path / "run"), tmp_path / "page.html"
+    invoked("import", str(tmp_path / "archive"), "--out", run)
+    answers = json.loads(invoked("report", run, *goals, "--json").stdout)
     critical = {one["workload"]: one["critical_batch_size"] for one in answers}
     assert set(critical) == set(curves)
     found = {workload: one["value"] for workload, one in critical.items() if one is not None}
     assert found == {workload: pytest.approx(PUBLISHED[workload], rel=0.02) for workload in found}
     assert curves.keys() - found.keys() == {"cifar_10/resnet_8"}, "whose bend is no hyperbola's"
-    page = tmp_path / "page.html"
-    assert orchestrate("report", tmp_path / "run", *goals, "-o", page).returncode == 0
+    invoked("report", run, *goals, "-o", str(page))
     assert all(workload in page.read_text() for workload in curves)
 
 

@@ -1,6 +1,7 @@
 """Growing a run: what is missing is trained, what can't be compared is refused."""
 
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import first_trials, orchestrate, refused, train_all
+from conftest import TINY, first_trials, orchestrate, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -32,6 +33,16 @@ def made(path: Path, file: Path, *changes: str) -> tuple[Run, Plan]:
     return run, planned
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The complete run of the tiny sweep."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(TINY))
+    run, planned = made(folder / "run", folder / "sweep.yaml")
+    assert train_all(run, planned) == 6
+    return folder / "run"
+
+
 @pytest.mark.parametrize(
     ("change", "trained"),
     [
@@ -43,10 +54,9 @@ def made(path: Path, file: Path, *changes: str) -> tuple[Run, Plan]:
     ],
 )
 def test_only_what_is_missing_is_trained(
-    sweep_file: SweepFile, tmp_path: Path, change: str, trained: int
+    tiny: Path, sweep_file: SweepFile, tmp_path: Path, change: str, trained: int
 ) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
-    assert train_all(run, planned) == 6
+    run = Run(shutil.copytree(tiny, tmp_path / "run"))
     more = plan(load_sweep(sweep_file(), [change]))
     refuse_incomparable(run, more)
     assert train_all(run, more) == trained
@@ -74,24 +84,24 @@ def test_the_first_trials_of_a_search_are_a_search_for_so_many(
 
 def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Path) -> None:
     """The best four are those of a run without early ends, whenever they are asked for."""
-    file = sweep_file(goals=["val/error < 0.1"], search={"trials": 12}, budget={"steps": 400})
+    file = sweep_file(
+        goals=["val/error < 0.1"], search={"trials": 12}, budget={"steps": 200}, batch_sizes=[64]
+    )
     found = {}
-    for name, settings in {
-        "later": ["stop.keep=1"], "at once": ["stop.keep=4"], "whole": ["stop.dominated=false"],
+    for name, setting in {
+        "later": "stop.keep=1", "at once": "stop.keep=4", "whole": "stop.dominated=false",
     }.items():  # fmt: skip
-        made_of = [part for setting in settings for part in ("--set", setting)]
-        done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / name, *made_of)
-        assert done.returncode == 0, done.stderr
+        command("sweep", str(file), "--no-ray", "--out", str(tmp_path / name), "--set", setting)
         found[name] = frontier_of(Run.open(tmp_path / name))
     assert all(row.finished and row.leaders[0].trial == row.trial for row in found["later"])
     assert any(len(row.leaders) < 4 for row in found["later"])
 
-    more = ("--set", "stop.keep=4", "--out", tmp_path / "later")
     grown = plan(load_sweep(file, ["stop.keep=4"]))
     run = Run.open(tmp_path / "later")
     run.create(grown.sweep.resolved(), grown.studies, {})
     assert not all(row.finished for row in frontier_of(run)), "the best four are not known yet"
-    assert "begin anew" in orchestrate("sweep", file, "--no-ray", *more).stderr
+    more = ("--set", "stop.keep=4", "--out", str(tmp_path / "later"))
+    assert "begin anew" in command("sweep", str(file), "--no-ray", *more).stderr
     best = {
         name: [row.leaders[:4] for row in frontier_of(Run.open(tmp_path / name))] for name in found
     }
@@ -129,12 +139,10 @@ def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> No
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    sweep_file: SweepFile, tmp_path: Path, change: str, named: str
+    tiny: Path, sweep_file: SweepFile, change: str, named: str
 ) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
-    train_all(run, planned)
     with pytest.raises(BadInput, match=f"(?s){named}"):
-        refuse_incomparable(run, plan(load_sweep(sweep_file(), [change])))
+        refuse_incomparable(Run(tiny), plan(load_sweep(sweep_file(), [change])))
 
 
 @pytest.mark.parametrize(
@@ -150,17 +158,17 @@ def test_what_cannot_be_compared_is_refused(
     ],
 )
 def test_another_sweep_with_the_same_studies_continues_the_run(
-    sweep_file: SweepFile, tmp_path: Path, same: str
+    tiny: Path, sweep_file: SweepFile, tmp_path: Path, same: str
 ) -> None:
     """A default that is written down, another spelling, another name."""
-    run, planned = made(tmp_path / "run", sweep_file())
-    assert train_all(run, planned) == 6
+    run = Run(shutil.copytree(tiny, tmp_path / "run"))
     refuse_incomparable(run, plan(load_sweep(sweep_file(), [same])))
-    changes = ["--set", "search.trials=4", "--set", same]
-    command("sweep", str(sweep_file()), "--no-ray", "--out", str(run.place), *changes)
-    studies = plan(load_sweep(sweep_file(), ["search.trials=4"])).studies
-    assert run.is_for(load_sweep(sweep_file(), changes[1::2]).resolved(), studies)
-    assert [len(run.trials(study.key)) for study in studies] == [4, 4]
+    more = plan(load_sweep(sweep_file(), ["search.trials=4", same]))
+    refuse_incomparable(run, more)
+    assert more.studies == plan(load_sweep(sweep_file(), ["search.trials=4"])).studies
+    run.create(more.sweep.resolved(), more.studies, {})
+    assert train_all(run, more) == 2
+    assert run.is_for(more.sweep.resolved(), more.studies)
 
 
 def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_path: Path) -> None:
@@ -270,7 +278,7 @@ RAISED = {
     "batch_sizes": [4, 64],
     "search": {"trials": 6},
     "budget": {"steps": 25},
-    "repeats": 2,
+    "repeats": 1,
     "evaluate": {"spacing": 0.1, "min_examples": 4},
 }
 
@@ -279,7 +287,6 @@ RAISED = {
     ("stop", "killed_in", "name", "calls"),
     [
         ({}, study_files, "write_table", 1),
-        pytest.param({}, Run, "write", 3, marks=pytest.mark.slow),
         pytest.param({"dominated": False}, Run, "write", 3, marks=pytest.mark.slow),
         pytest.param({"at_goal": False}, study_files, "write_table", 1, marks=pytest.mark.slow),
     ],
