@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from conftest import refused, train_all
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from test_branching import BRANCHES
@@ -251,6 +251,7 @@ curves = st.lists(
 @pytest.mark.dear
 @settings(max_examples=40, deadline=None)
 @given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
+@example([("reached", [0.9, 0.8, 0.1]), ("exhausted", [0.9, 0.5, 0.3, 0.6])], "val/error < 0.2")
 def test_every_answer_to_any_curves_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, curves: Any, goal: str
 ) -> None:
