@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from browser import CHROMIUM, Look, visit
+from browser import CHROMIUM, Look, visits
 from conftest import assert_refused, orchestrate
 
 from orchestrator.analysis import Estimate
@@ -157,9 +157,10 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-@pytest.mark.parametrize(("width", "dark"), [(1400, False), (390, True)])
-def test_in_a_browser(branches: Path, tmp_path: Path, width: int, dark: bool) -> None:
-    seen = visit(Look(page=branches / "report.html", width=width, dark=dark), tmp_path)
-    assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
-    assert seen.drawn == [True, True]
-    assert seen.wider == 0
+def test_in_a_browser(branches: Path, tmp_path: Path) -> None:
+    page = branches / "report.html"
+    looks = [Look(page=page, width=390), Look(page=page, width=1400, dark=True)]
+    for seen in visits(looks, tmp_path):
+        assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
+        assert seen.drawn == [True, True]
+        assert seen.wider == 0

@@ -4,8 +4,10 @@ import multiprocessing
 import os
 import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -33,31 +35,42 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def as_nobody(secrets: list[bytes], tops: list[Path], answer: Connection) -> None:
-    """Looks at all that can be reached below `tops`: which files hold one of `secrets`, what can be
-    read, and what can be written."""
+@contextmanager
+def masked(mask: int) -> Iterator[None]:
+    """Within it, the processes that are started make files with such rights."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def as_nobody(secrets: list[bytes], top: Path, since: float, answer: Connection) -> None:
+    """Looks at all that can be reached below `top` and has changed `since` then: which files hold
+    one of `secrets`, what can be read, and what can be written."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)
     found: dict[str, list[str]] = {"secrets": [], "readable": [], "writable": []}
-    for top in tops:
-        for folder, _, names in os.walk(top):
-            for path in (folder, *(os.path.join(folder, name) for name in names)):
-                if os.access(path, os.W_OK) and not os.path.islink(path):
-                    found["writable"].append(path)
-                if os.path.isfile(path) and os.access(path, os.R_OK):
-                    found["readable"].append(path)
-                    with open(path, "rb") as file:
-                        content = file.read(2**24)
-                    if any(secret in content for secret in secrets):
-                        found["secrets"].append(path)
+    for folder, _, names in os.walk(top):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            if not os.path.exists(path) or os.path.getctime(path) < since:
+                continue
+            if os.access(path, os.W_OK) and not os.path.islink(path):
+                found["writable"].append(path)
+            if os.path.isfile(path) and os.access(path, os.R_OK):
+                found["readable"].append(path)
+                with open(path, "rb") as file:
+                    content = file.read(2**24)
+                if any(secret in content for secret in secrets):
+                    found["secrets"].append(path)
     answer.send(found)
 
 
-def seen_by_nobody(secrets: list[bytes], *tops: Path) -> dict[str, list[str]]:
+def seen_by_nobody(top: Path, *secrets: bytes, since: float = 0) -> dict[str, list[str]]:
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe()
-    process = fork.Process(target=as_nobody, args=(secrets, [*tops], theirs))
+    process = fork.Process(target=as_nobody, args=([*secrets], top, since, theirs))
     process.start()
     theirs.close()
     found: dict[str, list[str]] = ours.recv()
@@ -89,17 +102,23 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     run, home = open_folder / "run", open_folder / "home"
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env |= {"HOME": str(home), "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": SECRET}
-    tops = [open_folder, Path(tempfile.gettempdir())]
+    everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
     sweep = describe(open_folder, **names)
-    with driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver:
+    with (
+        masked(0o032),  # as few have it
+        driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver,
+    ):
         driver.wait_until(lambda: len(files(run)) >= 2)
+        ranks = [Path(f"/proc/{pid}/status").read_text() for pid in driver.ranks()]
+        assert ranks
+        assert all("Umask:\t0032" in status for status in ranks)
         token = (home / ".ray" / "auth_token").read_bytes().strip()
         sessions = f"orchestrate-ray-*/r/session_*_{driver.process.pid}"
         session = next(Path(tempfile.gettempdir()).glob(sessions)).parents[1]
         with standing_still(driver):  # it must not end while all is looked at
-            meanwhile = seen_by_nobody([SECRET.encode(), token], *tops)
+            meanwhile = seen_by_nobody(everything, SECRET.encode(), token, since=began)
             elsewhere = reachable_from_elsewhere(driver)
         logs = [path for path in session.rglob("*") if path.is_file()]
         assert logs
@@ -108,7 +127,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         code, said = driver.end()
     assert code == 130, said
     assert "missed trials" not in said
-    afterwards = seen_by_nobody([SECRET.encode(), token], *tops)
+    afterwards = seen_by_nobody(everything, SECRET.encode(), token, since=began)
     for seen in (meanwhile, afterwards):
         assert seen["secrets"] == []
         ours = [
@@ -124,14 +143,10 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
 def test_a_run_is_as_private_as_its_owner_wants_it(open_folder: Path) -> None:
     run = open_folder / "run"
     sweep = describe(open_folder, checkpoint={"every_seconds": 0.01})
-    before = os.umask(0o077)
-    try:
-        with driving(open_folder, "sweep", sweep, "--out", run) as driver:
-            driver.wait_until(lambda: len(files(run)) >= 2 and (run / "checkpoints").exists())
-            meanwhile = seen_by_nobody([], run)
-            driver.process.terminate()
-            code, said = driver.end()
-    finally:
-        os.umask(before)
+    with masked(0o077), driving(open_folder, "sweep", sweep, "--out", run, "--no-ray") as driver:
+        driver.wait_until(lambda: len(files(run)) >= 2 and (run / "checkpoints").exists())
+        meanwhile = seen_by_nobody(run)
+        driver.process.terminate()
+        code, said = driver.end()
     assert code == 130, said
-    assert meanwhile == seen_by_nobody([], run) == {"secrets": [], "readable": [], "writable": []}
+    assert meanwhile == seen_by_nobody(run) == {"secrets": [], "readable": [], "writable": []}
