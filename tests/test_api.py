@@ -211,7 +211,7 @@ class Mine(DigitsMLP):
         return half(super().loss(model, batch))
 
 def work(ray):
-    sweep = {**SWEEP, "workloads": [Mine]}
+    sweep = {**SWEEP, "workloads": [Mine], "batch_sizes": [64]}
     run = orchestrator.sweep(sweep, out=f"ray-{ray}", ray=ray)
     run = run.resume(ray=ray)
     print(run.frontier()[0].workload)

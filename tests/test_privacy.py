@@ -105,7 +105,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
-    sweep = describe(open_folder, **names)
+    sweep = describe(open_folder, **names, batch_sizes=[32])
     with (
         masked(0o032),  # as few have it
         driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver,
