@@ -16,8 +16,10 @@ pytestmark = pytest.mark.cluster
 
 SMALL = {
     "goals": ["val/error < 0.95"],
+    "batch_sizes": [64],
     "search": {"trials": 2},
     "budget": {"steps": 50},
+    "resources": {"gpus_per_device": 0},
 }
 
 
@@ -27,73 +29,81 @@ def head() -> Iterator[Head]:
         yield head
 
 
-@pytest.mark.parametrize("given_as", ["--address", "RAY_ADDRESS"])
+JOIN = """
+import sys
+from pathlib import Path
+from orchestrator.cluster.connect import connect
+from orchestrator.records import BadInput
+import ray
+
+for address in sys.argv[2:]:
+    try:
+        with connect(address or None, Path(sys.argv[1])):
+            print("computed", ray.get(ray.remote(lambda: 6 * 7).remote()))
+    except BadInput as error:
+        print(error.code, str(error))
+"""
+
+
+def joining(log: Path, *addresses: str, env: dict[str, str]) -> list[str]:
+    """What comes of joining the cluster at each of the addresses, in seconds and in our words."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", JOIN, log, *addresses],
+        env=env, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 60  # left to itself, Ray tries for a quarter of an hour
+    assert "gcs_client.cc" not in done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == len(addresses)
+    for line, address in zip(said, addresses, strict=True):
+        assert line.startswith("computed") or (line.startswith("bad-input ") and address in line)
+    return said
+
+
 def test_a_sweep_joins_the_cluster_and_leaves_it_running(
-    head: Head, given_as: str, sweep_file: Callable[..., Path], tmp_path: Path
+    head: Head, sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    env = environment(RAY_AUTH_TOKEN=head.token)
-    cpus_only = {"gpus_per_device": 0}
-    command = ["sweep", sweep_file(**SMALL, resources=cpus_only), "--out", run]
-    if given_as == "--address":
-        command += ["--address", head.address]
-    else:
-        env["RAY_ADDRESS"] = head.address
-    result = orchestrate(*command, env=env)
+    command = ["sweep", sweep_file(**SMALL), "--out", tmp_path / "run", "--address", head.address]
+    refused = orchestrate(*command, env=environment())
+    assert_refused(refused, "bad-input", head.address)
+    assert "ray get-auth-token" in refused.stderr
+    assert not list(tmp_path.glob("run/trials/**/*.parquet"))
+    result = orchestrate(*command, env=environment(RAY_AUTH_TOKEN=head.token))
     assert result.returncode == 0, result.stderr
-    assert len((run / "frontier.csv").read_text().splitlines()) == 3
-    log = (run / "log.txt").read_text()
+    assert len((tmp_path / "run" / "frontier.csv").read_text().splitlines()) == 2
+    log = (tmp_path / "run" / "log.txt").read_text()
     assert "gpus_on_demand=3" in log, "those to be had on demand count"
     assert "embedded=False" in log, log
     assert head.answers()
 
 
 @pytest.mark.parametrize(
-    "token",
-    [{}, {"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/nonexistent"}],
-    ids=["none", "wrong", "unreadable"],
+    "token", [{"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/nonexistent"}]
 )
 def test_a_cluster_whose_token_we_lack_is_refused_with_advice(
-    head: Head, token: dict[str, str], sweep_file: Callable[..., Path], tmp_path: Path
+    head: Head, token: dict[str, str], tmp_path: Path
 ) -> None:
-    errors = refusal(head.address, sweep_file(**SMALL), tmp_path / "run", environment(**token))
-    assert "ray get-auth-token" in errors
+    (said,) = joining(tmp_path / "log.txt", head.address, env=environment(**token))
+    assert "ray get-auth-token" in said
     assert head.answers()
 
 
-def test_a_cluster_open_to_everyone_is_joined_only_on_demand(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_cluster_open_to_everyone_is_joined_only_on_demand(tmp_path: Path) -> None:
     """With its token in hand, Ray would join it and then refuse what the cluster asks of us."""
     with running_head(mode="disabled") as head:
         env = environment(RAY_AUTH_TOKEN=head.token)
-        errors = refusal(head.address, sweep_file(**SMALL), tmp_path / "run", env)
-        assert "RAY_AUTH_MODE=disabled" in errors
-        env["RAY_AUTH_MODE"] = "disabled"
-        command = ["sweep", sweep_file(**SMALL, resources={"gpus_per_device": 0})]
-        command += ["--out", tmp_path / "run", "--address", head.address]
-        result = orchestrate(*command, env=env)
-    assert result.returncode == 0, result.stderr
+        (said,) = joining(tmp_path / "log.txt", head.address, env=env)
+        assert "RAY_AUTH_MODE=disabled" in said
+        env |= {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": head.address}
+        assert joining(tmp_path / "log.txt", "", env=env) == ["computed 42"]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "no.such.host.invalid:6379", "nonsense"])
-def test_where_no_cluster_is_the_address_is_refused(
-    address: str, sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    address = address.format(port=free_port())
+def test_where_no_cluster_is_the_address_is_refused(tmp_path: Path) -> None:
+    addresses = [f"127.0.0.1:{free_port()}", "no.such.host.invalid:6379", "nonsense"]
     env = environment(RAY_AUTH_TOKEN=secrets.token_hex(32))
-    assert "HOST:PORT" in refusal(address, sweep_file(**SMALL), tmp_path / "run", env)
-
-
-def refusal(address: str, sweep: Path, run: Path, env: dict[str, str]) -> str:
-    """What the command says, in seconds and in its own words."""
-    began = time.monotonic()
-    result = orchestrate("sweep", sweep, "--out", run, "--address", address, env=env)
-    assert_refused(result, "bad-input", address)
-    assert time.monotonic() - began < 60  # left to itself, Ray tries for a quarter of an hour
-    assert "gcs_client.cc" not in result.stderr
-    assert not list(run.glob("trials/**/*.parquet"))
-    return result.stderr
+    assert all("HOST:PORT" in said for said in joining(tmp_path / "log.txt", *addresses, env=env))
 
 
 FROM_OUTSIDE = """
