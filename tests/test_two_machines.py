@@ -1,16 +1,17 @@
 """A gang across two machines, each with a network of its own, trains what it trains on one."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import wait_for
+from conftest import first_trials, wait_for
 from machines import Machine, can_be_had, machines
+
+from orchestrator.records import Measurement, Outcome
+from orchestrator.results import Run
 
 pytestmark = [pytest.mark.cluster, can_be_had]
 
@@ -26,11 +27,12 @@ SWEEP = {
     "resources": {"examples_per_device": 32, "max_devices": 2},
 }
 
+METRICS = ("batch/loss", "val/error", "val/loss")
+
 
 @contextmanager
 def cluster(folder: Path, cpus: list[int]) -> Iterator[tuple[list[Machine], dict[str, str]]]:
     """A machine for each number of CPUs; the first is the head."""
-    folder.mkdir()
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with ExitStack() as stack:
         found = stack.enter_context(machines(folder, len(cpus)))
@@ -45,29 +47,25 @@ def cluster(folder: Path, cpus: list[int]) -> Iterator[tuple[list[Machine], dict
         yield found, env
 
 
-def test_ranks_on_two_machines_train_the_same_as_on_one(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-
-    def sweep_into(run: Path) -> list[object]:
-        return ["orchestrate", "sweep", tmp_path / "sweep.yaml", "--out", run, "--address", "auto"]
-
-    with cluster(tmp_path / "one", [2]) as ((alone,), env):
-        alone.do(*sweep_into(tmp_path / "alone"), **env)
-    with cluster(tmp_path / "two", [1, 1]) as ((head, other), env):
-        head.do(*sweep_into(tmp_path / "apart"), **env)
-        run, log = tmp_path / "lost", tmp_path / "lost.txt"
-        with head.running(log, *sweep_into(run), **env) as sweep:
-            wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), sweep, log)
+def test_ranks_on_two_machines_train_the_same_as_on_one(
+    tmp_path: Path, train_on_pair: Callable[..., tuple[list[Measurement], Outcome]]
+) -> None:
+    """Some of them a second time, since the processes of one machine are killed."""
+    file, run, log = (tmp_path / name for name in ("sweep.yaml", "run", "log.txt"))
+    file.write_text(yaml.safe_dump(SWEEP))
+    with cluster(tmp_path, [1, 1]) as ((head, other), env):
+        sweep = ("orchestrate", "sweep", file, "--out", run, "--address", "auto")
+        with head.running(log, *sweep, **env) as process:
+            wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), process, log)
             # One trial is over, the next has begun.
             other.do("pkill", "--signal=KILL", "--full", r"^ray::(_Peer|Gang|Resource)")
-            assert sweep.wait(300) == 0, log.read_text()
-        assert "is tried again" in (run / "log.txt").read_text()
-    one = curves(tmp_path / "alone")
-    assert len(one) > 3 * 5
-    assert curves(tmp_path / "apart") == one
-    assert curves(run) == one
-
-
-def curves(run: Path) -> pa.Table:
-    (file,) = run.glob("measurements/**/study.parquet")
-    return pq.ParquetFile(file).read().drop_columns(["seconds"])
+            assert process.wait(300) == 0, log.read_text()
+    assert "is tried again" in (run / "log.txt").read_text()
+    (study,) = Run(run).studies()
+    for trial in first_trials(study, 0):
+        measured, _ = train_on_pair(trial)
+        curve = Run(run).curve(study.key, trial.index).to_pylist()
+        assert len(curve) > 5
+        assert [[row["step"], *map(row.get, METRICS)] for row in curve] == [
+            [one.step, *map(one.metrics.get, METRICS)] for one in measured
+        ]
