@@ -64,12 +64,12 @@ def test_its_sweeps_are_accepted(name: Path) -> None:
 def test_a_group_measured_again_agrees(tmp_path: Path) -> None:
     """It is the same byte for byte on the same kind of processor. Elsewhere it need not be, and
     processors of several kinds have one name, so that the test asks only whether the runs agree, at
-    the two batch sizes that take the least time."""
-    how = ("--no-ray", "--set", "batch_sizes=[64, 256]", "--out", tmp_path / "again")
+    the batch size that takes the least time."""
+    how = ("--no-ray", "--set", "batch_sizes=[256]", "--out", tmp_path / "again")
     orchestrate("sweep", ATLAS / "rules_digits.yaml", *how)
     compared = orchestrate("compare", ATLAS / "runs" / "rules_digits", tmp_path / "again")
     assert compared.returncode == 0, compared.stdout
-    assert " of 8 studies agree" in compared.stdout
+    assert " of 4 studies agree" in compared.stdout
 
 
 @pytest.mark.parametrize(("batch_size", "goal"), [(1, 0.2), (16, 0.1), (256, 0.1)])

@@ -16,7 +16,7 @@ from conftest import refused, train_all
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
-from test_branching import BRANCHES
+from test_branching import BRANCHES, TRUNK
 from test_frontier import write_run
 from test_growth import command
 
@@ -275,13 +275,9 @@ def _answers(run: Run, goal: str) -> Iterator[str]:
 
 @pytest.mark.dear
 def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
-    trunk = {**BRANCHES["trunk"], "budget": {"examples": 1600}}
-    small = {
-        **BRANCHES,
-        "trunk": trunk,
-        "points": [20],
-        "length": {"examples": 512, "at_most": 512},
-    }
+    trunk = {**TRUNK, "budget": {"examples": 1600}}
+    length = {"examples": 512, "at_most": 512}
+    small = {**BRANCHES, "trunk": trunk, "points": [20], "length": length}
     run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
     compact = run.compact(tmp_path / "compact")
     assert not Run.open(compact.path).is_compact
