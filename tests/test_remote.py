@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,9 +36,9 @@ SWEEP = {
     "workloads": ["mine.py:Mine"],
     "goals": ["val/error < 0.05"],
     "recipes": ["sgd"],
-    "batch_sizes": [32, 64, 256],
-    "search": {"trials": 8},
-    "budget": {"steps": 3000},
+    "batch_sizes": [32, 64],
+    "search": {"trials": 4},
+    "budget": {"steps": 2000},
     "stop": {"dominated": False},
 }
 
@@ -53,9 +54,8 @@ BRANCHES = {
     "points": [20],
     "factors": [1, 2],
     "learning_rate": {"rules": ["linear"], "multiples": [1]},
-    "seeds": 4,
-    "length": {"examples": 512, "at_most": 1024},
-    "confirm": True,
+    "seeds": 3,
+    "length": {"examples": 512, "at_most": 512},
 }
 
 MINE = """
@@ -84,7 +84,7 @@ NEAR = {
     "workloads": ["digits/mlp"],
     "goals": ["val/error < 0.5"],
     "recipes": ["sgd"],
-    "batch_sizes": [64, 256],
+    "batch_sizes": [64],
     "search": {"trials": 2},
     "budget": {"steps": 60},
 }
@@ -93,6 +93,7 @@ NAMES = {
     "runs/fashion_mnist": "runs/away",
     "orchestrate sweep fashion_mnist --cluster": "orchestrate sweep sweep.yaml --cluster",
     "plan fashion_mnist": "plan near.yaml",
+    "/results/mine": "/results/fashion_mnist",  # which is there then: one is trained
     "/results/": "$HOME/results/",
     " fashion_mnist --out": " near.yaml --out",
     "my_sweep.yaml": "near.yaml",
@@ -162,6 +163,7 @@ def away(tmp_path: Path) -> Iterator[Away]:
             "worker_start_ray_commands": [
                 # Workers end by themselves when they have missed their head for so long.
                 line.replace("RAY_AUTH", "RAY_gcs_rpc_server_reconnect_timeout_s=5 RAY_AUTH")
+                + " --num-cpus=1" * ("ray start" in line)
                 for line in cluster["worker_start_ray_commands"]
             ],
             "min_workers": 1,
@@ -185,7 +187,8 @@ def away(tmp_path: Path) -> Iterator[Away]:
         laptop.do(*page.take("orchestrate plan"))
         laptop.do(*page.take("ray up"))
         status = ("bash", "-ic", "ray status")
-        wait_for(lambda: "0.0/2.0 CPU" in head.run(*status).stdout, server)
+        wait_for(lambda: runs(worker, "raylet"), server)
+        wait_for(lambda: "0.0/1.0 CPU" in head.run(*status).stdout, server)
         yield Away(page=page, laptop=laptop, head=head, worker=worker, server=server)
 
 
@@ -200,7 +203,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
         wait_for(lambda: finished(there) >= 2, client, log)
         (tmp_path / "hold").touch()
     # Killed; nobody is left to close its connection, which ends all the same.
-    wait_for(lambda: "ssh" not in laptop.do("ps", "-e", "-o", "comm="), away.server)
+    wait_for(lambda: not runs(laptop, "ssh"), away.server)
 
     jobs = json.loads(laptop.do(*page.take("orchestrate status --cluster"), "--json"))
     assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
@@ -242,16 +245,13 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     branch = ("orchestrate", "branch", "branches.yaml", "--cluster", "cluster.yaml", "--json")
     answer = json.loads(laptop.do(*branch))
     assert answer["complete"]
-    assert len(answer["confirmed"]) == sum(
-        len(schedule["stages"]) > 1 for schedule in answer["schedules"].values()
-    )
     assert (laptop.home / "runs" / "far" / "schedules.yaml").exists()
 
     kubernetes(away)
     laptop.do(*page.take("ray down"))
     assert not page.left
     for machine in (away.head, away.worker):
-        wait_for(lambda: "raylet" not in machine.do("ps", "-e", "-o", "comm="), away.server)  # noqa: B023
+        wait_for(lambda: not runs(machine, "raylet"), away.server)  # noqa: B023
     result = laptop.run("orchestrate", "status", "--cluster", "cluster.yaml")
     assert_refused(result, "bad-input", "ray up cluster.yaml")
 
@@ -264,8 +264,13 @@ def kubernetes(away: Away) -> None:
             waits = line.partition("|")[0].replace("--no-wait", "")
             done = away.head.run("bash", "-ic", f"cd orchestrate && {waits}")
             assert done.returncode == 0, (line, done.stdout, done.stderr)
-    assert (away.head.home / "results" / "mine" / "report.html").exists()
+    assert (away.head.home / "results" / "fashion_mnist" / "report.html").exists()
     assert (away.head.home / "orchestrate" / "near.tar").exists()
+
+
+def runs(machine: Machine, program: str) -> bool:
+    time.sleep(0.5)  # to ask costs more than to wait
+    return program in machine.do("ps", "-e", "-o", "comm=")
 
 
 def finished(run: Path) -> int:
