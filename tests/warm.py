@@ -14,8 +14,13 @@ SECONDS = 300
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["torch", "orchestrator.cli.sessions", "orchestrator.planning.studies", "orchestrator.report"]
-)
+    [
+        "torch", "orchestrator.cli.sessions", "orchestrator.planning.studies",
+        "orchestrator.report", "orchestrator.sweeping.local",
+        # What torch and Arrow import late.
+        "torch.fx.experimental.symbolic_shapes", "pandas",
+    ]
+)  # fmt: skip
 
 
 def orchestrate(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
