@@ -9,12 +9,17 @@ write      milliseconds per trial, with what is put together meanwhile, and the 
 alone      trials that have files of their own at the end
 status, frontier, report    seconds of a cold process each, and its processor time
 together   seconds to put together `--alone` trials that are all in files of their own
+repeats    frontier of a finished sweep in the shape of the quickstart, whose repeats are put together,
+           against one whose repeats are in files of their own; and the number of its files
 
-Bounds: 4 s of processor time for status, 6 s for frontier.
+Bounds: 4 s of processor time for status, 6 s for frontier; a fifth of the time with repeats put
+together, and 120 files.
 """
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import sys
 import tempfile
 import time
@@ -37,6 +42,8 @@ from orchestrator.results.merger import MOST_LOOSE, Merger
 MEASUREMENTS = 20
 MAX_STATUS_SECONDS = 4
 MAX_FRONTIER_SECONDS = 6
+MAX_REPEATS_RATIO = 0.2
+MAX_FILES = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +55,12 @@ class Sizes:
     """Trials of the run that an older driver left."""
     loose: int
     """Trials of a small run that may have files of their own."""
+    repeated: int
+    """Studies of the run with repeats."""
 
 
-FULL = Sizes(studies=50, trials=50_000, alone=10_000, loose=MOST_LOOSE)
-SMOKE = Sizes(studies=2, trials=20, alone=20, loose=30)
+FULL = Sizes(studies=50, trials=50_000, alone=10_000, loose=MOST_LOOSE, repeated=21)
+SMOKE = Sizes(studies=2, trials=20, alone=20, loose=30, repeated=2)
 
 
 def studies_of(sizes: Sizes) -> tuple[dict[str, Any], list[Study]]:
@@ -131,6 +140,33 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     return {**found, "older": sizes.alone, "together_seconds": time.perf_counter() - began}
 
 
+def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
+    """64 trials of each study, of which five were trained with ten seeds more."""
+    sweep, studies = studies_of(replace(sizes, studies=sizes.repeated, trials=64 * sizes.repeated))
+    studies = [replace(study, repeats=10, repeat_best=5) for study in studies]
+    run, chance = Run(folder / "repeats"), np.random.default_rng(2)
+    run.create(sweep, studies, provenance())
+    for study in studies:
+        for index in range(64):
+            run.write(finished(study, index, chance))
+    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    for study in studies:
+        for index, repeat in itertools.product(range(5), range(1, 11)):
+            again = finished(study, index, chance)
+            run.write(replace(again, trial=replace(again.trial, repeat=repeat)))
+    times = 1 if smoke else 3
+    alone = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
+    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    merged = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
+    assert {each.printed for each in alone} == {each.printed for each in merged}
+    seconds = [statistics.median(each.cpu_seconds for each in some) for some in (alone, merged)]
+    return {
+        "repeats_alone_cpu_seconds": seconds[0],
+        "repeats_cpu_seconds": seconds[1],
+        "repeats_files": sum(path.is_file() for path in (folder / "repeats").rglob("*")),
+    }
+
+
 def main() -> int:
     parser = parser_with_smoke(__doc__)
     parser.add_argument("--trials", type=int, default=FULL.trials)
@@ -138,16 +174,25 @@ def main() -> int:
     options = parser.parse_args()
     chosen = replace(FULL, trials=options.trials, alone=options.alone)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), SMOKE if options.smoke else chosen, smoke=options.smoke)
+        sizes = SMOKE if options.smoke else chosen
+        found = measure(Path(folder), sizes, smoke=options.smoke)
+        found |= with_repeats(Path(folder), sizes, smoke=options.smoke)
     print(f"write     {found['write_ms']:8.2f} ms each, {found['write_most_ms']:.0f} ms at most")
     print(f"alone     {found['alone']:8,} of {found['trials']:,} trials")
     for command in ("status", "frontier", "report"):
         seconds, cpu = found[f"{command}_seconds"], found[f"{command}_cpu_seconds"]
         print(f"{command:<9} {seconds:8.2f} s, {cpu:.2f} s of processor time")
     print(f"together  {found['together_seconds']:8.2f} s for {found['older']:,} trials")
+    ratio = found["repeats_cpu_seconds"] / found["repeats_alone_cpu_seconds"]
+    print(
+        f"repeats   {found['repeats_cpu_seconds']:8.2f} s, {ratio:.2f} of "
+        f"{found['repeats_alone_cpu_seconds']:.2f} s, in {found['repeats_files']} files"
+    )
     slower = slowness()
     ok = (
-        found["status_cpu_seconds"] <= MAX_STATUS_SECONDS * slower
+        ratio <= MAX_REPEATS_RATIO
+        and found["repeats_files"] <= MAX_FILES
+        and found["status_cpu_seconds"] <= MAX_STATUS_SECONDS * slower
         and found["frontier_cpu_seconds"] <= MAX_FRONTIER_SECONDS * slower
     )
     return print_result("run_in_progress", found, smoke=options.smoke, ok=ok)

@@ -109,8 +109,8 @@ class Pretended(Executor):
         self.told: list[News] = []
         self.board: dict[StudyKey, Bounds] = {}
         self.steps: set[int] = set()
-        self.through: set[TrialKey] = set()
-        """Trials of running packs that have ended there."""
+        self.through: set[tuple[int, TrialKey]] = set()
+        """Serial numbers of packs, and trials that have ended there."""
 
     def clock(self) -> float:
         return self.now
@@ -120,11 +120,10 @@ class Pretended(Executor):
         return len(self.waiting) < 2
 
     def start(self, pack: Pack) -> None:
-        out = {p.trial.key for pack in self.out() for p in pack.proposals}
+        out = {(each.serial, p.trial.key) for each in self.out() for p in each.proposals}
         assert len({p.trial.kind for p in pack.proposals}) == 1
-        again = {p.trial.key for p in pack.proposals} & out - self.through
+        again = {p.trial.key for p in pack.proposals} & {key for _, key in out - self.through}
         assert not again, "the same trial twice at once"
-        self.through -= {p.trial.key for p in pack.proposals}
         self.waiting.append(pack)
         self.packs.append(pack)
 
@@ -201,7 +200,7 @@ class Pretended(Executor):
                 if isinstance(event, FinishedTrial):
                     race.record(event)
                     ended.append(event)
-                    self.through.add(event.trial.key)
+                    self.through.add((pack.serial, event.trial.key))
                     slots.remove(slot)
             yield News(serial=pack.serial, begun=begun, ended=ended)
 

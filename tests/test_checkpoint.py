@@ -2,8 +2,10 @@
 never killed."""
 
 import json
+import math
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from conftest import command, make_trial, orchestrate, refused, run_trial, wait_
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Outcome, Trial
-from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, accepted_by, train
+from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, accepted_by, loop, train
 
 EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}
 LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
@@ -55,6 +57,7 @@ def interrupted(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoint, "save", save_and_die)
+        patch.setattr(loop, "MOST_SAVING", math.inf)
         with pytest.raises(KeyboardInterrupt):
             seconds.extend(measurement.seconds for measurement in first)
     assert saved[-1] == 31
@@ -201,3 +204,40 @@ def test_a_checkpoint_that_cannot_be_removed_costs_no_trial(
     )
     assert outcome.status == "exhausted"
     assert f"{place} can't be removed" in caplog.text
+
+
+def test_saving_takes_a_fiftieth_of_the_time_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[float] = []
+
+    def slow(self: Checkpoint, *rest: Any) -> None:
+        saved.append(time.monotonic())
+        time.sleep(0.002)
+
+    monkeypatch.setattr(Checkpoint, "save", slow)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
+    trial = make_trial(
+        models.name(models.MLP), budget_steps=1500, grid=EvaluationGrid(spacing=0, min_gap=10**6)
+    )
+    _, outcome = run_trial(trial, checkpoint=checkpoint)
+    *regular, _ = saved  # the last one is made when the trial ends
+    assert len(regular) > 2
+    assert len(regular) <= 1 + outcome.seconds * loop.MOST_SAVING / 0.002
+
+
+class Two(Ranks):
+    """Two ranks, as the first one sees them."""
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, "can't be used, since memory is short"]
+
+
+def test_all_ranks_begin_anew_if_one_can_not_go_on(tmp_path: Path) -> None:
+    trial, place = long_trial(), Place.at(tmp_path / "trial.pt")
+    own, put = Checkpoint(place=place, every_seconds=1), list[Any]()
+    own.save(trial, lambda: {"step": 3}, [Measurement(step=0, seconds=0.0, metrics={})], Ranks())
+    assert len(own.load(trial, put.append, Ranks())) == 1
+    assert own.load(trial, put.append, Two()) == []
+    with refused("bad-input", place, "memory is short"):
+        Checkpoint(place=place, every_seconds=1, keep=True).load(trial, put.append, Two())

@@ -15,6 +15,7 @@ from test_rounds import make_study
 
 from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, SearchPlan, SweepFailed, Trial
+from orchestrator.search import Director
 from orchestrator.sweeping import dispatch
 from orchestrator.sweeping.executor import LAST_WORDS_SECONDS, Failure, News
 from orchestrator.sweeping.retries import MAX_LOSSES, Retries
@@ -80,9 +81,9 @@ def test_whatever_happens_the_frontier_is_the_same(
     full = [replace(study, stop_dominated=False) for study in world.studies]
     reference, _ = play(world, full, Habits())
     names = {(key.study.batch_size, key.index, key.repeat): t for key, t in disk.held.items()}
-    assert {n: t.trial.params for n, t in names.items()} == {
-        n: t.trial.params for n, t in reference.items()
-    }
+    # Where a trial failed at every attempt, others may have been repeated in its place at first.
+    kept = {n: t.trial.params for n, t in names.items() if n in reference or not n[2]}
+    assert kept == {n: t.trial.params for n, t in reference.items()}
     for study in world.studies:
         found = director.searches[study.key].bounds
         assert found == frontier(study, names) == frontier(study, reference)
@@ -314,3 +315,14 @@ def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
     executor.wait = forgets_once  # type: ignore[method-assign]
     run(executor)
     assert trained(executor) == [0, 1, 2, 3]
+
+
+def test_an_error_while_trials_are_counted_is_not_taken_for_one_of_the_storage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(self: Any, finished: FinishedTrial) -> None:
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(Director, "record", lost)
+    with pytest.raises(ConnectionError):
+        run(Pretended(EASY, Disk()))

@@ -127,3 +127,9 @@ def test_a_file_in_place_of_a_folder_is_refused_before_training(tmp_path: Path, 
     (tmp_path / "run" / name).touch()
     with refused("exists", tmp_path / "run" / name):
         run.check_writable()
+
+
+def test_a_sweep_file_of_the_users_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("name: mine")
+    with refused("exists", tmp_path, "sweep.yaml", "--out"):
+        Run(tmp_path).check_writable()

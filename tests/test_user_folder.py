@@ -1,4 +1,5 @@
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,19 @@ def test_all_that_a_sweep_names_may_be_ones_own() -> None:
         }
     )  # fmt: skip
     assert sweep.places == {"w.py:W", "o.py:O", "sgd", "tpe", "sobol"}
+
+
+def test_processes_of_a_machine_share_one_copy_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = UserFolder(path=tmp_path / "elsewhere", code={"mine.py": b"NAME = 1"})
+    places = []
+    for _ in range(2):
+        folder.enter()
+        places.append(Path.cwd())
+    assert places[0] == places[1]
+    assert len([*tmp_path.iterdir()]) == 1, "nothing is left behind"
+    (places[0] / "mine.py").write_text("changed by somebody")
+    folder.enter()
+    assert Path("mine.py").read_text() == "NAME = 1"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import shlex
 import socket
@@ -48,6 +49,10 @@ RUNS = "~/results"
 """The folder of runs on the head."""
 
 RECONNECT_SECONDS = 5.0
+
+PATIENCE_SECONDS = 600.0
+"""Seconds without a connection after which a command that follows a job ends: the cluster may be
+down."""
 
 LAST_LINES = 15
 
@@ -164,13 +169,14 @@ def _free_port() -> int:
 
 
 def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None]) -> JobDetails:
-    """Shows the output of a job until it ends. Reconnects whenever the connection is lost."""
+    """Shows the output of a job until it ends. Reconnects whenever the connection is lost. Raises
+    `BadInput` if the head can't be reached any more."""
     job = None
-    seen = 0
+    seen, lost_at = 0, math.inf
     while True:
         try:
             with reach(file) as head:
-                job = job or job_of(head)
+                job, lost_at = job or job_of(head), math.inf
                 for number, line in enumerate(head.lines(job)):
                     if number >= seen:
                         show(line)
@@ -181,8 +187,17 @@ def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None
         except (BadInput, RuntimeError, OSError, ClientError) as error:
             if job is None:
                 raise BadInput(str(error)) from None
+            now = time.monotonic()
+            lost_at = min(lost_at, now)
+            if (away := now - lost_at) > PATIENCE_SECONDS:
+                raise BadInput(
+                    f"The head of {file} has not answered for {away:.0f} s. If the cluster is up, "
+                    f"the sweep goes on there, and the same command follows it again. If it was "
+                    f"ended (`ray down`), its sweep was, too. It said: {error}",
+                    code="unreachable",
+                ) from None
             show(
-                f"The connection was lost, but the sweep goes on. Reconnecting in "
+                f"The connection was lost, which does not end the sweep. Reconnecting in "
                 f"{RECONNECT_SECONDS:g} s ..."
             )
             time.sleep(RECONNECT_SECONDS)

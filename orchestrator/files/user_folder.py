@@ -3,7 +3,10 @@ from it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -35,15 +38,30 @@ class UserFolder:
         if self.path.is_dir() and all(_same(self.path / n, c) for n, c in self.code.items()):
             os.chdir(self.path)
         elif self.code:
-            copy = Path(tempfile.mkdtemp(prefix="orchestrate-code-"))
-            for name, content in self.code.items():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                (copy / name).write_bytes(content)
-            os.chdir(copy)
+            os.chdir(_written(self.code))
         if self.by_value is not None and BY_VALUE not in os.environ:
-            file = Path(tempfile.mkdtemp(prefix="orchestrate-code-")) / "workloads.pickle"
-            file.write_bytes(self.by_value)
-            os.environ[BY_VALUE] = str(file)
+            folder = _written({"workloads.pickle": self.by_value})
+            os.environ[BY_VALUE] = str(folder / "workloads.pickle")
+
+
+def _written(files: Mapping[str, bytes]) -> Path:
+    """A folder with these files, for all processes of this user on this machine: one for each
+    process would be left behind when a process is killed."""
+    digest = hashlib.blake2b(repr(sorted(files.items())).encode(), digest_size=16).hexdigest()
+    kept = Path(tempfile.gettempdir()) / f"orchestrate-code-{os.getuid()}-{digest}"
+    made = Path(tempfile.mkdtemp(prefix="orchestrate-code-"))
+    for name, content in files.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_bytes(content)
+    try:
+        return made.rename(kept)
+    except OSError:  # another process was first
+        status = kept.lstat()
+        own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if own and all(_same(kept / name, content) for name, content in files.items()):
+            shutil.rmtree(made)
+            return kept
+        return made
 
 
 def _files(folder: Path, place: str) -> list[Path]:

@@ -99,6 +99,13 @@ class Run:
                 f"Name another one with --out.",
                 code="unwritable",
             ) from None
+        of_a_run = (self.place / STUDIES).is_file() or (self.place / "trials").is_folder()
+        if (self.place / "sweep.yaml").is_file() and not of_a_run:
+            raise BadInput(
+                f"{self.place} holds a sweep.yaml that no run has written, and a run would replace "
+                f"it. Name another folder with --out.",
+                code="exists",
+            )
         for name in ("trials", "measurements", "repeats"):
             if (self.place / name).is_file():
                 raise BadInput(

@@ -60,23 +60,26 @@ class Records:
         """Writes what waits, unless an attempt has failed a moment ago."""
         if not self.waiting or self._clock() < self._write_at:
             return
-        try:
-            while self.waiting:
+        while self.waiting:
+            try:
                 self._run.write(self.waiting[0])
-                self._tell(self.waiting.popleft())
-        except OSError as error:
-            now, reason = self._clock(), error.strerror or str(error)
-            self._write_at = now + self._write_wait
-            self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
-            place = self._run.place
-            logger.warning("%s can't be written; another attempt follows: %s", place, error)
-            if self._unwritable_since is None:
-                self._unwritable_since = now
-                text = UNWRITABLE.format(run=place, reason=reason, patience=self._patience)
-                self._progress.note("storage", text)
-        else:
-            self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
-            self._progress.forget("storage")
+            except OSError as error:
+                self._pause(error)
+                return
+            self._tell(self.waiting.popleft())
+        self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
+        self._progress.forget("storage")
+
+    def _pause(self, error: OSError) -> None:
+        now, reason = self._clock(), error.strerror or str(error)
+        self._write_at = now + self._write_wait
+        self._write_wait = min(2 * self._write_wait, LONGEST_BACKOFF_SECONDS)
+        place = self._run.place
+        logger.warning("%s can't be written; another attempt follows: %s", place, error)
+        if self._unwritable_since is None:
+            self._unwritable_since = now
+            text = UNWRITABLE.format(run=place, reason=reason, patience=self._patience)
+            self._progress.note("storage", text)
 
     def settle(self) -> None:
         """Writes what waits once more, at the end. Raises `SweepFailed` if that fails."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, Measurement, Role, Study, Trial, settings_of
+from orchestrator.records import BadInput, Measurement, Role, Study, Trial, cut, settings_of
 from orchestrator.training.ranks import Ranks
 
 logger = logging.getLogger(__name__)
@@ -86,20 +86,28 @@ class Checkpoint:
         content = ranks.from_first(content)
         if content is None:
             return []
+        problem, known = "", list[Measurement]()
         try:
             document = _document(content)
             if document["trial"] == _identity(trial):
+                known = [Measurement(**measurement) for measurement in document["measurements"]]
                 put(document["training"])
-                return [Measurement(**measurement) for measurement in document["measurements"]]
-            problem = (
-                "is the checkpoint of another trial: its metaparameters, seed, goal, budget or "
-                "evaluation differ"
-            )
+            else:
+                problem = (
+                    "is the checkpoint of another trial: its metaparameters, seed, goal, budget or "
+                    "evaluation differ"
+                )
         # Damaged files make torch raise exceptions of many types.
-        except Exception:
-            problem = "is not the checkpoint of a trial, or is damaged"
+        except Exception as error:
+            reason = f"{type(error).__name__}: {cut(str(error), 200)}"
+            problem = f"can't be used, since it is damaged or memory is short ({reason})"
+        # If one rank can't go on from it, all begin anew: they wait for each other at each step.
+        problems = [each for each in ranks.gather(problem) if each]
+        if not problems:
+            return known
         if self.keep:
-            raise BadInput(f"{self.place} {problem}. Remove it, or give another file.")
+            raise BadInput(f"{self.place} {problems[0]}. Remove it, or give another file.")
+        logger.warning("%s %s. The trial begins anew.", self.place, problems[0])
         return []
 
     def finish(

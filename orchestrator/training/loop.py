@@ -28,6 +28,9 @@ Ending = Callable[[Collection[Goal], int], Cut]
 the step of its next measurement. A `dominated` trial ends for good; a `paused` trial may go on from
 its checkpoint."""
 
+MOST_SAVING = 0.02
+"""Largest share of the training time that is spent on saving checkpoints."""
+
 WORTH_KEEPING_SECONDS = 0.1
 """Smallest training time in seconds of a paused trial whose state is saved. A trial that trained
 for less starts again from its beginning if it must go on."""
@@ -57,6 +60,8 @@ class _Tenant:
         self.resumed_seconds = position.seconds + position.evaluation_seconds
         self.kept_at = engine.seconds
         """Time of the last checkpoint, in seconds of the engine."""
+        self.pause = 0.0
+        """Seconds until the next one is worth its time."""
 
 
 Event = tuple[Trial, Measurement | FinishedTrial]
@@ -168,10 +173,13 @@ def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
     """Saves a checkpoint of every trial for which it is time."""
     for slot, tenant in tenants.items():
         checkpoint = tenant.task.checkpoint
-        if checkpoint and engine.seconds - tenant.kept_at >= checkpoint.every_seconds:
-            state = partial(engine.state, slot)
+        if checkpoint is None:
+            continue
+        if engine.seconds - tenant.kept_at >= max(checkpoint.every_seconds, tenant.pause):
+            state, began = partial(engine.state, slot), time.monotonic()
             checkpoint.save(tenant.task.trial, state, tenant.standing.measurements, engine.ranks)
-            tenant.kept_at = engine.seconds
+            took = engine.ranks.from_first(time.monotonic() - began)
+            tenant.kept_at, tenant.pause = engine.seconds, took / MOST_SAVING
 
 
 def _finished(

@@ -77,17 +77,11 @@ class Ranks:
         return nullcontext()
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replaces the gradients with their mean over ranks. `wrap` does the same while gradients
-        are computed."""
-        if self.count == 1:
-            return
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        flat /= self.count
-        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        """Replaces the gradients with their mean over ranks, in the memory that they have: none may
+        be left. `wrap` does the same while gradients are computed."""
+        for gradient in (p.grad for p in parameters if self.count > 1 and p.grad is not None):
+            dist.all_reduce(gradient)
+            gradient.div_(self.count)
 
     def gather(self, value: Any) -> list[Any]:
         """Returns every rank's `value`, in order of rank."""

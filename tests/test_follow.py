@@ -1,0 +1,54 @@
+"""A command that follows a job on a cluster, whose head comes and goes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import refused
+
+from orchestrator.cluster import remote
+from orchestrator.records import BadInput
+
+
+class Heads:
+    """Heads that are reached, or not, one after another; each takes a minute."""
+
+    def __init__(self, *there: list[str] | None) -> None:
+        self.there, self.now = iter(there), 0.0
+
+    @contextmanager
+    def reach(self, file: Path) -> Iterator[Any]:
+        self.now += 60
+        if (lines := next(self.there, None)) is None:
+            raise BadInput("no route to host")
+        over = SimpleNamespace(status=SimpleNamespace(is_terminal=lambda: "end" in lines))
+        client = SimpleNamespace(get_job_info=lambda job: over)
+        yield SimpleNamespace(client=client, lines=lambda job: lines)
+        if "end" not in lines:
+            raise ConnectionError
+
+
+def follow(monkeypatch: pytest.MonkeyPatch, *there: list[str] | None) -> list[str]:
+    heads, shown = Heads(*there), list[str]()
+    monkeypatch.setattr(remote, "reach", heads.reach)
+    time = SimpleNamespace(monotonic=lambda: heads.now, sleep=lambda seconds: None)
+    monkeypatch.setattr(remote, "time", time)
+    remote.follow(Path("cluster.yaml"), lambda head: "job", shown.append)
+    return [line for line in shown if "connection" not in line]
+
+
+def test_each_line_is_shown_once_however_often_the_connection_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = [None] * 9
+    assert follow(monkeypatch, ["1"], *lost, ["1", "2"], *lost, ["1", "2", "end"]) == [
+        "1", "2", "end",
+    ]  # fmt: skip
+
+
+def test_a_head_that_is_gone_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with refused("unreachable", "cluster.yaml", "no route to host", "ray down"):
+        follow(monkeypatch, ["1"])
