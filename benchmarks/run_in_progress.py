@@ -9,8 +9,8 @@ write      milliseconds per trial, with what is put together meanwhile, and the 
 alone      trials that have files of their own at the end
 status, frontier, report    seconds of a cold process each, and its processor time
 together   seconds to put together `--alone` trials that are all in files of their own
-repeats    frontier of a finished sweep in the shape of the quickstart, whose repeats are put together,
-           against one whose repeats are in files of their own; and the number of its files
+repeats    frontier of a finished sweep in the shape of the quickstart, whose repeats are put
+           together, against one where they are in files of their own; and the number of files
 
 Bounds: 4 s of processor time for status, 6 s for frontier; a fifth of the time with repeats put
 together, and 120 files.

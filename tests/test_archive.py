@@ -106,7 +106,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     base = "mnist/simple_cnn_base/momentum/8"
     assert problems == {
         f"{base}/4/measurements.csv": "1 rows have a step that is no whole number from 0 to "
-        "1.2e+18; 1 cells are not numbers",
+        "1,000,000,000; 1 cells are not numbers",
         f"{base}/5/measurements.csv": "is empty",
         f"{base}/6/measurements.csv": "is missing",
         f"{base}/7/metadata.json": "is missing",
