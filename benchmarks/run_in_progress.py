@@ -183,7 +183,7 @@ def main() -> int:
         seconds, cpu = found[f"{command}_seconds"], found[f"{command}_cpu_seconds"]
         print(f"{command:<9} {seconds:8.2f} s, {cpu:.2f} s of processor time")
     print(f"together  {found['together_seconds']:8.2f} s for {found['older']:,} trials")
-    ratio = found["repeats_cpu_seconds"] / found["repeats_alone_cpu_seconds"]
+    ratio = found["repeats_cpu_seconds"] / (found["repeats_alone_cpu_seconds"] or 1)
     print(
         f"repeats   {found['repeats_cpu_seconds']:8.2f} s, {ratio:.2f} of "
         f"{found['repeats_alone_cpu_seconds']:.2f} s, in {found['repeats_files']} files"

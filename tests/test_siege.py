@@ -117,8 +117,6 @@ ATTACKS = (
     kills_one_that_trains,
     stops_one_that_trains,
     kills_what_ray_can_do_without,
-    kills("control store", "raylet"),
-    kills("dashboard agent", "raylet"),
     kills_the_command,
     asks_all_to_end,
 )
@@ -127,7 +125,9 @@ ATTACKS = (
 def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> None:
     truth, run = trained_alone(small(tmp_path)), tmp_path / "run"
     chance = random.Random(series)
-    attacks = chance.sample(ATTACKS, len(ATTACKS))
+    vital = chance.choice(["control store", "dashboard agent"])  # Ray's start takes seconds
+    attacks = [*ATTACKS, kills(vital, "raylet")]
+    chance.shuffle(attacks)
     arguments, code = ["sweep", tmp_path / "sweep.yaml", "--out", run], None
     while code != 0:
         with driving(tmp_path, *arguments) as driver:
