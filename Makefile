@@ -31,7 +31,7 @@ test-slow: setup  ## run the slow tests: kills, browsers, storage, installation,
 	$(PYTEST) --dist worksteal --durations=15 -m slow
 
 test-cluster: setup  ## run the tests of real clusters, on this machine
-	$(PYTEST) --dist loadfile -m cluster
+	$(PYTEST) --dist loadfile --no-loadscope-reorder -m cluster tests/test_remote.py tests
 
 lint: setup  ## check style and types; changes nothing
 	$(BIN)/ruff check .

@@ -79,14 +79,10 @@ def test_a_sweep_joins_the_cluster_and_leaves_it_running(
     assert head.answers()
 
 
-@pytest.mark.parametrize(
-    "token", [{"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/nonexistent"}]
-)
-def test_a_cluster_whose_token_we_lack_is_refused_with_advice(
-    head: Head, token: dict[str, str], tmp_path: Path
-) -> None:
-    (said,) = joining(tmp_path / "log.txt", head.address, env=environment(**token))
-    assert "ray get-auth-token" in said
+def test_a_cluster_whose_token_we_lack_is_refused_with_advice(head: Head, tmp_path: Path) -> None:
+    for token in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/nonexistent"}):
+        (said,) = joining(tmp_path / "log.txt", head.address, env=environment(**token))
+        assert "ray get-auth-token" in said
     assert head.answers()
 
 

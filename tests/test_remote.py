@@ -202,9 +202,6 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     with laptop.running(log, *sweep) as client:
         wait_for(lambda: finished(there) >= 2, client, log)
         (tmp_path / "hold").touch()
-    # Killed; nobody is left to close its connection, which ends all the same.
-    wait_for(lambda: not runs(laptop, "ssh"), away.server)
-
     jobs = json.loads(laptop.do(*page.take("orchestrate status --cluster"), "--json"))
     assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
     # The same command again follows what runs already.
@@ -248,6 +245,8 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     assert (laptop.home / "runs" / "far" / "schedules.yaml").exists()
 
     kubernetes(away)
+    # Nobody was left to close the connection of the clients that were killed: it ends all the same.
+    wait_for(lambda: not runs(laptop, "ssh"), away.server)
     laptop.do(*page.take("ray down"))
     assert not page.left
     for machine in (away.head, away.worker):

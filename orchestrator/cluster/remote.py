@@ -28,15 +28,24 @@ from orchestrator.records import BadInput
 DASHBOARD_PORT = 8265
 
 TUNNEL = f"""
-import sys
+import os, signal, sys, threading
+def end():
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+threading.Thread(target=end, daemon=True).start()
 from ray.autoscaler.sdk import run_on_cluster
 sys.tracebacklimit = 0  # the message of an error is enough
 file, port, command = sys.argv[1:]
 run_on_cluster(file, cmd=command, port_forward=[(int(port), {DASHBOARD_PORT})])
 """
+"""Ends with its standard input, and so with this process, however it ends. So does its `ssh`, which
+is of its group, and would wait for ever: it doesn't tell a remote terminal that input ended."""
 
-# This command ends with its standard input, and so with this process, however it ends.
-GREETING = 'echo "<<$(ray get-auth-token 2> /dev/null)>>"; cat > /dev/null'
+# Looks for the token where Ray does; `ray get-auth-token` would take seconds to start.
+GREETING = (
+    'echo "<<${RAY_AUTH_TOKEN:-$(cat "${RAY_AUTH_TOKEN_PATH:-$HOME/.ray/auth_token}" '
+    '2> /dev/null)}>>"; cat > /dev/null'
+)
 GREETED = re.compile(r"<<(.*)>>")
 
 QUIET = (
@@ -117,18 +126,16 @@ def reach(file: Path) -> Iterator[Head]:
     port = _free_port()
     command = [sys.executable, "-c", TUNNEL, str(file), str(port), GREETING]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            address = f"127.0.0.1:{port}"
-            token = _token(process, file)
-            client = _client(f"http://{address}", token)
-            # Ray's messages about packing and connecting are of no use to the user.
-            for name in QUIET:
-                logging.getLogger(name).setLevel(logging.ERROR)
-            yield Head(client=client, dashboard=address)
-        finally:
-            process.terminate()
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        process_group=0,
+    ) as process:  # fmt: skip
+        address = f"127.0.0.1:{port}"
+        token = _token(process, file)
+        client = _client(f"http://{address}", token)
+        # Ray's messages about packing and connecting are of no use to the user.
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        yield Head(client=client, dashboard=address)
 
 
 def _client(address: str, token: str) -> JobSubmissionClient:
