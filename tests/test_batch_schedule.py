@@ -1,6 +1,7 @@
 """Batch sizes that grow along a training."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BatchSchedule, EvaluationGrid, Extras, Stage, Trial
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.results import Run, frontier_of
-from orchestrator.training import Checkpoint
+from orchestrator.training import Checkpoint, loop
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.trainer import derive_seed, fresh_model
 from orchestrator.workloads import load_workload
@@ -160,6 +161,7 @@ def test_interrupted_at_a_change_it_goes_on_to_the_bit(
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "save", save_and_die)
+        patch.setattr(loop, "MOST_SAVING", math.inf)
         with pytest.raises(KeyboardInterrupt):
             run_trial(trial, checkpoint=checkpoint)
     resumed, outcome = run_trial(trial, checkpoint=checkpoint)

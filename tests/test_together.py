@@ -1,5 +1,6 @@
 """Many trials in one loop: slots that are refilled, interruptions, and a race among slots."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Trial
 from orchestrator.search import PackRace, Proposal
 from orchestrator.search.race import no_bounds
-from orchestrator.training import Checkpoint, Ranks
+from orchestrator.training import Checkpoint, Ranks, loop
 from orchestrator.training.loop import Task, train_all
 from orchestrator.training.together import Together
 
@@ -62,7 +63,10 @@ def test_slots_are_refilled_and_every_trial_is_told_of_as_it_ends() -> None:
     assert events.index(2) > events.index(0)
 
 
-def test_an_interrupted_stack_goes_on_with_the_same_bits(tmp_path: Path) -> None:
+def test_an_interrupted_stack_goes_on_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_SAVING", math.inf)
     trials = study_of(3)
 
     def tasks() -> list[Task]:
