@@ -1,8 +1,6 @@
 """Cluster files against Ray's own schema, and what in them costs money or lets strangers in."""
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,37 +157,30 @@ def test_ranks_are_counted_machine_by_machine(
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize(
-    ("resources", "words"),
-    [
-        ({"cpus_per_rank": 9}, ("9 CPUs and 1 GPU", "large, with 8 CPUs and 4 GPUs")),
-        ({"gpus_per_device": 0, "cpus_per_rank": 9}, ("9 CPUs,", "large, with 8 CPUs")),
-        ({"examples_per_device": 8, "max_devices": 7}, ("max_devices: 7", "room for 6")),
-    ],
-)
 def test_a_shape_that_no_machine_holds_is_refused_before_anything_starts(
-    tmp_path: Path,
-    sweep_file: Callable[..., Path],
-    resources: dict[str, Any],
-    words: tuple[str, ...],
+    tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
     """No head is looked for: there is none."""
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    sweep = ("sweep", sweep_file(resources=resources), "--cluster", file)
-    for command in (sweep, ("plan", *sweep[1:])):
-        assert_refused(orchestrate(*command, cwd=tmp_path), "bad-input", *words)
+    for command, resources, words in (
+        ("plan", {"cpus_per_rank": 9}, ("9 CPUs and 1 GPU", "large, with 8 CPUs and 4 GPUs")),
+        ("plan", {"gpus_per_device": 0, "cpus_per_rank": 9}, ("9 CPUs,", "large, with 8 CPUs")),
+        ("sweep", {"examples_per_device": 8, "max_devices": 7}, ("max_devices: 7", "room for 6")),
+    ):
+        done = orchestrate(command, sweep_file(resources=resources), "--cluster", file)
+        assert_refused(done, "bad-input", *words)
 
 
 @pytest.mark.dear
-def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(tmp_path: Path) -> None:
+def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MNIST is in no package, and no head is looked for."""
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    env = {name: value for name, value in os.environ.items() if name != "ORCHESTRATE_DATA"}
-    result = orchestrate(
-        "sweep", "subsets", "--cluster", file, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL
-    )
+    monkeypatch.delenv("ORCHESTRATE_DATA", raising=False)
+    result = orchestrate("sweep", "subsets", "--cluster", file, cwd=tmp_path)
     assert_refused(result, "not-confirmed", "--yes", "2 x small")
 
 

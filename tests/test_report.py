@@ -280,20 +280,18 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
         write_report_of(
             {"": (run, frontier_of(run))}, Place.at(pages[name]), reload_seconds=going_on
         )
-    # A page that reloads itself is not accessible, which cannot be helped.
-    looks = [
-        Look(page=path, width=390, checked=name != "unfinished") for name, path in pages.items()
-    ]
     page(tmp_path, ROWS)
-    pages["cards"] = tmp_path / "report.html"
-    looks += [
-        Look(page=path, width=1280, height=800, unfolded=False, checked=False)
-        for name, path in pages.items() if name != "whole"
+    looks = [
+        Look(page=pages["whole"], width=390),
+        Look(page=pages["archive"], width=390),
+        # A page that reloads itself is not accessible, which cannot be helped.
+        Look(page=pages["unfinished"], width=1280, height=800, checked=False),
+        Look(page=tmp_path / "report.html", width=1280, height=800, unfolded=False, checked=False),
+        Look(
+            page=pages["whole"], width=1280, height=800, checked=False, anchor="#trials",
+            scripts=(OPEN, SORTED, PRINTED),
+        ),
     ]  # fmt: skip
-    looks.append(Look(
-        page=pages["whole"], width=1280, height=800, checked=False, anchor="#trials",
-        scripts=(OPEN, SORTED, PRINTED),
-    ))  # fmt: skip
     found = visits(looks, tmp_path)
     for look, seen in zip(looks, found, strict=True):
         where = f"{look.page.name} at {look.width}"
