@@ -7,7 +7,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -54,16 +54,17 @@ def as_nobody(secrets: list[bytes], top: Path, since: float, answer: Connection)
     found: dict[str, list[str]] = {"secrets": [], "readable": [], "writable": []}
     for folder, _, names in os.walk(top):
         for path in (folder, *(os.path.join(folder, name) for name in names)):
-            if not os.path.exists(path) or os.path.getctime(path) < since:
-                continue
-            if os.access(path, os.W_OK) and not os.path.islink(path):
-                found["writable"].append(path)
-            if os.path.isfile(path) and os.access(path, os.R_OK):
-                found["readable"].append(path)
-                with open(path, "rb") as file:
-                    content = file.read(2**24)
-                if any(secret in content for secret in secrets):
-                    found["secrets"].append(path)
+            with suppress(FileNotFoundError, PermissionError):  # gone, or not to be reached
+                if os.path.getctime(path) < since:
+                    continue
+                if os.access(path, os.W_OK) and not os.path.islink(path):
+                    found["writable"].append(path)
+                if os.path.isfile(path) and os.access(path, os.R_OK):
+                    found["readable"].append(path)
+                    with open(path, "rb") as file:
+                        content = file.read(2**24)
+                    if any(secret in content for secret in secrets):
+                        found["secrets"].append(path)
     answer.send(found)
 
 
@@ -105,7 +106,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
-    sweep = describe(open_folder, **names, batch_sizes=[32])
+    sweep = describe(open_folder, **names)
     with (
         masked(0o032),  # as few have it
         driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver,
@@ -120,10 +121,10 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         with standing_still(driver):  # it must not end while all is looked at
             meanwhile = seen_by_nobody(everything, SECRET.encode(), token, since=began)
             elsewhere = reachable_from_elsewhere(driver)
-        logs = [path for path in session.rglob("*") if path.is_file()]
-        assert logs
-        assert not [path for path in logs if SECRET.encode() in path.read_bytes()]
-        driver.process.terminate()
+            logs = [path for path in session.rglob("*") if path.is_file()]
+            assert logs
+            assert not [path for path in logs if SECRET.encode() in path.read_bytes()]
+            driver.process.terminate()  # of which it hears as soon as it goes on
         code, said = driver.end()
     assert code == 130, said
     assert "missed trials" not in said
