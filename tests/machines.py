@@ -27,6 +27,22 @@ sleep infinity & wait
 """The first process of a machine also buries those whose parents are gone. Home is at the same
 place on all, in each with files of its own; ssh looks for it in /etc/passwd."""
 
+MINE = """
+import os, time
+from contextlib import suppress
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Mine(DigitsMLP):
+    def loss(self, model, batch):
+        with suppress(FileNotFoundError):
+            while len(batch[0]) > 2:  # and not only looked at before the sweep
+                Path("{waiting}", str(os.getpid())).touch()
+                time.sleep(0.05)
+        return super().loss(model, batch)
+"""
+"""Trains while there is no folder for those who wait, in which each would leave its process id."""
+
 can_be_had = pytest.mark.skipif(
     os.getuid() != 0 or subprocess.run(["unshare", *NAMESPACES, "true"], check=False).returncode,
     reason="needs the right to make namespaces",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import wait_for
-from machines import Machine, can_be_had, machines
+from machines import MINE, Machine, can_be_had, machines
 
 import orchestrator
 
@@ -71,22 +71,6 @@ SWEEP: dict[str, Any] = {
     "stop": {"dominated": False},
     "resources": {"gpus_per_device": 1},
 }
-
-MINE = """
-import os, time
-from contextlib import suppress
-from pathlib import Path
-from orchestrator.workloads.digits import DigitsMLP
-
-class Mine(DigitsMLP):
-    def loss(self, model, batch):
-        with suppress(FileNotFoundError):
-            while len(batch[0]) > 2:  # and not only looked at before the sweep
-                Path("{waiting}", str(os.getpid())).touch()
-                time.sleep(0.05)
-        return super().loss(model, batch)
-"""
-"""Trains when the folder of those who wait is gone."""
 
 WATCH = """
 import json, os, time

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import assert_refused, train_all, wait_for
-from machines import Machine, can_be_had, machines
+from machines import MINE, Machine, can_be_had, machines
 from test_docs import blocks
 
 from orchestrator.planning.studies import plan
@@ -57,19 +57,6 @@ BRANCHES = {
     "seeds": 3,
     "length": {"examples": 512, "at_most": 512},
 }
-
-MINE = """
-import time
-from pathlib import Path
-from orchestrator.workloads.digits import DigitsMLP
-
-class Mine(DigitsMLP):
-    def loss(self, model, batch):
-        trained = len(batch[0]) > 2  # and not only looked at before the sweep
-        while trained and Path("{hold}").exists():
-            time.sleep(0.05)
-        return super().loss(model, batch)
-"""
 
 SSHD_CONFIG = """
 HostKey {key}
@@ -181,7 +168,7 @@ def away(tmp_path: Path) -> Iterator[Away]:
         (project / "cluster.yaml").write_text(yaml.safe_dump(cluster))
         for folder in (laptop.home, head.home, project):
             (folder / "near.yaml").write_text(yaml.safe_dump(NEAR))
-        (laptop.home / "mine.py").write_text(MINE.format(hold=tmp_path / "hold"))
+        (laptop.home / "mine.py").write_text(MINE.format(waiting=tmp_path / "waiting"))
         commands = of_page("cluster")
         page = Page([line for line in commands if line.startswith(("ray ", "orchestrate "))])
         laptop.do(*page.take("orchestrate plan"))
@@ -201,7 +188,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     sweep = page.take("orchestrate sweep")
     with laptop.running(log, *sweep) as client:
         wait_for(lambda: finished(there) >= 2, client, log)
-        (tmp_path / "hold").touch()
+        (tmp_path / "waiting").mkdir()
     jobs = json.loads(laptop.do(*page.take("orchestrate status --cluster"), "--json"))
     assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
     # The same command again follows what runs already.
@@ -213,7 +200,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     seen = json.loads(laptop.do(*page.take("orchestrate status runs"), "--json"))
     assert 2 <= seen["finished"] < seen["planned"]
     laptop.do(*page.take("orchestrate report"))
-    (tmp_path / "hold").unlink()
+    shutil.rmtree(tmp_path / "waiting")
     resumed = laptop.run(*page.take("orchestrate resume"), "--json")
     assert all(row["reached"] for row in json.loads(resumed.stdout))
     assert "does not see" in resumed.stderr
