@@ -15,6 +15,7 @@ import yaml
 from conftest import TINY, first_trials, orchestrate, train_all, wait_for
 from driving import trained_alone
 from quadratic import steps_to_goal
+from test_failures import ON_RANK_1
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.engine import train_apart
@@ -91,32 +92,20 @@ def test_trials_are_put_together_while_others_train(
     assert "merger" not in {thread.name for thread in threading.enumerate()}
 
 
-BROKEN = """
-import torch.distributed as dist
-from orchestrator.workloads.digits import DigitsMLP
-
-class OneRank(DigitsMLP):
-    def loss(self, model, batch):
-        if dist.is_initialized() and dist.get_rank() == 1:
-            raise RuntimeError("rank 1 has had enough")
-        return super().loss(model, batch)
-"""
-
-
 @pytest.mark.slow
 def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    (tmp_path / "mine.py").write_text(BROKEN)
+    (tmp_path / "mine.py").write_text(ON_RANK_1)
     document = {
         **TINY,
-        "workloads": [f"{tmp_path}/mine.py:OneRank"],
+        "workloads": [f"{tmp_path}/mine.py:Flawed"],
         "batch_sizes": [64],
         "search": {"trials": 1},
         "resources": {"examples_per_device": 32, "max_devices": 2},
         "faults": {"max_failures": 0},
     }
-    with pytest.raises(SweepFailed, match="rank 1 has had enough"):
+    with pytest.raises(SweepFailed, match="not divisible"):
         sweep_into(tmp_path / "run", cluster, document)
 
 
