@@ -1,8 +1,11 @@
 """Folders on this machine and in a bucket are used alike; the bucket is a real server's."""
 
+import itertools
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -55,6 +58,26 @@ def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> Non
     assert (Place.at(bucket) / "runs").file_names() == ["a.txt", "b.txt"]
     assert (Place.at(bucket) / "runs" / "b.txt").read_text() == "theirs"
     client.close()
+
+
+def test_a_file_that_is_replaced_meanwhile_is_read_whole(folder: Place) -> None:
+    file, read = folder / "changing", threading.Event()
+    texts = [name * size for name, size in zip("abcdefghi", itertools.cycle([1, 4000]))]
+    file.write_text(texts[0])
+
+    def replace() -> None:
+        for text in itertools.cycle(texts):
+            if read.is_set():
+                return
+            file.write_text(text)
+
+    with ThreadPoolExecutor() as pool:
+        replacing = pool.submit(replace)
+        try:
+            assert {file.read_text() for _ in range(100)} <= {*texts}
+        finally:
+            read.set()
+        replacing.result()
 
 
 def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:

@@ -122,8 +122,17 @@ class Place:
         return files.open_input_file(path)
 
     def read(self) -> bytes:
-        with self.open() as file:
-            return bytes(file.read())
+        """Reads the whole file, as it was before or after another process replaced it."""
+        # A bucket is first asked for the size, and then for so many bytes of what may be another
+        # file by now. Here, an open file stays what it was.
+        while True:
+            with self.open() as file:
+                content, state = bytes(file.read()), _state(file)
+            if self.local is not None:
+                return content
+            with self.open() as file:
+                if _state(file) == state:
+                    return content
 
     def read_text(self) -> str:
         return self.read().decode()
@@ -208,6 +217,10 @@ def _may_hold_key(text: str) -> bool:
             if host[2] and "@" in behind and scheme not in WITHOUT_PASSWORD:
                 return True
     return False
+
+
+def _state(file: pa.NativeFile) -> tuple[int, dict[str, str]]:
+    return file.size(), file.metadata()
 
 
 @cache
