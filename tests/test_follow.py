@@ -1,7 +1,7 @@
 """A command that follows a job on a cluster, whose head comes and goes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from conftest import refused
 
+from orchestrator.cli.remote import stop
 from orchestrator.cluster import remote
 from orchestrator.records import BadInput
 
@@ -52,3 +53,21 @@ def test_each_line_is_shown_once_however_often_the_connection_is_lost(
 def test_a_head_that_is_gone_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("unreachable", "cluster.yaml", "no route to host", "ray down"):
         follow(monkeypatch, ["1"])
+
+
+def test_runs_of_the_same_name_are_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    head = SimpleNamespace(job=asked.append)  # no job trains it
+    monkeypatch.setattr(remote, "reach", lambda file: nullcontext(head))
+    for project in ("one", "two", "one"):
+        (tmp_path / project).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / project)
+        stop(Path("cluster.yaml"), "runs/digits")
+    stop(Path("cluster.yaml"), f"{tmp_path}/two/runs/../runs/digits")
+    stop(Path("cluster.yaml"), "s3://lab/runs/digits")
+    one, two, again, other, bucket = asked
+    assert (again, other, bucket) == (one, two, "s3://lab/runs/digits")
+    assert one != two
+    assert all(each.startswith("~/results/digits-") for each in (one, two))

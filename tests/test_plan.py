@@ -9,6 +9,7 @@ from conftest import ROOT, assert_refused, make_trial, orchestrate, refused, tra
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
+from orchestrator.planning import widths
 from orchestrator.planning.doubts import dear_evaluations, starving
 from orchestrator.planning.outlook import (
     CALIBRATION_SECONDS,
@@ -24,6 +25,7 @@ from orchestrator.planning.outlook import (
     speeds_of,
 )
 from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
 from orchestrator.records import (
     BatchSchedule,
@@ -290,6 +292,24 @@ def test_the_command_says_how_to_have_steps_timed(sweep_file: Callable[..., Path
     rough = orchestrate("plan", sweep_file())
     assert rough.returncode == 0, rough.stderr
     assert "--calibrate" in rough.stdout
+
+
+def test_a_machine_with_a_gpu_is_planned_as_one(
+    sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No machine of this kind runs these tests, so one is pretended."""
+    asked: list[tuple[float | None, str]] = []
+
+    def widths_of(studies: object, resources: Resources, kind: str, *_: object) -> dict[str, int]:
+        asked.append((resources.gpus_per_device, kind))
+        return {}
+
+    monkeypatch.setattr(widths, "widths_of", widths_of)
+    for gpus in (1, 0):
+        monkeypatch.setattr("orchestrator.training.gpus_here", lambda gpus=gpus: gpus)
+        result = CliRunner().invoke(app, ["plan", str(sweep_file())])
+        assert result.exit_code == 0, result.output
+    assert asked == [(1, "cuda"), (0, "cpu")]
 
 
 def test_quick_steps_are_timed_in_more_of_them() -> None:

@@ -1,4 +1,4 @@
-"""Ranks meet where nobody else can reach them."""
+"""Ranks meet where nobody else can reach them, and by the way that suits what they exchange."""
 
 import json
 import subprocess
@@ -6,6 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+
+from orchestrator.training import ranks
 
 LISTENING = """
 import json, os
@@ -48,3 +52,21 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     assert addresses, "somewhere they meet"
     loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
     assert set(addresses) <= loopback
+
+
+def test_objects_of_ranks_with_gpus_stay_out_of_their_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No machine of this kind runs these tests, so one is pretended."""
+    joined = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(ranks, "_compute_alike", lambda: None)
+    monkeypatch.setattr(ranks, "_interface_to", lambda host: None)
+    monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: joined.append(backend))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    gpu = torch.device("cuda")
+    with ranks.open_ranks(rank=0, count=2, host="127.0.0.1", port=0, device=gpu):
+        (backend,) = joined
+    by_device = dist.BackendConfig(dist.Backend(backend)).get_device_backend_map()
+    assert by_device == {"cpu": "gloo", "cuda": "nccl"}

@@ -182,15 +182,16 @@ def away(tmp_path: Path) -> Iterator[Away]:
 def test_a_sweep_outlives_the_terminal_that_began_it(
     away: Away, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    laptop, there, page = away.laptop, away.head.home / "results" / "away", away.page
+    laptop, page = away.laptop, away.page
     log = tmp_path / "sweep.txt"
     assert "Device-time of all trials" in laptop.do(*page.take("ray exec"))
     sweep = page.take("orchestrate sweep")
     with laptop.running(log, *sweep) as client:
+        (there,) = wait_for(lambda: [*away.head.home.glob("results/away-*")], client, log)
         wait_for(lambda: finished(there) >= 2, client, log)
         (tmp_path / "waiting").mkdir()
     jobs = json.loads(laptop.do(*page.take("orchestrate status --cluster"), "--json"))
-    assert [(job["run"], job["status"]) for job in jobs] == [("~/results/away", "running")]
+    assert [(job["run"], job["status"]) for job in jobs] == [(f"~/results/{there.name}", "running")]
     # The same command again follows what runs already.
     with laptop.running(tmp_path / "again.txt", *sweep) as client:
         again = (tmp_path / "again.txt").read_text

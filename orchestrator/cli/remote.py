@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -200,7 +201,12 @@ def _there(run: str) -> str:
     from orchestrator.files.places import refuse_keys
 
     refuse_keys(run)
-    return run if "://" in run else f"{RUNS}/{Path(run).resolve().name}"
+    if "://" in run:
+        return run
+    path = Path(run).resolve()
+    # The same name is that of another run in another folder.
+    mark = hashlib.blake2b(bytes(path), digest_size=4).hexdigest()
+    return f"{RUNS}/{path.name}-{mark}"
 
 
 def _fetch(file: Path, run: str) -> None:

@@ -96,7 +96,7 @@ class Ranks:
         if self.count == 1:
             return value
         values = [value]
-        dist.broadcast_object_list(values, device=self.device)
+        dist.broadcast_object_list(values)
         return values[0]
 
     def sum(self, values: Tensor) -> Tensor:
@@ -154,7 +154,8 @@ def open_ranks(
     )
     if (interface := _interface_to(host)) is not None:
         os.environ.update(dict.fromkeys(INTERFACES, interface))
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    # Objects, such as a whole checkpoint, don't go through the memory of a GPU.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     try:
         yield Ranks(rank=rank, count=count, device=device, store=store)
