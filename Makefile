@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Two at a time: much of it is waiting for processes to come up.
 PYTEST := $(BIN)/python -m pytest -n 2
+# Where bytecode isn't kept, each process compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # All files take ten seconds to import.
 files_with = $(shell grep -l 'mark.$(1)' tests/*.py)
 

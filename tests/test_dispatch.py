@@ -4,6 +4,7 @@ twice, and the frontier is the same. No Ray is needed to see that."""
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from test_race import Habits, World, frontier, play, worlds
 from test_rounds import make_study
 
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import FinishedTrial, SearchPlan, SweepFailed, Trial
+from orchestrator.records import FinishedTrial, Outcome, SearchPlan, SweepFailed, Trial
 from orchestrator.search import Director
-from orchestrator.sweeping import dispatch
+from orchestrator.sweeping import dispatch, usage
 from orchestrator.sweeping.executor import LAST_WORDS_SECONDS, Failure, News
 from orchestrator.sweeping.retries import MAX_LOSSES, Retries
 
@@ -326,3 +327,21 @@ def test_an_error_while_trials_are_counted_is_not_taken_for_one_of_the_storage(
     monkeypatch.setattr(Director, "record", lost)
     with pytest.raises(ConnectionError):
         run(Pretended(EASY, Disk()))
+
+
+@pytest.mark.parametrize(("set_by", "share"), [(0.0, 0.75), (-7200.0, None), (86_400.0, None)])
+def test_how_busy_slots_were_is_not_said_if_the_clock_was_set_meanwhile(
+    set_by: float, share: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two slots: one trains for all of the eight seconds, the other for half of them."""
+    clock = SimpleNamespace(time=lambda: 1e9 + now + by, monotonic=lambda: now)
+    monkeypatch.setattr(usage, "time", clock)
+    now = by = 0.0
+    measured = usage.Usage()
+    trial = Trial(study=EASY.studies[0], index=0, seed=1, params={"learning_rate": 0.1})
+    for begins, takes in [(0.0, 8.0), (0.0, 4.0), (8.0, 1.0)]:
+        by = set_by if begins else 0.0
+        now = begins + takes
+        outcome = Outcome(status="exhausted", steps=1, seconds=takes)
+        measured.add(FinishedTrial(trial=trial, outcome=outcome, started=1e9 + begins + by))
+    assert measured.summary(ranks=2)["busy_share"] == share

@@ -9,6 +9,9 @@ from typing import Any
 
 from orchestrator.records import FinishedTrial
 
+CLOCK_SECONDS = 1.0
+"""By how much the time of day may leave the time that passes before it counts as set."""
+
 
 @dataclass(kw_only=True)
 class Usage:
@@ -19,6 +22,7 @@ class Usage:
     which it trained and evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
+    offset: float = field(default_factory=lambda: _offset())
 
     def add(self, finished: FinishedTrial) -> None:
         examples, rank_seconds = trained(finished)
@@ -39,6 +43,8 @@ class Usage:
             for start, end, seconds in self.spans
             if end > start
         )
+        # After the clock was set, or the machine slept, starts can't be compared with each other.
+        known = window and abs(_offset() - self.offset) < CLOCK_SECONDS
         return {
             "ended": time.time(),
             "trials": len(self.spans),
@@ -46,8 +52,12 @@ class Usage:
             "examples_of": dict(self.examples),
             "slots": ranks,
             "seconds": window,
-            "busy_share": busy / (ranks * window) if window else None,
+            "busy_share": busy / (ranks * window) if known else None,
         }
+
+
+def _offset() -> float:
+    return time.time() - time.monotonic()
 
 
 def trained(finished: FinishedTrial) -> tuple[int, float]:
