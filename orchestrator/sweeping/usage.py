@@ -13,6 +13,10 @@ CLOCK_SECONDS = 1.0
 """By how much the time of day may leave the time that passes before it counts as set."""
 
 
+def _offset() -> float:
+    return time.time() - time.monotonic()
+
+
 @dataclass(kw_only=True)
 class Usage:
     """The share of the available time in which ranks trained and evaluated."""
@@ -22,7 +26,7 @@ class Usage:
     which it trained and evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
-    offset: float = field(default_factory=lambda: _offset())
+    offset: float = field(default_factory=_offset)
 
     def add(self, finished: FinishedTrial) -> None:
         examples, rank_seconds = trained(finished)
@@ -54,10 +58,6 @@ class Usage:
             "seconds": window,
             "busy_share": busy / (ranks * window) if known else None,
         }
-
-
-def _offset() -> float:
-    return time.time() - time.monotonic()
 
 
 def trained(finished: FinishedTrial) -> tuple[int, float]:
