@@ -333,14 +333,14 @@ def test_an_error_while_trials_are_counted_is_not_taken_for_one_of_the_storage(
 def test_how_busy_slots_were_is_not_said_if_the_clock_was_set_meanwhile(
     set_by: float, share: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two slots: one trains for all of the eight seconds, the other for half of them."""
+    """Two slots: one trains for all of the eight seconds, the other for half of them. In the end
+    the clock is right again."""
+    now = by = 0.0
     clock = SimpleNamespace(time=lambda: 1e9 + now + by, monotonic=lambda: now)
     monkeypatch.setattr(usage, "time", clock)
-    now = by = 0.0
     measured = usage.Usage()
     trial = Trial(study=EASY.studies[0], index=0, seed=1, params={"learning_rate": 0.1})
-    for begins, takes in [(0.0, 8.0), (0.0, 4.0), (8.0, 1.0)]:
-        by = set_by if begins else 0.0
+    for begins, takes, by in [(0.0, 8.0, 0.0), (0.0, 4.0, set_by), (8.0, 1.0, 0.0)]:
         now = begins + takes
         outcome = Outcome(status="exhausted", steps=1, seconds=takes)
         measured.add(FinishedTrial(trial=trial, outcome=outcome, started=1e9 + begins + by))

@@ -27,10 +27,13 @@ class Usage:
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
     offset: float = field(default_factory=_offset)
+    clock_was_set: bool = False
+    """Or the machine slept. Starts can't be compared with each other then."""
 
     def add(self, finished: FinishedTrial) -> None:
         examples, rank_seconds = trained(finished)
         self.examples[str(finished.trial.study.key)] += examples
+        self.clock_was_set |= abs(_offset() - self.offset) > CLOCK_SECONDS
         if finished.started is not None:
             outcome = finished.outcome
             # A stacked trial shared its rank, so its seconds are spread over its whole duration.
@@ -47,8 +50,7 @@ class Usage:
             for start, end, seconds in self.spans
             if end > start
         )
-        # After the clock was set, or the machine slept, starts can't be compared with each other.
-        known = window and abs(_offset() - self.offset) < CLOCK_SECONDS
+        known = window and not self.clock_was_set
         return {
             "ended": time.time(),
             "trials": len(self.spans),
