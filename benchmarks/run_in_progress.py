@@ -39,7 +39,10 @@ from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Tri
 from orchestrator.results import Run, provenance
 from orchestrator.results.merger import MOST_LOOSE, Merger
 
+BUDGET = 1000
 MEASUREMENTS = 20
+MEASUREMENTS_OF_QUICKSTART = 57
+METRICS = ("batch/loss", "val/error", "val/loss", "val/top5_error")
 MAX_STATUS_SECONDS = 4
 MAX_FRONTIER_SECONDS = 6
 MAX_REPEATS_RATIO = 0.2
@@ -72,21 +75,24 @@ def studies_of(sizes: Sizes) -> tuple[dict[str, Any], list[Study]]:
             "recipes": ["sgd"],
             "batch_sizes": list(range(1, sizes.studies + 1)),
             "search": {"trials": sizes.trials // sizes.studies},
-            "budget": {"steps": 1000},
+            "budget": {"steps": BUDGET},
         }
     )
     return sweep.resolved(), list(plan(sweep).studies)
 
 
-def finished(study: Study, index: int, chance: np.random.Generator) -> FinishedTrial:
-    losses = np.exp(-chance.uniform(0, 6) * np.linspace(0, 1, MEASUREMENTS)).tolist()
+def finished(
+    study: Study, index: int, chance: np.random.Generator, measurements: int = MEASUREMENTS
+) -> FinishedTrial:
+    apart = BUDGET // measurements
+    losses = np.exp(-chance.uniform(0, 6) * np.linspace(0, 1, measurements)).tolist()
     return FinishedTrial(
         trial=Trial(study=study, index=index, seed=index, params={"learning_rate": 0.1}),
         outcome=Outcome(status="reached" if losses[-1] < 0.01 else "exhausted",
-                        steps=50 * (MEASUREMENTS - 1), seconds=1.0),
+                        steps=apart * (measurements - 1), seconds=1.0),
         measurements=tuple(
-            Measurement(step=50 * place, seconds=place / 20,
-                        metrics={"val/loss": loss, "train/loss": loss, "batch/loss": loss})
+            Measurement(step=apart * place, seconds=place / 20,
+                        metrics=dict.fromkeys(METRICS, loss))
             for place, loss in enumerate(losses)
         ),
         started=1e9 + index,
@@ -148,11 +154,11 @@ def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     run.create(sweep, studies, provenance())
     for study in studies:
         for index in range(64):
-            run.write(finished(study, index, chance))
+            run.write(finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART))
     run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
     for study in studies:
         for index, repeat in itertools.product(range(5), range(1, 11)):
-            again = finished(study, index, chance)
+            again = finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART)
             run.write(replace(again, trial=replace(again.trial, repeat=repeat)))
     times = 1 if smoke else 3
     alone = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]

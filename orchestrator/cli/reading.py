@@ -33,7 +33,6 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a run. With --cluster and no RUN, list the jobs of that cluster."""
-    from orchestrator.cli.answers import print_table, status_table
     from orchestrator.results import Run
 
     if cluster is not None:
@@ -49,6 +48,8 @@ def status(
         total = {name: sum(study[name] for study in studies) for name in ("planned", "finished")}
         print_json({"run": str(run.place), **total, "studies": studies})
     else:
+        from orchestrator.cli.answers import print_table, status_table
+
         print_table(status_table(studies))
 
 
@@ -90,7 +91,6 @@ def frontier(
     as_csv: CsvOption = False,
 ) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
-    from orchestrator.cli.answers import leaders_table, print_frontier, print_table
     from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
 
     _refuse_both(as_json, as_csv)
@@ -99,7 +99,10 @@ def frontier(
     rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
     if as_csv:
         print(to_csv(rows), end="")
-    elif leaders and not as_json:
+        return
+    from orchestrator.cli.answers import leaders_table, print_frontier, print_table
+
+    if leaders and not as_json:
         print_table(leaders_table(rows))
     else:
         print_frontier(run, rows, as_json)
@@ -131,7 +134,6 @@ def best(
     as_csv: CsvOption = False,
 ) -> None:
     """Show the best value of a metric in each study, and its trial."""
-    from orchestrator.cli.answers import best_table, print_table
     from orchestrator.results import Run, Within, best_of, best_to_csv
 
     _refuse_both(as_json, as_csv)
@@ -144,6 +146,8 @@ def best(
     elif as_csv:
         print(best_to_csv(rows), end="")
     else:
+        from orchestrator.cli.answers import best_table, print_table
+
         print_table(best_table(rows))
 
 
