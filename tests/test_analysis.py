@@ -26,7 +26,6 @@ from orchestrator.analysis.comparisons import groups_of
 from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
-from orchestrator.report.tables import devices
 from orchestrator.results import FrontierRow, StepTime, column_of
 
 SIZES = [2**k for k in range(11)]
@@ -80,7 +79,10 @@ def test_a_planted_device_is_found(ranks: int) -> None:
     assert device.residual == pytest.approx(0, abs=1e-6)
     # Half its best rate, 1,000 examples a second, is what it does with 20 in 40 ms.
     assert device.busy_from == 20
-    assert [device.devices(b)[-1] for b in (1, 39, 40, 1024)] == [1, 1, 2, 51]
+    timed = [count for count in (1, 2, 4) if count <= ranks]
+    assert device.devices(39) == timed
+    assert device.devices(40) == sorted({1, 2, *timed})
+    assert [device.devices(b)[-1] for b in (1, 1024)] == [1, 51]
     # On fewer than four, each would have to take more than the 256 that were tried.
     assert device.devices(1024)[0] == (1 if ranks == 1 else 4)
 
@@ -106,26 +108,34 @@ def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:
     assert devices_of(step_times(0.02, 0.001)[:2])["sgd"].residual is None
 
 
-def test_advice_by_step_times_against_trying_all() -> None:
-    devices = devices_of(step_times(0.02, 0.001))
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_advice_by_step_times_against_trying_all(ranks: int) -> None:
+    """Only numbers of devices that were timed are recommended."""
+    devices = devices_of(step_times(0.02, 0.001, ranks))
     rows = [*hyperbola("sgd", 1000, 32), UNREACHED]
     found = advice(costs(rows, devices, price_per_device_hour=7.2))
     assert found is not None
     assert found.by_step_times
-    every = []
+    free = []
     for row in rows[:-1]:
-        count = 1
-        while count <= max(1, row.batch_size // 20):
-            time = row.steps * (0.02 + 0.001 * math.ceil(row.batch_size / count))
-            every.append((time, count * time, row.batch_size, count))
-            most = max(1, row.batch_size // 20)
-            count = most if count < most < 2 * count else 2 * count
-    quick = min(time for time, *_ in every)
+        # No device takes more examples than one was seen to take.
+        fewest, most = math.ceil(row.batch_size / (1024 // ranks)), max(1, row.batch_size // 20)
+        for count in {1, 2, 4, 8, 16, 32, most}:
+            if fewest <= count <= max(most, min(ranks, row.batch_size)):
+                time = row.steps * (0.02 + 0.001 * math.ceil(row.batch_size / count))
+                free.append((time, count * time, row.batch_size, count))
+    every = [each for each in free if each[3] in [count for count in (1, 2, 4) if count <= ranks]]
     little = min(work for _, work, *_ in every)
+
+    def quickest(among: list[tuple[float, float, int, int]]) -> tuple[float, float, int, int]:
+        quick = min(time for time, *_ in among)
+        return min((each for each in among if each[0] <= 1.1 * quick), key=lambda each: each[1])
+
     expected = {
-        "fastest": min((e for e in every if e[0] <= 1.1 * quick), key=lambda e: e[1]),
+        "fastest": quickest(every),
         "cheapest": min((e for e in every if e[1] <= 1.1 * little), key=lambda e: e[0]),
         "balanced": min(every, key=lambda e: e[0] * e[1]),
+        "if_free": quickest(free),
     }
     for name, (time, work, size, count) in expected.items():
         cost = getattr(found, name)
@@ -133,6 +143,15 @@ def test_advice_by_step_times_against_trying_all() -> None:
         assert (cost.batch_size, one.devices) == (size, count), name
         assert one.seconds == pytest.approx(time)
         assert one.money == pytest.approx(work * 7.2 / 3600)
+        assert one.timed == (name != "if_free")
+        assert one.timed or not one.pareto
+
+
+def test_where_all_that_pays_off_was_timed_nothing_would_be_faster() -> None:
+    # A device that takes most of a step to begin with is busy with a whole batch.
+    found = advice(costs(hyperbola("sgd", 1000, 32), devices_of(step_times(1, 1e-6))))
+    assert found is not None
+    assert found.if_free is None
 
 
 def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:
@@ -143,21 +162,6 @@ def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:
     assert advice(costs([*rows[:3], replace(rows[3], finished=False)])) is None
     same_sizes = [replace(row, recipe="other") for row in rows[:3]]
     assert advice(costs([*rows[:3], *same_sizes])) is None
-
-
-def test_more_devices_than_four_times_those_timed_are_called_extrapolated() -> None:
-    rows = hyperbola("sgd", 1000, 32)
-    for ranks, told in ((1, 1), (4, 4)):
-        found = costs(rows, devices_of(step_times(0.02, 0.001, ranks)))
-        priced = [one for cost in found for one in cost.priced]
-        assert {one.timed_on for one in priced} == {told}
-        assert {one.devices for one in priced if one.extrapolated} == {
-            one.devices for one in priced if one.devices > 4 * told
-        }
-        beyond = next(one for one in priced if one.extrapolated)
-        assert devices(beyond).endswith(f"devices, extrapolated from {told}")
-        assert not priced[0].extrapolated
-        assert devices(priced[0]) == "1 device"
 
 
 def at(batch_size: int, **params: float) -> FrontierRow:

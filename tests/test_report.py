@@ -210,6 +210,67 @@ def test_trials_that_ran_at_once_are_on_different_lines() -> None:
     }
 
 
+def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_one() -> None:
+    def told(ranks: int) -> str:
+        """The page's text. A step takes 100 ms and 10 ms for each example of a device."""
+        times = [
+            StepTime(workload="w", recipe="sgd", batch_size=size, ranks=count, seconds=seconds)
+            for size in (1, 4, 32)
+            for count in (1, min(size, ranks))
+            for seconds in [0.1 + 0.01 * math.ceil(size / count)]
+        ]
+        panel = Panel(
+            workload="w", goal=GOAL, rows=ROWS, devices=devices_of(times),
+            settings=Settings(price_per_device_hour=3600),
+        )  # fmt: skip
+        html = panel_section(1, panel, lambda *_: "", several=False)
+        return " ".join(re.sub("<.*?>", " ", html).split())
+
+    alone = told(1)
+    card = "32 sgd 32 steps, 1,024 examples; 13.4 s on 1 device, 13.4 in money; learning_rate 0.1"
+    assert f"Fastest, balanced and cheapest {card}" in alone
+    assert "If exchanging gradients took no time, sgd at batch size 32 would take" in alone
+    together = told(4)
+    assert "Fastest and balanced 32 sgd 32 steps, 1,024 examples; 5.76 s on 4 devices" in together
+    assert "Cheapest 32 sgd 32 steps, 1,024 examples; 13.4 s on 1 device" in together
+    assert "If exchanging" not in together, "four devices are as many as are kept half busy"
+
+
+def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
+    def told(*resolutions: int) -> str:
+        rows = [replace(row, resolution=r) for row, r in zip(ROWS, resolutions, strict=False)]
+        html = panel_section(1, Panel(workload="w", goal=GOAL, rows=rows), lambda *_: "", False)
+        return re.sub("<.*?>", "", html).partition("Mind: ")[2]
+
+    assert told(102, 51) == ""
+    said = told(103, 51, 256)
+    assert said.startswith("2 of 3 points are known to no better than a tenth of their steps")
+    assert "sgd at batch size 4 takes 256 steps, or up to 256 fewer." in said
+    # A tenth of the steps, halved, times the batch size.
+    assert "evaluate: {min_examples: 51}" in said
+    # Each step was measured, so nothing can be done.
+    few = [replace(ROW, batch_size=2048, steps=2, resolution=1)]
+    assert "Mind" not in panel_section(
+        1, Panel(workload="w", goal=GOAL, rows=few), lambda *_: "", False
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps_min", "said"), [(3, "one of the laws that fit"), (1e4, "the law that fits")]
+)
+def test_a_law_that_is_undecided_is_not_called_the_law_that_fits(
+    steps_min: float, said: str
+) -> None:
+    """A hyperbola, in whole steps."""
+    bent = [
+        replace(ROW, batch_size=2**k, steps=round(steps_min * (1 + 32 / 2**k)), resolution=1)
+        for k in range(8)
+    ]
+    panel = Panel(workload="w", goal=GOAL, rows=bent)
+    readings = panel_section(1, panel, lambda *told: told[3], False)
+    assert f"Dotted: {said}." in readings
+
+
 def test_recipes_are_told_as_multiples_of_the_best() -> None:
     rows = [replace(ROW, recipe=r, batch_size=b, steps=n) for r, b, n in [
         ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30)]]  # fmt: skip

@@ -12,17 +12,12 @@ import numpy as np
 
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
-from orchestrator.records import ENOUGH_SIZES
+from orchestrator.records import ENOUGH_SIZES, Value
 from orchestrator.results import FrontierRow, StepTime
 
 BUSY = 0.5
 """Share of its best rate of examples from which on a device counts as busy. Below that, doubling
 the devices reduces the time by less than it adds to the work."""
-
-
-EXTRAPOLATED = 4
-"""Factor over the largest timed number of devices above which a step time is marked as
-extrapolated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +32,8 @@ class Device:
     smallest: int
     largest: int
     """Largest number of examples per device and step that was measured."""
-    most: int = 1
-    """Largest number of devices that were measured together."""
+    timed: tuple[int, ...] = (1,)
+    """The numbers of devices that were measured together."""
 
     @property
     def busy_from(self) -> int:
@@ -50,11 +45,14 @@ class Device:
         return max(self.smallest, round(min(wanted, self.largest)))
 
     def devices(self, batch_size: int) -> list[int]:
-        """Numbers of devices for a batch size, each twice the one before. The smallest gives a
-        device no more examples than was measured, the largest is still kept busy."""
+        """Numbers of devices for a batch size: those that were timed, and others, each twice the
+        one before. The smallest gives a device no more examples than was measured, the largest is
+        still kept busy."""
         fewest = math.ceil(batch_size / self.largest)
         most = max(fewest, batch_size // self.busy_from)
-        return [fewest * 2**n for n in range(math.ceil(math.log2(most / fewest)))] + [most]
+        doubled = (fewest * 2**n for n in range(math.ceil(math.log2(most / fewest))))
+        timed = (count for count in self.timed if fewest <= count <= batch_size)
+        return sorted({*doubled, most, *timed})
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
         """Seconds of a step. The time to exchange gradients is included only as far as it was part
@@ -71,17 +69,12 @@ class Priced:
     device_seconds: float
     money: float | None
     """Cost at the given price of a device-hour; None without a price."""
-    timed_on: int
-    """Largest number of devices on which steps were timed."""
+    timed: bool
+    """Whether steps were timed on so many devices. If not, these are the seconds if the exchange of
+    gradients took no time."""
     pareto: bool
-    """Whether no other batch size, recipe and number of devices needs both less time and fewer
-    device-seconds."""
-
-    @property
-    def extrapolated(self) -> bool:
-        """Whether it has so many more devices than were timed that the time for their exchange of
-        gradients isn't known."""
-        return self.devices > EXTRAPOLATED * self.timed_on
+    """Whether no other batch size, recipe and timed number of devices needs both less time and
+    fewer device-seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +87,11 @@ class Cost:
     examples: float
     is_median: bool
     """Whether the steps are the median of the winner's repeats, rather than the winner's."""
+    low: int | None
+    high: int | None
+    """Ends of the interval of that median, as in `Point`."""
+    params: Mapping[str, Value]
+    """The metaparameters with which it takes these steps."""
     tells: bool
     """Whether it may be recommended: its study has finished, and it has enough steps."""
     seconds: float | None
@@ -108,8 +106,8 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """The batch sizes and numbers of devices that are recommended; each has one price. Time and
-    work are seconds and device-seconds if step times are known for all that is compared, else steps
-    and examples."""
+    work are seconds and device-seconds if all that is compared was timed, else steps and
+    examples."""
 
     fastest: Cost
     """The choice with the least work among those whose time is within a tenth of the least."""
@@ -119,6 +117,9 @@ class Advice:
     """The choice with the least product of time and work. In steps and examples of a hyperbola this
     is B_crit, where both are twice their minimum."""
     by_step_times: bool
+    if_free: Cost | None
+    """The fastest choice on any number of devices if the exchange of gradients took no time; None
+    if that is `fastest`, or if nothing was timed."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -133,7 +134,7 @@ def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
     return {
         recipe: replace(
             fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in of_recipe]),
-            most=max(t.ranks for t in of_recipe),
+            timed=tuple(sorted({t.ranks for t in of_recipe})),
         )
         for recipe, of_recipe in by_recipe.items()
         if len({math.ceil(t.batch_size / t.ranks) for t in of_recipe}) > 1
@@ -179,6 +180,9 @@ def costs(
             steps=point.steps,
             examples=point.examples,
             is_median=point.is_median,
+            low=point.low,
+            high=point.high,
+            params=point.params,
             tells=point.tells,
             seconds=point.row.seconds,
             pareto=pareto,
@@ -194,33 +198,38 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
     costs = [cost for cost in costs if cost.tells]
     if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None
-    by_times = all(cost.priced for cost in costs)
+    by_times = all(any(one.timed for one in cost.priced) for cost in costs)
     time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
-    choices = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
+    every = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
+    choices = [choice for choice in every if choice.priced[0].timed]
     choices = choices if by_times else [replace(cost, priced=()) for cost in costs]
+    fastest = min(_within_a_tenth(choices, time), key=work)
+    free = min(_within_a_tenth(every, time), key=work) if by_times else fastest
     return Advice(
-        fastest=min(_within_a_tenth(choices, time), key=work),
+        fastest=fastest,
         cheapest=min(_within_a_tenth(choices, work), key=time),
         balanced=min(choices, key=lambda choice: time(choice) * work(choice)),
         by_step_times=by_times,
+        if_free=None if free == fastest else free,
     )
 
 
 def _priced(
     points: Sequence[Point], devices: Mapping[str, Device], price: float | None
 ) -> list[tuple[Priced, ...]]:
-    amounts: list[list[tuple[int, float, int]]] = []
+    amounts: list[list[tuple[int, float, bool]]] = []
     for point in points:
         device, size = devices.get(point.recipe), point.batch_size
         amounts.append(
             []
             if device is None
             else [
-                (n, point.steps * device.step_seconds(size, n), device.most)
+                (n, point.steps * device.step_seconds(size, n), n in device.timed)
                 for n in device.devices(size)
             ]
         )
-    front = iter(_on_front([(time, time * n) for of_point in amounts for n, time, _ in of_point]))
+    timed = [(time, time * n) for of_point in amounts for n, time, was in of_point if was]
+    front = iter(_on_front(timed))
     return [
         tuple(
             Priced(
@@ -228,10 +237,10 @@ def _priced(
                 seconds=time,
                 device_seconds=n * time,
                 money=None if price is None else n * time * price / 3600,
-                timed_on=most,
-                pareto=next(front),
+                timed=was,
+                pareto=was and next(front),
             )
-            for n, time, most in of_point
+            for n, time, was in of_point
         )
         for of_point in amounts
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.records import Value
 from orchestrator.results import FrontierRow
 
 ENOUGH_STEPS = 10
@@ -41,6 +42,14 @@ class Point:
     @property
     def examples(self) -> float:
         return self.steps * self.batch_size
+
+    @property
+    def params(self) -> Mapping[str, Value]:
+        """The metaparameters that took these steps: of several points that are repeated, the one
+        with the lowest median need not be the winner's."""
+        again = self.row.repeats if self.is_median else None
+        chosen = None if again is None else again.params
+        return (self.row.params or {}) if chosen is None else chosen
 
     @property
     def tells(self) -> bool:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis import Cost, beside_minima, growing_sentence, headline, in_count, in_time
+from orchestrator.analysis import (
+    Cost,
+    beside_minima,
+    growing_sentence,
+    headline,
+    in_count,
+    in_time,
+    trained_points,
+)
 from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel
 from orchestrator.report.figures.steps import steps_to_goal
 from orchestrator.report.figures.style import COLOURS
 from orchestrator.report.sections import Show
-from orchestrator.report.tables import devices
+from orchestrator.report.tables import in_devices, short
 
 MOST_SENTENCES = 6
 """The most sentences on the first screen, which has no room for more beside the figure."""
@@ -21,6 +29,10 @@ FIGURE_HEIGHT = 500
 """Height of the main figure in pixels; each sentence beyond the first three reduces it."""
 
 SENTENCE_HEIGHT = 28
+
+MOST_APART = 0.1
+"""Share of its steps by which a point may be uncertain because of the distance between two
+measurements, without a remark."""
 
 MOST_NOTES = 20
 """The most remarks that are listed."""
@@ -99,8 +111,10 @@ def _reading(panel: Panel) -> str:
     if not all(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append("Without repeats, a point is the fewest steps of any trial.")
     said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
-    if any(scaling.law and scaling.law.curve for scaling in panel.drawn.scalings):
-        said.append("Dotted: the law that fits.")
+    laws = {s.law.law for s in panel.drawn.scalings if s.law and s.law.curve}
+    if laws:
+        fits = "one of the laws that fit" if "undecided" in laws else "the law that fits"
+        said.append(f"Dotted: {fits}.")
     missing = [row for row in panel.drawn.rows if row.steps is None]
     if missing:
         yet = "" if all(row.finished for row in missing) else ", or not yet"
@@ -114,26 +128,52 @@ def _no_advice(panel: Panel) -> str:
 
 
 def _cards(panel: Panel) -> str:
-    """Returns a card for each recommendation, over all recipes."""
+    """Returns a card for each recommendation, over all recipes; those that agree share one."""
     advice = panel.advice
     if advice is None:
         return ""
-    named = {"Fastest": advice.fastest, "Balanced": advice.balanced, "Cheapest": advice.cheapest}
+    named: dict[str, list[str]] = {}
+    for name, cost in (
+        ("fastest", advice.fastest), ("balanced", advice.balanced), ("cheapest", advice.cheapest),
+    ):  # fmt: skip
+        said = f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
+        named.setdefault(f"{said}<span>{escape(_needs(cost))}</span>", []).append(name)
     cards = "".join(
-        f"<div><dt>{name}</dt><dd><b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
-        f"<span>{escape(_needs(cost))}</span></dd></div>"
-        for name, cost in named.items()
+        f"<div><dt>{' and '.join(', '.join(names).rsplit(', ', 1)).capitalize()}</dt>"
+        f"<dd>{said}</dd></div>"
+        for said, names in named.items()
     )
     return f'<div><h3>Recommended batch size</h3><dl class="cards">{cards}</dl></div>'
 
 
 def _needs(cost: Cost) -> str:
-    needs = f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
+    interval = ""
+    if cost.low is not None:
+        interval = f" ({cost.low:,} {'or more' if cost.high is None else f'to {cost.high:,}'})"
+    needs = f"{in_count(cost.steps)} steps{interval}, {in_count(cost.examples)} examples"
     for one in cost.priced:
-        needs += f"; {in_time(one.seconds)} on {devices(one)}"
+        needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"
         if one.money is not None:
             needs += f", {one.money:,.3g} in money"
-    return needs
+    point = ", ".join(f"{name} {short(value)}" for name, value in cost.params.items())
+    return f"{needs}; {point}" if point else needs
+
+
+def _coarse(panel: Panel) -> str:
+    """Says which points are known to little more than the distance between two measurements."""
+    every = trained_points(panel.rows)
+    coarse = [one for one in every if 1 < one.resolution > MOST_APART * one.steps]
+    if not coarse:
+        return ""
+    worst = max(coarse, key=lambda one: one.resolution / one.steps)
+    finer = min(one.examples for one in coarse) * MOST_APART / 2
+    return (
+        f"{len(coarse):,} of {len(every):,} points are known to no better than a tenth of their "
+        f"steps, since measurements lie that far apart: {worst.recipe} at batch size "
+        f"{worst.batch_size:,} takes {in_count(worst.steps)} steps, or up to "
+        f"{worst.resolution:,} fewer. Measure more often, with evaluate: "
+        f"{{min_examples: {finer:.0f}}}."
+    )
 
 
 def _notes(panel: Panel) -> str:
@@ -143,6 +183,8 @@ def _notes(panel: Panel) -> str:
         for row in panel.rows
         if row.warnings and not row.censored
     ]
+    if coarse := _coarse(panel):
+        notes.insert(0, coarse)
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from html import escape
 
+from orchestrator.analysis import in_time
 from orchestrator.report.content import Panel
 from orchestrator.report.figures.cost import device_seconds_against_time, examples_against_steps
 from orchestrator.report.sections import Show
@@ -37,11 +39,25 @@ def costs(panel: Panel, show: Show) -> str:
             device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",
             _optimal(front),
-            "Each batch size is a line from one device to as many as it keeps half busy, by the "
-            "step times that were measured."
-            + ("" if price is None else f" A device-hour costs {price:g}."),
+            "Each batch size is a line from one device to as many as it keeps half busy. Filled "
+            "marks are timed numbers of devices only; others hold if exchanging gradients took no "
+            "time." + ("" if price is None else f" A device-hour costs {price:g}."),
         )
+        shown += _if_free(panel)
     return shown
+
+
+def _if_free(panel: Panel) -> str:
+    """Says what more devices than were timed could bring."""
+    free = None if panel.advice is None else panel.advice.if_free
+    if free is None:
+        return ""
+    (one,) = free.priced
+    return (
+        f'<p class="lead">If exchanging gradients took no time, {escape(free.recipe)} at batch '
+        f"size {free.batch_size:,} would take {in_time(one.seconds)} on {in_devices(one.devices)}. "
+        f"Nobody has timed that: train with several ranks (<code>resources</code>) to know.</p>"
+    )
 
 
 def _optimal(front: Iterable[str]) -> str:
@@ -55,4 +71,5 @@ def costs_found(panel: Panel) -> str:
     best = sum(cost.pareto for cost in panel.costs)
     devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
     said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"
-    return f"{said}; up to {in_devices(max(devices))} pay off" if devices else said
+    several = max(devices, default=1)
+    return f"{said}; up to {in_devices(several)} pay off" if several > 1 else said

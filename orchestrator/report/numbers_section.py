@@ -34,12 +34,11 @@ HOW_TO_READ = (
 )
 
 BY_STEP_TIMES = (
-    "We compare every batch size on every number of devices that it keeps at least half busy. "
+    "We compare every batch size on every number of devices on which steps were timed. "
     "Fastest: of all choices within 10 % of the shortest time to the goal, the choice with the "
     "fewest device-seconds. Cheapest: of all choices within 10 % of the fewest device-seconds, the "
     "choice with the shortest time. Balanced: the smallest product of time and device-seconds. "
-    "Step times were measured while other trials ran, which may have slowed them down. They do not "
-    "include the exchange of gradients between more devices than were used."
+    "Step times were measured while other trials ran, which may have slowed them down."
 )
 
 BY_STEPS = (
@@ -96,8 +95,8 @@ def _basis(panel: Panel) -> str:
         off = [residual for residual in residuals if residual is not None]
         if off:
             said.append(
-                "Step times lie off a straight line in the batch size by "
-                f"{100 * max(off):.0f} % or less."
+                f"Step times scatter about a straight line in the batch size by up to "
+                f"{100 * max(off):.0f} % (root mean square of a recipe)."
             )
     if not all(advice.by_step_times for advice in found):
         said.append(BY_STEPS)

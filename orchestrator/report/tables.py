@@ -7,7 +7,6 @@ from html import escape
 
 from orchestrator.analysis import (
     Cost,
-    Priced,
     Scaling,
     batch_sizes_of,
     beside_minima,
@@ -70,14 +69,8 @@ def in_short(cost: Cost) -> str:
     """Says a batch size and what it needs."""
     short = f"{cost.batch_size:,} ({in_count(cost.steps)} steps"
     for one in cost.priced:
-        short += f", {in_time(one.seconds)} on {devices(one)}"
+        short += f", {in_time(one.seconds)} on {in_devices(one.devices)}"
     return f"{short})"
-
-
-def devices(one: Priced) -> str:
-    """Says how many devices, and how many were timed if the number is extrapolated."""
-    timed = f", extrapolated from {one.timed_on:,}" if one.extrapolated else ""
-    return f"{in_devices(one.devices)}{timed}"
 
 
 def in_devices(count: int) -> str:

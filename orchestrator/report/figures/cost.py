@@ -59,7 +59,7 @@ def _describe(cost: Cost, one: Priced | None = None) -> str:
     if one is not None:
         said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
         said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
-        said += f"<br>extrapolated: timed on {one.timed_on:,}" * one.extrapolated
+        said += "<br>not timed: if exchanging gradients took no time" * (not one.timed)
     elif cost.seconds is not None:
         said += f"<br>{cost.seconds:.3g} s of training as measured of the winner"
     return said
