@@ -213,7 +213,8 @@ class Mine(DigitsMLP):
 def work(ray):
     sweep = {**SWEEP, "workloads": [Mine], "batch_sizes": [64]}
     run = orchestrator.sweep(sweep, out=f"ray-{ray}", ray=ray)
-    run = run.resume(ray=ray)
+    if ray:
+        run = run.resume()
     print(run.frontier()[0].workload)
 
 if __name__ == "__main__":

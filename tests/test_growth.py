@@ -288,7 +288,6 @@ RAISED = {
     [
         ({}, study_files, "write_table", 1),
         pytest.param({"dominated": False}, Run, "write", 3, marks=pytest.mark.slow),
-        pytest.param({"at_goal": False}, study_files, "write_table", 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
