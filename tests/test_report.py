@@ -247,7 +247,7 @@ def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
     assert said.startswith("2 of 3 points are known to no better than a tenth of their steps")
     assert "sgd at batch size 4 takes 256 steps, or up to 256 fewer." in said
     # A tenth of the steps, halved, times the batch size.
-    assert "evaluate: {min_examples: 51}" in said
+    assert "evaluate: {spacing: 0.05, min_examples: 51}" in said
     # Each step was measured, so nothing can be done.
     few = [replace(ROW, batch_size=2048, steps=2, resolution=1)]
     assert "Mind" not in panel_section(

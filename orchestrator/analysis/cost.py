@@ -119,7 +119,7 @@ class Advice:
     by_step_times: bool
     if_free: Cost | None
     """The fastest choice on any number of devices if the exchange of gradients took no time; None
-    if that is `fastest`, or if nothing was timed."""
+    if so many devices were timed, or if nothing was."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -210,7 +210,7 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
         cheapest=min(_within_a_tenth(choices, work), key=time),
         balanced=min(choices, key=lambda choice: time(choice) * work(choice)),
         by_step_times=by_times,
-        if_free=None if free == fastest else free,
+        if_free=None if not by_times or free.priced[0].timed else free,
     )
 
 

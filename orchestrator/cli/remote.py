@@ -204,7 +204,7 @@ def _there(run: str) -> str:
     if "://" in run:
         return run
     path = Path(run).resolve()
-    # The same name is that of another run in another folder.
+    # A run in another folder of this machine may have the same name.
     mark = hashlib.blake2b(bytes(path), digest_size=4).hexdigest()
     return f"{RUNS}/{path.name}-{mark}"
 

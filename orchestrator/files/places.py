@@ -31,6 +31,10 @@ WITHOUT_PASSWORD = {"hdfs", "viewfs"}
 WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
 """Schemes whose addresses may contain a port."""
 
+TRIES = 20
+"""How often a file is read again that is replaced all the time. It may be that a store's metadata
+differ with each request, although the file is the same."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -125,14 +129,16 @@ class Place:
         """Reads the whole file, as it was before or after another process replaced it."""
         # A bucket is first asked for the size, and then for so many bytes of what may be another
         # file by now. Here, an open file stays what it was.
-        while True:
+        for _ in range(TRIES):
             with self.open() as file:
-                content, state = bytes(file.read()), _state(file)
-            if self.local is not None:
-                return content
+                content = bytes(file.read())
+                if self.local is not None:
+                    return content
+                state = _state(file)
             with self.open() as file:
                 if _state(file) == state:
-                    return content
+                    break
+        return content
 
     def read_text(self) -> str:
         return self.read().decode()
@@ -220,6 +226,7 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _state(file: pa.NativeFile) -> tuple[int, dict[str, str]]:
+    """What differs once the file is replaced. In most stores the metadata has a digest."""
     return file.size(), file.metadata()
 
 

@@ -162,17 +162,17 @@ def _needs(cost: Cost) -> str:
 def _coarse(panel: Panel) -> str:
     """Says which points are known to little more than the distance between two measurements."""
     every = trained_points(panel.rows)
-    coarse = [one for one in every if 1 < one.resolution > MOST_APART * one.steps]
+    coarse = [one for one in every if one.resolution > max(1, MOST_APART * one.steps)]
     if not coarse:
         return ""
     worst = max(coarse, key=lambda one: one.resolution / one.steps)
-    finer = min(one.examples for one in coarse) * MOST_APART / 2
+    finer = max(1, round(min(one.examples for one in coarse) * MOST_APART / 2))
     return (
         f"{len(coarse):,} of {len(every):,} points are known to no better than a tenth of their "
         f"steps, since measurements lie that far apart: {worst.recipe} at batch size "
         f"{worst.batch_size:,} takes {in_count(worst.steps)} steps, or up to "
         f"{worst.resolution:,} fewer. Measure more often, with evaluate: "
-        f"{{min_examples: {finer:.0f}}}."
+        f"{{spacing: {MOST_APART / 2:g}, min_examples: {finer}}}."
     )
 
 

@@ -39,9 +39,10 @@ def costs(panel: Panel, show: Show) -> str:
             device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",
             _optimal(front),
-            "Each batch size is a line from one device to as many as it keeps half busy. Filled "
-            "marks are timed numbers of devices only; others hold if exchanging gradients took no "
-            "time." + ("" if price is None else f" A device-hour costs {price:g}."),
+            "Each batch size is a line from one device to as many as it keeps half busy. A filled "
+            "mark is Pareto-optimal among the numbers of devices on which steps were timed. On "
+            "other numbers, these are the times if exchanging gradients took no time."
+            + ("" if price is None else f" A device-hour costs {price:g}."),
         )
         shown += _if_free(panel)
     return shown
