@@ -22,6 +22,12 @@ CALLED: dict[str, tuple[Any, str]] = {
     "handlers of SIGTERM are put in place by the function that is replaced": (
         worker, r"utils\.set_sigterm_handler\("),
     "workers' output follows the switch": (worker, r"\b_worker_logs_enabled\b.*:"),
+    "the autoscaler's monitor is started by the method that is replaced": (
+        node.Node.start_head_processes, r"self\.start_monitor\(\)"),
+    "the dashboard is started by the method that is replaced": (
+        node.Node.start_head_processes, r"self\.start_api_server\("),
+    "the monitor of logs is started by the method that is replaced": (
+        node.Node.start_ray_processes, r"self\.start_log_monitor\(\)"),
     "a node has all its processes": (node.Node, r"self\.all_processes\["),
     "an actor's error goes to the method that is replaced": (
         actor_manager.RayActorManager, r"self\._actor_task_failed\("),

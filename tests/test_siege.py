@@ -33,7 +33,6 @@ PARTS = {
     "control store": "gcs_server",
     "raylet": "raylet/raylet",
     "dashboard agent": "ray::DashboardAgent",
-    "dashboard": "dashboard/dashboard.py",
     "board": "ray::_Board",
 }
 
@@ -75,9 +74,9 @@ def stops_one_that_trains(driver: Driver, run: Path) -> None:
         os.kill(training(driver)[0], signal.SIGSTOP)
 
 
-def kills_what_ray_can_do_without(driver: Driver, run: Path) -> None:
-    for part in ("dashboard", "board"):
-        os.kill(process_of(driver, part), signal.SIGKILL)
+def kills_the_board(driver: Driver, run: Path) -> None:
+    """Ray can do without it."""
+    os.kill(process_of(driver, "board"), signal.SIGKILL)
 
 
 def kills(*parts: str) -> Callable[[Driver, Path], None]:
@@ -103,7 +102,7 @@ def kills_the_command(driver: Driver, run: Path) -> None:
 ATTACKS = (
     kills_one_that_trains,
     stops_one_that_trains,
-    kills_what_ray_can_do_without,
+    kills_the_board,
     kills_the_command,
 )
 

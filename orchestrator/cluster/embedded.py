@@ -85,12 +85,13 @@ def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
 
 
 def _start(folder: Path) -> ray_internals.Context:
-    with ray_internals.starting_with(_Apart):
+    dashboard = os.environ.get(DASHBOARD) != "0"
+    with ray_internals.starting_with(_Apart, dashboard=dashboard):
         return ray.init(
             address="local",
             num_cpus=cores(),
             object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=os.environ.get(DASHBOARD) != "0",
+            include_dashboard=dashboard,
             dashboard_host="127.0.0.1",
             log_to_driver=False,
             configure_logging=False,

@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 from ray import _raylet
-from ray._private import services, utils, worker
+from ray._private import node, services, utils, worker
 from ray._private.authentication import authentication_token_setup, authentication_utils
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 from ray.tune.execution import tune_controller
@@ -77,14 +77,24 @@ def no_output_of_workers() -> None:
 
 
 @contextmanager
-def starting_with(popen: type[Any]) -> Iterator[None]:
+def starting_with(popen: type[Any], *, dashboard: bool) -> Iterator[None]:
     """During the `with` block, Ray starts its processes with the class `popen`, leaves our signal
-    handlers in place, and uses 127.0.0.1 instead of an address that other machines can reach."""
+    handlers in place, and uses 127.0.0.1 instead of an address that other machines can reach.
+    Processes that nobody needs here aren't started: each takes half a second."""
+    of_dashboard = [] if dashboard else ["start_api_server", "start_monitor"]
+    unneeded = ["start_log_monitor", *of_dashboard]
     with (
+        overridden(node.Node, **dict.fromkeys(unneeded, _start_nothing)),
         overridden(services, ConsolePopen=popen, resolve_ip_for_localhost=lambda host: host),
         overridden(utils, set_sigterm_handler=lambda handler: None),
     ):
         yield
+
+
+def _start_nothing(node: Any, **options: Any) -> None:
+    """Stands for the start of a process: the one that copies the logs of workers to the terminal,
+    the dashboard's, of which Ray starts a part where it is turned off, or the autoscaler's, which
+    has nothing to scale here but tells the dashboard what is in use."""
 
 
 ConsolePopen = services.ConsolePopen
