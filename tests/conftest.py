@@ -143,6 +143,7 @@ def train_all(
             listeners=[told], asked_to_end=asked_to_end,
         ).train()  # fmt: skip
     assert done or asked_to_end()
+    assert executor.has_room  # no training is left for later
     return len(told.trials)
 
 

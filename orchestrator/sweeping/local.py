@@ -51,7 +51,9 @@ def in_this_process(
         checkpoint_seconds=sweep.checkpoint.every_seconds,
     )
     with run.log() as log, logging_to(log), one_thread():
-        yield Local(tasks, sweep.resources)
+        executor = Local(tasks, sweep.resources)
+        with closing(executor):
+            yield executor
 
 
 class Local(Executor):
@@ -112,6 +114,13 @@ class Local(Executor):
             )
         else:
             yield News(serial=serial, over=True)
+
+    def close(self) -> None:
+        """Ends a training that an interrupted sweep leaves. Otherwise Python would, at any time
+        later, perhaps in the middle of another one."""
+        if self._training is not None:
+            self._training.close()
+            self._training = None
 
     def post(self, key: StudyKey, bounds: Bounds) -> None:
         """Does nothing, since no other pack is running."""
