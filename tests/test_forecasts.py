@@ -93,10 +93,8 @@ def forecast(value: float, batch_size: int = 16) -> Forecast:
 
 def scaling(critical: Estimate | None) -> Scaling:
     return Scaling(
-        workload="w", recipe="r", goal="val/error < 0.1", perfect_scaling_until=None,
-        perfect_scaling_from=None, max_useful_batch_size=None, steps_min=None,
-        critical_batch_size=critical, critical_by_examples=None, fit_residual_log2=None,
-        law=None, largest=None, of_medians=True, left_out=(), verdict="",
+        workload="w", recipe="r", goal="val/error < 0.1", critical_batch_size=critical,
+        of_medians=True, verdict="",
     )  # fmt: skip
 
 

@@ -10,8 +10,6 @@ from conftest import TINY, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator import report, sweep
-from orchestrator.analysis import Estimate, law_in_words
-from orchestrator.analysis.laws import LawChoice
 from orchestrator.cli import answers, app
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -96,12 +94,3 @@ def test_a_description_that_contains_itself_is_refused() -> None:
 def test_names_are_no_formulas(name: str) -> None:
     with pytest.raises(ValueError, match="formula"):
         Sweep.model_validate({**TINY, "recipes": [{"name": name, "optimizer": "sgd"}]})
-
-
-def test_an_undecided_law_without_a_deciding_size_is_said() -> None:
-    law = LawChoice(
-        law="undecided", curve=None, exponent=Estimate(value=1.0, low=0.5, high=3.0),
-        between=("hyperbola", "softer"), deciding_size=None, hyperbola_refused=False, rises=False,
-        residual_log2=0.1,
-    )  # fmt: skip
-    assert "undecided" in law_in_words(law)

@@ -8,6 +8,7 @@ from orchestrator.analysis.agreement_words import (
     ratios_in_words,
     remarks_on,
 )
+from orchestrator.analysis.best_of import BestOf
 from orchestrator.analysis.branches import (
     Branch,
     FactorCost,
@@ -20,14 +21,14 @@ from orchestrator.analysis.branches import (
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.confirming import Confirmed, confirmed
 from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
+from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.doubling import (
     ScheduleStep,
     megatron,
     schedule_of,
     steps_saved,
 )
-from orchestrator.analysis.enough import BestOf, Contributions, EqualQuality
-from orchestrator.analysis.enough_words import contributions_in_words, enough_in_words
+from orchestrator.analysis.errors import Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -41,7 +42,6 @@ from orchestrator.analysis.forecasts import (
     forecasts_of,
 )
 from orchestrator.analysis.judging import BranchJudge
-from orchestrator.analysis.laws import Law, LawChoice, choose_law, measured_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import (
     Point,
@@ -52,14 +52,16 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
+from orchestrator.analysis.recipes import compared_with, fewest_steps
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
 from orchestrator.analysis.words import (
-    LAW_NAMES,
     batch_sizes_of,
+    compared_in_words,
     confirmed_in_words,
     critical_in_words,
+    errors_in_words,
     exponent_in_words,
     factor_in_words,
     fifth_more_in_words,
@@ -68,7 +70,6 @@ from orchestrator.analysis.words import (
     in_count,
     in_time,
     in_words,
-    law_in_words,
     median_of,
     on_medians,
     remarks_of,

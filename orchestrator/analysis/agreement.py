@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.pairs import (
     Agreed,
     AnyPair,
     CurvePair,
     StudyPair,
-    curve_pairs,
+    curve_pair,
     study_pair,
 )
 from orchestrator.analysis.points import has_medians
@@ -72,10 +72,9 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
         (pair.workload, pair.recipe, pair.goal) for pair in studies if pair.verdict != "same"
     }
     pairs = [
-        pair
+        curve_pair(of_a[names], of_b[names], same=names not in changed)
         for names in of_a
         if names in of_b
-        for pair in curve_pairs(of_a[names], of_b[names], same=names not in changed)
     ]
     return Agreement(
         same_frontier=to_csv(a.rows) == to_csv(b.rows),

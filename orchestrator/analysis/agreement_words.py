@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from orchestrator.analysis.agreement import Agreement
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.pairs import StudyPair
 
 LISTED = 6
@@ -32,7 +32,7 @@ def agreement_in_words(agreement: Agreement) -> str:
         if equal:
             said += f", and {equal} {'is' if equal == 1 else 'are'} equal to the last bit"
     if curves := [pair.recipe for pair in agreement.curves if pair.beyond_chance]:
-        said += f". B_crit differs beyond chance for {', '.join(dict.fromkeys(curves))}"
+        said += f". Where examples are wasted differs beyond chance for {', '.join(curves)}"
     if unknown := [pair for pair in agreement.studies if pair.verdict == "not known"]:
         said += f". Not compared: {_listed(agreement, unknown)}"
     return f"{said}."
@@ -75,16 +75,17 @@ def ratios_in_words(agreement: Agreement) -> str:
 
 
 def curves_in_words(agreement: Agreement) -> str:
-    """Says whether the critical batch sizes agree."""
+    """Says whether the batch sizes that take a fifth more examples agree."""
     known = [pair for pair in agreement.curves if pair.verdict != "not known"]
     if not known:
-        return "No curve has a B_crit in both runs."
+        return "No curve bends in both runs, as far as they tell."
     differing = [pair for pair in known if pair.verdict == "differ"]
     if not differing:
-        return f"{len(known)} of {len(known)} values of B_crit agree."
+        return f"{len(known)} of {len(known)} batch sizes that take a fifth more examples agree."
     sure = sum(pair.beyond_chance for pair in differing)
     return (
-        f"{len(differing)} of {len(known)} values of B_crit {_verb(differing)} beyond their "
+        f"{len(differing)} of {len(known)} batch sizes that take a fifth more examples "
+        f"{_verb(differing)} beyond their "
         f"intervals, and {sure or 'none'} of them beyond chance."
     )
 

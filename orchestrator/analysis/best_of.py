@@ -14,57 +14,35 @@ from orchestrator.results import FrontierRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """The best trials of one study, as far as it is certain that no other was better."""
+class BestOf:
+    """The fewest steps that fewer trials would have found at one batch size."""
 
     batch_size: int
-    trials: tuple[int, ...]
-    """Indices of the trials, best first. Studies of one curve share their table of points, so
-    trials of the same index tried the same point."""
-    steps: tuple[int, ...]
-    """Steps to goal of each trial."""
-    resolutions: tuple[int, ...]
-    """Steps since the previous measurement of each trial; it passed the goal between the two."""
-    competed: int
+    trials: int
     """N, the number of trials that competed."""
-
-    @classmethod
-    def of_row(cls, row: FrontierRow) -> Tried:
-        return cls(
-            batch_size=row.batch_size,
-            trials=tuple(leader.trial for leader in row.leaders),
-            steps=tuple(leader.steps for leader in row.leaders),
-            resolutions=tuple(leader.resolution for leader in row.leaders),
-            competed=row.trials_used,
-        )
-
-    def best(self, count: int) -> Tried:
-        """The same with only the `count` best trials."""
-        return Tried(
-            batch_size=self.batch_size,
-            trials=self.trials[:count],
-            steps=self.steps[:count],
-            resolutions=self.resolutions[:count],
-            competed=self.competed,
-        )
+    steps: int | None
+    """The fewest steps of any of these trials; None where no trial is known to be the best."""
+    medians: tuple[tuple[int, int], ...]
+    """(n, median fewest steps of the best of n), as far as the best trials determine it."""
 
 
-def median_best_of(tried: Tried, count: int) -> int | None:
-    """The median, over all choices of `count` of the N trials, of the fewest steps among them. It
-    is the smallest y_j for which at least half of the choices hold one of the j best. None if the
-    known trials do not determine it."""
-    total = tried.competed
-    if not 1 <= count <= total:
-        return None
+def best_of_fewer(row: FrontierRow) -> BestOf:
+    steps = [leader.steps for leader in row.leaders]
+    found = ((n, _median(steps, row.trials_used, n)) for n in range(1, row.trials_used + 1))
+    return BestOf(
+        batch_size=row.batch_size,
+        trials=row.trials_used,
+        steps=steps[0] if steps else None,
+        medians=tuple((count, median) for count, median in found if median is not None),
+    )
+
+
+def _median(known: list[int], total: int, count: int) -> int | None:
+    """The median, over all choices of `count` of the trials, of the fewest steps among them. It is
+    the smallest of those known for which at least half of the choices hold it or a better one. None
+    if the known trials do not determine it."""
     choices = math.comb(total, count)
-    for place, steps in enumerate(tried.steps, start=1):
-        without = math.comb(total - place, count)
-        if 2 * without <= choices:
+    for place, steps in enumerate(known, start=1):
+        if 2 * math.comb(total - place, count) <= choices:
             return steps
     return None
-
-
-def medians_up_to_all(tried: Tried) -> tuple[tuple[int, int], ...]:
-    """(n, median fewest steps of the best of n) for every n up to N that has one."""
-    found = ((count, median_best_of(tried, count)) for count in range(1, tried.competed + 1))
-    return tuple((count, steps) for count, steps in found if steps is not None)

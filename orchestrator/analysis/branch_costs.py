@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
 
 ENOUGH_EVALUATIONS = 4

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate
 from orchestrator.records import FinishedTrial
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.records import ENOUGH_SIZES, Value
@@ -87,9 +88,9 @@ class Cost:
     examples: float
     is_median: bool
     """Whether the steps are the median of the winner's repeats, rather than the winner's."""
-    low: int | None
-    high: int | None
-    """Ends of the interval of that median, as in `Point`."""
+    low: float | None
+    high: float | None
+    """Ends of the 90 % interval of the steps."""
     params: Mapping[str, Value]
     """The metaparameters with which it takes these steps."""
     tells: bool
@@ -173,6 +174,12 @@ def costs(
     points = [point for point in points_of(rows) if point.steps]
     pairs = _on_front([(point.steps, point.examples) for point in points])
     priced = _priced(points, devices or {}, price_per_device_hour)
+    intervals = {
+        (of_recipe[place].recipe, of_recipe[place].batch_size): interval
+        for recipe in dict.fromkeys(point.recipe for point in points)
+        for of_recipe in [[point for point in points if point.recipe == recipe]]
+        for place, interval in enumerate(errors_of(of_recipe).intervals(of_recipe))
+    }
     return [
         Cost(
             recipe=point.recipe,
@@ -180,8 +187,8 @@ def costs(
             steps=point.steps,
             examples=point.examples,
             is_median=point.is_median,
-            low=point.low,
-            high=point.high,
+            low=intervals[point.recipe, point.batch_size].low,
+            high=intervals[point.recipe, point.batch_size].high,
             params=point.params,
             tells=point.tells,
             seconds=point.row.seconds,

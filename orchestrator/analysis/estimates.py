@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from orchestrator.analysis.hyperbola import CONFIDENCE
+CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import Estimate, distance, ratio_of, together
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, distance, ratio_of, together
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise import estimates

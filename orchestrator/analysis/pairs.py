@@ -1,16 +1,16 @@
-"""Compares one number in two runs, A and B: the steps of a study, or the B_crit of a curve."""
+"""Compares one number in two runs, A and B: the steps of a study, or the batch size of a curve
+that takes a fifth more examples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 
-from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.study_errors import EXACT, Error, Side
 from orchestrator.results import to_csv
@@ -56,10 +56,7 @@ class StudyPair(Pair):
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePair(Pair):
-    """The critical batch size of one curve."""
-
-    equal_quality: bool
-    """Whether it is the one at equal quality of tuning."""
+    """The batch size of one curve that takes a fifth more examples than the fewest."""
 
 
 AnyPair = TypeVar("AnyPair", bound=Pair)
@@ -164,28 +161,14 @@ def _concluded(pair: AnyPair, log: float, low: float, high: float, probability: 
     )
 
 
-def curve_pairs(a: Scaling, b: Scaling, *, same: bool) -> Iterator[CurvePair]:
-    """B_crit as measured, and at equal quality of tuning where both runs have that."""
-    yield _curve_pair(a, b, a.critical_batch_size, b.critical_batch_size, same=same)
-    if a.equal_quality is not None and b.equal_quality is not None:
-        qualities = a.equal_quality.critical_batch_size, b.equal_quality.critical_batch_size
-        yield _curve_pair(a, b, *qualities, same=same, equal_quality=True)
-
-
-def _curve_pair(
-    a: Scaling,
-    b: Scaling,
-    of_a: Estimate | None,
-    of_b: Estimate | None,
-    *,
-    same: bool,
-    equal_quality: bool = False,
-) -> CurvePair:
+def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
+    """Compares the batch sizes that take a fifth more examples; `same` says whether all studies of
+    the curve are the same."""
+    of_a, of_b = a.critical_by_examples, b.critical_by_examples
     workload, recipe, goal = a.workload, a.recipe, a.goal
     pair = CurvePair(
-        workload=workload, recipe=recipe, goal=goal, a=of_a, b=of_b,
-        equal_quality=equal_quality, verdict="not known",
-    )  # fmt: skip
+        workload=workload, recipe=recipe, goal=goal, a=of_a, b=of_b, verdict="not known"
+    )
     if of_a is None or of_b is None:
         return pair
     if same and of_a == of_b:
@@ -194,10 +177,8 @@ def _curve_pair(
     # The distances of the ends of two independent intervals add up like standard deviations.
     below = math.hypot(_reach(of_b.value, of_b.low), _reach(of_a.high, of_a.value))
     above = math.hypot(_reach(of_b.high, of_b.value), _reach(of_a.value, of_a.low))
-    # The intervals of B_crit are those of Student's distribution with two fewer than their points.
-    free = min(len(a.best_of), len(b.best_of)) - 2
-    deviation = (below if log > 0 else above) / float(stdtrit(free, (1 + CONFIDENCE) / 2))
-    return _concluded(pair, log, log - below, log + above, _two_sided(log, deviation, free))
+    deviation = (below if log > 0 else above) / float(ndtri((1 + CONFIDENCE) / 2))
+    return _concluded(pair, log, log - below, log + above, _two_sided(log, deviation, EXACT))
 
 
 def _reach(high: float | None, low: float | None) -> float:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from orchestrator.analysis.enough import enough_trials
+from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.hyperbola import rounding_variance
-from orchestrator.analysis.known_curves import OWN_WEIGHT, own_seed_variances
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.records import StudyKey
@@ -81,47 +79,39 @@ def sides_of(answers: Answers) -> tuple[dict[Names, Scaling], dict[tuple[Names, 
     for names, curve in answers.by_curve().items():
         # Steps of a study whose batch size grows are compared like any others.
         constant = [replace(row, batch_schedule=None) for row in curve]
-        points = {point.batch_size: point for point in points_of(constant)}
-        few = _few_trials([*points.values()], found.get(names))
-        seeds = _seeds([*points.values()])
+        points = points_of(constant)
+        own, few = _own(points), _few_trials(points, found.get(names))
+        at = {point.batch_size: place for place, point in enumerate(points)}
         for row in curve:
-            point, size = points.get(row.batch_size), row.batch_size
-            sides[names, size] = Side(
+            place = at.get(row.batch_size)
+            sides[names, row.batch_size] = Side(
                 row=row,
                 budget=answers.budgets.get(row.key),
-                point=point,
-                own=() if point is None else (_rounding(point), *seeds.get(size, ())),
-                few_trials=few.get(size),
+                point=None if place is None else points[place],
+                own=() if place is None else own[place],
+                few_trials=None if place is None else few[place],
             )
     return found, sides
 
 
-def _rounding(point: Point) -> Error:
-    steps = np.maximum([point.steps], 1)
-    return float(rounding_variance(steps, np.array([point.resolution]))[0]), EXACT
+def _own(points: Sequence[Point]) -> list[tuple[Error, ...]]:
+    """The errors of each point from the distance between measurements and from seeds."""
+    errors = errors_of(points)
+    rounding = [(float(variance), EXACT) for variance in errors.resolution]
+    if errors.seeds is None:
+        return [(one,) for one in rounding]
+    freedom = sum(max(len(p.row.repeats.steps) - 1, 0) for p in points if p.row.repeats)
+    seeds = [(float(variance), float(freedom)) for variance in errors.seeds]
+    return [*zip(rounding, seeds, strict=True)]
 
 
-def _seeds(points: Sequence[Point]) -> dict[int, tuple[Error]]:
-    """The error of each median of repeats. Its variance is partly that of all batch sizes, which
-    counts as much as `OWN_WEIGHT` more repeats."""
-    repeats = {p.batch_size: p.row.repeats for p in points if p.is_median and p.row.repeats}
-    variances = own_seed_variances([*repeats.values()])
-    return {
-        size: ((variance, OWN_WEIGHT + max(len(again.steps) - 1, 0)),)
-        for (size, again), variance in zip(repeats.items(), variances, strict=True)
-    }
-
-
-def _few_trials(points: Sequence[Point], scaling: Scaling | None) -> dict[int, Error]:
-    """The error from the small number of trials at each batch size, or the scatter of the points
-    about their curve in its place. Empty if neither is known."""
-    telling = [point for point in points if point.tells]
-    luck = enough_trials(telling)[1].luck
-    if luck is not None:
-        known = {p.batch_size: found for p, found in zip(telling, np.diag(luck), strict=True)}
-        largest = max(known.values())
-        return {p.batch_size: (float(known.get(p.batch_size, largest)), EXACT) for p in points}
+def _few_trials(points: Sequence[Point], scaling: Scaling | None) -> list[Error | None]:
+    """The error of each point from the small number of trials, or the scatter of the points about
+    their curve in its place; None if neither is known."""
+    few = errors_of(points).few_trials
+    if few is not None:
+        return [(float(variance), EXACT) for variance in np.diag(few)]
     if scaling is None or scaling.contributions is None:
-        return {}
-    scatter = scaling.contributions.scatter**2, len(telling) - 2
-    return {point.batch_size: scatter for point in points}
+        return [None] * len(points)
+    telling = sum(point.tells for point in points)
+    return [(scaling.contributions.scatter**2, telling - 2)] * len(points)

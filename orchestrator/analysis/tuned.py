@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import stdtrit
 
-from orchestrator.analysis.hyperbola import CONFIDENCE
+from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.points import ENOUGH_STEPS, curves_of
 from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of

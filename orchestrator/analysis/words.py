@@ -8,117 +8,120 @@ from collections.abc import Iterable, Sequence
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.confirming import Confirmed
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.law_useful import SmallestUseful
-from orchestrator.analysis.laws import LAW_CONFIDENCE, LawChoice
-from orchestrator.analysis.scaling import FITS, USEFUL_TOLERANCE, Scaling
+from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
 from orchestrator.results import FrontierRow
 
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def headline(scaling: Scaling) -> str:
-    """Returns the sentence that decides: up to which batch size doubling the batch halves the
-    steps, and from which batch size on a larger one saves less than a tenth of them."""
-    perfect, useful = scaling.perfect_scaling_until, scaling.max_useful_batch_size
-    if perfect is None or useful is None or scaling.is_flat:
+    """Returns the sentence that decides: which batch size takes a fifth more examples than the
+    fewest, from which one on a larger batch saves less than a tenth of the steps, and the critical
+    batch size."""
+    useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
+    if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
-    if scaling.perfect_scaling_from == perfect.value:
-        said = f"batch size {in_words(perfect)} takes the fewest examples"
-    elif scaling.best_of and perfect.value <= scaling.best_of[0].batch_size:
-        said = f"perfect scaling ends at the smallest batch size, {in_words(perfect)}, or below"
+    said = [_wastes(scaling, scaling.largest)]
+    if scaling.verdict == SCALES:
+        left = "left" if scaling.left_out else "tested"
+        said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
     else:
-        first = scaling.perfect_scaling_from
-        begins = "up to batch size" if first is None else f"from batch size {first:,} to"
-        said = f"doubling the batch halves the steps {begins} {in_words(perfect)}"
-    largest = scaling.largest
-    if largest is None or useful.value < largest:
-        saves = f"larger batches save less than {USEFUL_TOLERANCE:.0%}"
-        return f"{scaling.recipe}: {said}; beyond {in_words(useful)} {saves}."
-    last = "the largest to tell" if scaling.left_out else "the largest to reach the goal"
-    if perfect.value >= largest:
-        return f"{scaling.recipe}: {said}, {last}."
-    return f"{scaling.recipe}: {said}; steps still fall at {largest:,}, {last}."
+        said.append(f"beyond {in_words(useful)} larger batches save less than a tenth of the steps")
+    if critical is not None:
+        said.append(f"critical batch size {in_words(critical)}")
+    return f"{scaling.recipe}: {'; '.join(said)}."
+
+
+def _wastes(scaling: Scaling, largest: int) -> str:
+    """Says which batch size takes a fifth more examples than the fewest, as far as it is known."""
+    fifth = scaling.critical_by_examples
+    assert fifth is not None
+    assert fifth.high is not None
+    if scaling.critical_by_examples_is == "below the smallest tested":
+        return "the smallest batch size tested already takes a fifth more examples than the fewest"
+    if scaling.critical_by_examples_is == "at most":
+        return f"batch size {_rounded(fifth.high)} or less takes a fifth more examples"
+    if fifth.value >= largest:
+        return f"no batch size up to {largest:,} takes a fifth more examples than the fewest"
+    return f"batch size {in_words(fifth)} takes a fifth more examples than the fewest"
 
 
 def sentence(scaling: Scaling) -> str:
-    """Returns all sentences on one curve: the headline, whether its steps are medians, and its
-    law."""
+    """Returns all sentences on one curve: the headline, whether its steps are medians, and what is
+    known of its bend."""
     parts = [headline(scaling)]
-    if scaling.perfect_scaling_until is not None and scaling.max_useful_batch_size is not None:
+    if scaling.curves is not None:
         parts += [
             "Steps are " + ("medians of repeats." if scaling.of_medians else "minima over trials."),
             *remarks_of(scaling),
         ]
-        if scaling.law is not None and not scaling.is_flat:
-            parts.append(law_in_words(scaling.law))
     if scaling.left_out:
         parts.append(f"Left out: {'; '.join(scaling.left_out)}.")
     return " ".join(parts)
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    """Returns the remarks on a curve that its headline leaves out, except its law."""
-    said = []
-    if scaling.critical_batch_size is None and scaling.critical_by_examples is not None:
-        fifth = in_words(scaling.critical_by_examples)
-        said.append(f"Batch size {fifth} takes a fifth more examples than the fewest.")
-    if scaling.verdict != FITS and not scaling.is_flat:
-        said.append(f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}.")
+    """Returns the remarks on a curve that its headline leaves out."""
+    said: list[str] = []
+    if scaling.curves is None:
+        return said
+    if scaling.critical_by_examples_is == "at most":
+        said.append(
+            "Batch sizes below the smallest tested may take fewer examples, so test smaller ones."
+        )
+    if scaling.perfect_scaling_from is not None:
+        said.append(STARVES.format(scaling.perfect_scaling_from))
+    if scaling.verdict == BENDS:
+        said.append(f"{BENDS[0].upper()}{BENDS[1:]}.")
+    if scaling.exponent is not None:
+        refused = scaling.critical_batch_size is None
+        law = "so it has no B_crit" if refused else "1 is the law S_min (1 + B_crit / B)"
+        said.append(f"The exponent of the bend is {exponent_in_words(scaling.exponent)}; {law}.")
     return said
 
 
-LAW_NAMES = {
-    "hyperbola": "the hyperbola S_min (1 + B_crit / B)",
-    "between": "a bend between the hyperbola and straight-then-flat",
-    "straight then flat": "straight-then-flat",
-    "softer": "a gentler bend than the hyperbola's",
-    "smallest useful batch": "the law with a smallest useful batch size",
-}
+def compared_in_words(ratio: Estimate) -> str:
+    """Says a ratio of two recipes, and whether it is decided."""
+    assert ratio.low is not None
+    assert ratio.high is not None
+    decided = "" if ratio.low > 1 or ratio.high < 1 else ", not decided"
+    return f"{factor_in_words(ratio)}{decided}"
 
 
-def law_in_words(law: LawChoice) -> str:
-    """Says which law a curve follows, and how certain that is."""
-    if isinstance(law.curve, SmallestUseful) and law.law == "smallest useful batch":
-        smallest, fewest = (2**log for log in (law.curve.log_smallest, law.curve.log_fewest))
-        return (
-            f"The law with a smallest useful batch size fits: {_rounded(smallest)} is too small "
-            f"for any number of steps, and {_rounded(fewest)} takes the fewest examples."
-        )
-    if law.exponent is None:
-        return "No law that was tried fits."
-    exponent = f"the exponent of the bend is {exponent_in_words(law.exponent)}"
-    if law.law == "undecided":
-        closer, other = (LAW_NAMES[name] for name in law.between)
-        where = ""
-        if law.deciding_size is not None:
-            where = f" A measurement at batch size {law.deciding_size:,} would tell most."
-        return (
-            f"The law is undecided between {closer} (closer to the points) and {other}: {exponent}."
-            f"{where}"
-        )
-    out = {
-        "hyperbola": "so straight-then-flat is ruled out",
-        "straight then flat": "so the hyperbola is ruled out",
-    }.get(law.law, "so both the hyperbola and straight-then-flat are ruled out")
-    name = LAW_NAMES[law.law]
-    return f"{name[0].upper()}{name[1:]} fits: {exponent}, {out}."
-
-
-def exponent_in_words(exponent: Estimate, *, bare: bool = False) -> str:
+def exponent_in_words(exponent: Estimate) -> str:
     """Says an exponent and its interval. Values above 20 are shown as "over 20", because they can't
-    be told apart by measurement. `bare` leaves out the explanation of the interval."""
+    be told apart by measurement."""
     assert exponent.low is not None
     assert exponent.high is not None
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}"
         for end in (exponent.value, exponent.low, exponent.high)
     )
-    interval = f"{low} or more" if exponent.high > 20 else f"{low} to {high}"
-    if exponent.low == 0:
-        interval = "any exponent" if exponent.high > 20 else f"{high} or less"
-    return (
-        f"{value} ({interval})" if bare else f"{value} ({LAW_CONFIDENCE:.0%} interval: {interval})"
-    )
+    return f"{value} ({f'{low} or more' if exponent.high > 20 else f'{low} to {high}'})"
+
+
+def errors_in_words(scaling: Scaling) -> str:
+    """Says which errors the intervals of a curve are made from, and what two thirds of the trials
+    would have found; empty if nothing was fitted."""
+    parts = scaling.contributions
+    if parts is None:
+        return ""
+    named = {
+        "few trials": parts.few_trials,
+        "seeds": parts.seeds,
+        "resolution": parts.resolution,
+        "other scatter": parts.scatter,
+    }
+    said = [
+        f"{name} {100 * (2**part - 1):.1f} %" for name, part in named.items() if part is not None
+    ]
+    whole = f"Errors of the points, one standard deviation: {', '.join(said)} of their steps."
+    if scaling.by_part is None:
+        return (
+            f"{whole} The error from the small number of trials is not known, which takes three "
+            f"repeated points at each batch size: `repeats: {{best: 5}}`."
+        )
+    return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
 
 
 def verdict_in_words(verdict: Verdict) -> str:

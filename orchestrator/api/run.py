@@ -56,11 +56,11 @@ FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
 BEST = (*STUDY, "metric", "within", "value", "step", "trial", "params")
 SCALING = (
     "workload", "recipe", "goal",
-    "perfect_scaling_until", "max_useful_batch_size", "critical_batch_size",
+    "critical_by_examples", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
 PAIRS = ("workload", "recipe", "batch_size", "goal", "a", "b", "ratio", "verdict", "beyond_chance")
-STEPS = ("what", "amount.trainings", "amount.examples", "narrowing", "command")
+STEPS = ("what", "trainings", "examples", "narrowing", "command")
 VERDICTS = ("at_examples", "fifth_more_batch_size", "critical", "is_known")
 """Columns that the table of each answer shows."""
 
@@ -149,15 +149,12 @@ class Run:
         found = compared(forecasts_of(self._files, rows), scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
 
-    def advise(
-        self, goal: str | Iterable[str] | None = None, *, examples: float | None = None
-    ) -> Table[Suggestion]:
-        """Steps to train next, as `orchestrate advise` recommends them: those that narrow the
-        interval of B_crit most for their price. Each counts by itself, unless `examples` gives a
-        budget in examples that the steps share."""
+    def advise(self, goal: str | Iterable[str] | None = None) -> Table[Suggestion]:
+        """Steps to train next, as `orchestrate advise` recommends them: at most three, those that
+        narrow the answers most for their price."""
         from orchestrator.cli.advising import Suggestion, advised_for
 
-        found = advised_for(self._files, parse_goals(_several(goal)), examples=examples)
+        found = advised_for(self._files, parse_goals(_several(goal)))
         said = "\n".join(found.remarks)
         return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
 

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.table import Table
 
 from orchestrator.cli.options import GoalOption, JsonOption, RunArgument, print_json
 from orchestrator.cli.terminal import answer
-from orchestrator.records import wrong_value
 
 if TYPE_CHECKING:
-    from orchestrator.cli.advising import Advised
+    from orchestrator.cli.advising import Advised, Suggestion
 
 
-def advise(
-    path: RunArgument,
-    goal: GoalOption = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="examples=N",
-            help="Combine steps that together train on at most N examples. Default: each step by "
-            "itself.",
-        ),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Recommend what to train next in a sweep. Lists the additional trials, repeats and batch sizes
-    that narrow the interval of B_crit most for their price, with the commands that train them."""
+def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = False) -> None:
+    """Recommend what to train next in a sweep. Lists at most three additions, of trials, repeats or
+    a batch size, that narrow its answers most for their price, with the commands that train
+    them."""
     from orchestrator.cli.advising import advised_for
     from orchestrator.cli.answers import print_table
     from orchestrator.results import Run, parse_goals
 
-    examples = None if budget is None else _examples_of(budget)
-    found = advised_for(Run.open(path), parse_goals(goal or []), examples=examples)
+    found = advised_for(Run.open(path), parse_goals(goal or []))
     if as_json:
         print_json(found.to_json())
         return
@@ -43,7 +29,10 @@ def advise(
         print_table(advice_table(found))
     else:
         answer("No step narrows an interval enough to be worth its price.")
-    for line in commands_in_words(found):
+    lines = [f"{n}: {one.command}" for n, one in enumerate(found.suggestions, 1) if one.command]
+    if lines:
+        answer("\nEach command takes one step. Take the first, then ask for advice again:")
+    for line in lines:
         answer(line)
     for remark in found.remarks:
         answer(f"\n{remark}")
@@ -51,50 +40,31 @@ def advise(
 
 def advice_table(found: Advised) -> Table:
     """The steps as a table; the step that narrows most for its price comes first."""
-    from orchestrator.analysis.step_words import (
-        addition_in_words,
-        effect_in_words,
-        price_in_words,
-    )
+    from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", justify="right")
     table.add_column("Train", overflow="fold")
-    table.add_column("Interval of B_crit, upper end / lower end", overflow="fold")
+    table.add_column("+20 % examples at: upper end / lower end", overflow="fold")
     table.add_column("Price", overflow="fold")
-    many_goals = len({curve.goal for curve in found.curves}) > 1
-    for number, suggestion in enumerate(found.suggestions, 1):
-        effects = [
+    effects = [effect for one in found.suggestions for effect in one.step.effects]
+    many_goals = len({effect.goal for effect in effects}) > 1
+    for number, one in enumerate(found.suggestions, 1):
+        told = [
             f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
-            for effect in suggestion.step.effects
+            for effect in one.step.effects
         ]
-        table.add_row(
-            str(number),
-            addition_in_words(suggestion.step.addition),
-            "\n".join(effects) or "not known yet",
-            price_in_words(suggestion.step, suggestion.money),
-        )
+        table.add_row(str(number), step_in_words(one.step), "\n".join(told), _price(one))
     return table
 
 
-def commands_in_words(found: Advised) -> list[str]:
-    """The command of each step, or one command for all steps."""
-    if found.together is not None:
-        return ["\nOne command for all steps:", f"  {found.together}"]
-    lines = [
-        f"{number}: {suggestion.command}"
-        for number, suggestion in enumerate(found.suggestions, 1)
-        if suggestion.command is not None
-    ]
-    if not lines:
-        return []
-    return ["\nEach command takes one step. Take the first, then ask for advice again:", *lines]
+def _price(one: Suggestion) -> str:
+    from orchestrator.analysis import in_count, in_time
 
-
-def _examples_of(budget: str) -> float:
-    from orchestrator.results import Within
-
-    parsed = Within.parse(budget)
-    if parsed.unit != "examples":
-        raise wrong_value("--budget", "examples=NUMBER, as steps differ in cost", budget)
-    return parsed.amount
+    step = one.step
+    said = [f"{step.trainings:,.0f} trainings", f"{in_count(round(step.examples, -3))} examples"]
+    if step.seconds is not None:
+        said.append(f"{in_time(step.seconds)} of one device")
+    if one.money is not None:
+        said.append(f"{one.money:,.2f} in money")
+    return ", ".join(said)

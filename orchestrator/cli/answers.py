@@ -12,9 +12,8 @@ from rich.text import Text
 
 from orchestrator.analysis import (
     batch_sizes_of,
-    contributions_in_words,
     curves_of,
-    enough_in_words,
+    errors_in_words,
     growing_sentence,
     median_of,
     on_medians,
@@ -76,20 +75,14 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    unknown: dict[str, None] = {}
     for scaling in scalings(rows):
         curve = curves[scaling.workload, scaling.recipe, scaling.goal]
         found = {point.batch_size: point.steps for point in points_of(curve)}
         steps = [found.get(row.batch_size) for row in curve]
         where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
         table.add_row(sparkline(steps), f"{where}{sentence(scaling)}")
-        if scaling.equal_quality is not None and scaling.contributions is not None:
-            table.add_row("", enough_in_words(scaling))
-            table.add_row("", contributions_in_words(scaling.contributions))
-        elif said := enough_in_words(scaling):
-            unknown[said] = None
-    for said in unknown:
-        table.add_row("", said)
+        if said := errors_in_words(scaling):
+            table.add_row("", said)
     for row in rows:
         if row.batch_schedule is not None:
             table.add_row("", growing_sentence(row))

@@ -101,16 +101,16 @@ def studies_table(agreement: Agreement) -> Table:
 
 
 def curves_table(agreement: Agreement) -> Table:
-    """The critical batch size of each curve in both runs."""
+    """The batch size of each curve that takes a fifth more examples, in both runs."""
     from orchestrator.analysis import factor_in_words, in_words
 
-    headings = ("B_crit in A", "B_crit in B", "B / A")
+    headings = ("+20 % examples in A at", "in B at", "B / A")
     table, same = _table(agreement, headings)
     for pair in agreement.curves:
         sure = " beyond chance" * pair.beyond_chance
         table.add_row(
             *(() if same else (pair.workload, pair.goal)),
-            f"{pair.recipe}{', at equal quality' * pair.equal_quality}",
+            pair.recipe,
             *("none" if of is None else in_words(of) for of in (pair.a, pair.b)),
             "" if pair.ratio is None else factor_in_words(pair.ratio),
             f"{pair.verdict}{sure}",

@@ -91,7 +91,7 @@ def _left_out(panel: Panel) -> str:
 
 def _steps(panel: Panel, lines: int, show: Show) -> str:
     drawn = panel.drawn
-    figure = steps_to_goal(drawn.rows, {s.recipe: s.law for s in drawn.scalings if s.law})
+    figure = steps_to_goal(drawn.rows, {s.recipe: s.curves for s in drawn.scalings if s.curves})
     figure.update_layout(height=FIGURE_HEIGHT - SENTENCE_HEIGHT * max(lines - 3, 0))
     return show(
         figure,
@@ -105,16 +105,14 @@ def _reading(panel: Panel) -> str:
     said = []
     if any(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append(
-            "A point is the median of the winner's repeats; its whiskers show where the true "
-            "median lies."
+            "A point is the median of repeats; its whiskers show where it would lie with other "
+            "seeds and other trials."
         )
     if not all(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append("Without repeats, a point is the fewest steps of any trial.")
     said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
-    laws = {s.law.law for s in panel.drawn.scalings if s.law and s.law.curve}
-    if laws:
-        fits = "one of the laws that fit" if "undecided" in laws else "the law that fits"
-        said.append(f"Dotted: {fits}.")
+    if any(scaling.curves for scaling in panel.drawn.scalings):
+        said.append("Dotted: the middle of all bends that the points allow, nine tenths shaded.")
     missing = [row for row in panel.drawn.rows if row.steps is None]
     if missing:
         yet = "" if all(row.finished for row in missing) else ", or not yet"
@@ -148,8 +146,8 @@ def _cards(panel: Panel) -> str:
 
 def _needs(cost: Cost) -> str:
     interval = ""
-    if cost.low is not None:
-        interval = f" ({cost.low:,} {'or more' if cost.high is None else f'to {cost.high:,}'})"
+    if cost.low is not None and cost.high is not None:
+        interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
     needs = f"{in_count(cost.steps)} steps{interval}, {in_count(cost.examples)} examples"
     for one in cost.priced:
         needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"

@@ -16,7 +16,7 @@ from orchestrator.report.figures.course import Curve
 from orchestrator.report.figures.style import MOST_CURVES, evenly
 from orchestrator.report.metaparameters_section import best_values, metaparameters_found, options
 from orchestrator.report.noise_section import forecasts, noise_along, noise_found
-from orchestrator.report.numbers_section import laws, laws_found, numbers, numbers_found
+from orchestrator.report.numbers_section import numbers, numbers_found
 from orchestrator.report.quality_section import (
     best_values_within,
     generalisation,
@@ -144,11 +144,10 @@ GROUPS = (
     Group(place="cost", title="Cost and devices", finding=costs_found, parts=(costs,)),
     Group(
         place="enough",
-        title="Were there enough trials?",
+        title="Errors, and whether there were enough trials",
         finding=enough_found,
-        parts=(best_of_trials, made_of),
+        parts=(made_of, best_of_trials),
     ),
-    Group(place="law", title="Which law?", finding=laws_found, parts=(laws,)),
     Group(
         place="metaparameters",
         title="Metaparameters",
@@ -181,5 +180,5 @@ GROUPS = (
     ),
 )
 
-OF_ALL = (large_batches, numbers, laws)
+OF_ALL = (large_batches, numbers)
 """The parts that are about all recipes, whether they are drawn or not."""

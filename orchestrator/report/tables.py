@@ -10,11 +10,15 @@ from orchestrator.analysis import (
     Scaling,
     batch_sizes_of,
     beside_minima,
+    compared_in_words,
+    compared_with,
+    fewest_steps,
     in_count,
     in_time,
     in_words,
     median_of,
     on_medians,
+    remarks_of,
     steps_of,
     trained_points,
 )
@@ -32,27 +36,55 @@ Heads = Sequence[tuple[str, bool]]
 def table_of_scalings(scalings: Sequence[Scaling]) -> str:
     """Returns the table of where each curve bends."""
     heads = [
-        ("Recipe", True), ("Perfect until", False), ("Useful until", False), ("B_crit", False),
-        ("+20 % examples at", False), ("S_min", False), ("Off the curve", False),
+        ("Recipe", True), ("+20 % examples at", False), ("Useful until", False), ("B_crit", False),
+        ("Exponent", False), ("S_min", False), ("Perfect until", False), ("Off the curve", False),
+        ("Points are", True), ("Remarks", True),
     ]  # fmt: skip
-    rows = [_scaling_cells(one) for one in scalings if one.perfect_scaling_until is not None]
+    rows = [_scaling_cells(one) for one in scalings]
     return table("Where each curve bends, in batch sizes.", heads, rows) if rows else ""
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
     estimates = (
-        scaling.perfect_scaling_until,
         scaling.max_useful_batch_size,
         scaling.critical_batch_size,
-        scaling.critical_by_examples,
+        scaling.exponent,
         scaling.steps_min,
+        scaling.perfect_scaling_until,
     )
-    off = scaling.fit_residual_log2
+    off, fifth, bound = (
+        scaling.fit_residual_log2, scaling.critical_by_examples, scaling.critical_by_examples_is,
+    )  # fmt: skip
+    remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
+    left_out = [f"Left out: {point}." for point in scaling.left_out]
     return [
         scaling.recipe,
+        "" if fifth is None else bound if bound.startswith("below") else in_words(fifth),
         *("" if estimate is None else in_words(estimate) for estimate in estimates),
         "" if off is None else f"{off:.2f}",
+        "medians of repeats" if scaling.of_medians else "minima over trials",
+        " ".join([*remarks, *left_out]),
     ]
+
+
+def table_of_further(scalings: Sequence[Scaling]) -> str:
+    """Returns the table that says which recipe scales further; it is empty if there is only one
+    curve."""
+    heads = [("Recipe", True), ("+20 % examples at", False), ("Fewest steps", False)]
+    known = [one for one in scalings if one.curves is not None]
+    if len(known) < 2:
+        return ""
+    first = min(known, key=fewest_steps)
+    rows = [
+        [one.recipe, *(compared_in_words(ratio) for ratio in compared_with(one, first))]
+        for one in known
+        if one is not first
+    ]
+    caption = (
+        f"Which recipe scales further: each over {first.recipe}, which takes the fewest steps. Not "
+        f"decided: the 90 % interval of the ratio holds 1."
+    )
+    return table(escape(caption), heads, rows)
 
 
 def table_of_advice(panel: Panel) -> str:

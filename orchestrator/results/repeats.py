@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,9 @@ class Repeats:
     """Steps since the previous measurement, of the repeats in the middle."""
     steps: tuple[int, ...] = ()
     """Steps to goal of each repeat that reached it, fewest first."""
+    medians: tuple[tuple[int, float], ...] = ()
+    """(trial, median steps of all its repeats) of each point that was repeated, as far as at least
+    half of them reached the goal."""
 
 
 def repeats_of(
@@ -70,8 +73,11 @@ def repeats_of(
         half = study.repeats // 2
         trial = _chosen(of_trials, half) or trial
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
-    params = _params(run, study, trial)
-    return _told(trial, params, [*draws_of.values()]) if draws_of else None
+    if not draws_of:
+        return None
+    told = _told(trial, _params(run, study, trial), [*draws_of.values()])
+    medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
+    return replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
 
 
 def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
@@ -96,7 +102,7 @@ def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Rep
     steps = [step for step, _ in ordered]
     low, high, confidence = median_interval(len(steps))
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    median = (middle[0][0] + middle[1][0]) / 2
+    median = _median(draws)
     return Repeats(
         trial=trial,
         params=params,
@@ -109,6 +115,11 @@ def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Rep
         resolution=max(resolution for _, resolution in middle),
         steps=tuple(int(step) for step in steps if math.isfinite(step)),
     )
+
+
+def _median(draws: Sequence[Draw]) -> float:
+    steps = sorted(step for step, _ in draws)
+    return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
 
 
 def _draws(

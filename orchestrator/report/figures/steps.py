@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.analysis import LawChoice, Point, in_count, relative, trained_points
+from orchestrator.analysis import (
+    Curves,
+    Estimate,
+    Point,
+    errors_of,
+    in_count,
+    relative,
+    trained_points,
+)
 from orchestrator.report.figures.style import (
     add_line,
     described,
@@ -21,37 +29,38 @@ from orchestrator.report.figures.style import (
 )
 from orchestrator.results import FrontierRow
 
-POINTS_OF_LAW = 41
-"""The number of batch sizes at which the curve of a law is drawn."""
+PLACES_DRAWN = 41
+"""The number of batch sizes at which a fitted curve is drawn."""
 
 
 def steps_to_goal(
-    rows: Sequence[FrontierRow], laws: Mapping[str, LawChoice] | None = None
+    rows: Sequence[FrontierRow], fitted: Mapping[str, Curves] | None = None
 ) -> go.Figure:
-    """Draws one workload and goal: for each recipe a line, the law that fits, and perfect scaling
-    from the point that needed the fewest examples. Batch sizes that never reached the goal are
-    marked at the top."""
+    """Draws one workload and goal: for each recipe a line, the curves that its points allow, and
+    perfect scaling from the point that needed the fewest examples. Batch sizes that never reached
+    the goal are marked at the top."""
     curves = _curves(rows, "recipe")
     figure = _lines(curves)
-    for number, (name, of_recipe) in enumerate(curves.items()):
-        law, points = (laws or {}).get(name), trained_points(of_recipe)
-        if law is None or law.curve is None or not points:
-            continue
-        ends = points[0].batch_size, points[-1].batch_size
-        sizes = np.geomspace(*ends, POINTS_OF_LAW)
-        steps = law.steps(sizes)
-        assert steps is not None
-        shown = np.isfinite(steps)
-        figure.add_scatter(
-            x=sizes[shown].tolist(),
-            y=steps[shown].tolist(),
-            name=f"{safe(name)}, law",
-            mode="lines",
-            line={"color": mark(number)["line"]["color"], "width": 1.5, "dash": "dot"},
-            showlegend=False,
-            hoverinfo="skip",
-        )
+    for number, name in enumerate(curves):
+        if (found := (fitted or {}).get(name)) is not None:
+            figure.add_traces(_band(number, name, found))
     return figure
+
+
+def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
+    """Draws the curve in the middle of all that the points allow, and where nine tenths of them
+    lie."""
+    logs = np.linspace(found.log_sizes[0], found.log_sizes[-1], PLACES_DRAWN)
+    sizes = (2**logs).tolist()
+    middle, low, high = (line.tolist() for line in found.band(logs))
+    colour = mark(number)["line"]["color"]
+    same = {"type": "scatter", "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
+    around = {
+        **same, "x": [*sizes, *sizes[::-1]], "y": [*high, *low[::-1]], "fill": "toself",
+        "name": f"{safe(name)}, 90 %", "fillcolor": colour, "line": {"width": 0}, "opacity": 0.15,
+    }  # fmt: skip
+    line = {"color": colour, "width": 1.5, "dash": "dot"}
+    return [around, {**same, "x": sizes, "y": middle, "name": f"{safe(name)}, bend", "line": line}]
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
@@ -104,9 +113,11 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
 def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> go.Figure:
     figure = go.Figure()
     reached = [point for rows in curves.values() for point in trained_points(rows)]
-    # Of a median, all of where it may lie is to be seen.
-    seen = [end for point in reached for end in (point.steps, point.low, point.high) if end]
     drawn = {name: trained_points(rows) for name, rows in curves.items()}
+    spread = {name: errors_of(points).intervals(points) for name, points in drawn.items()}
+    ends = [end for of_name in spread.values() for one in of_name for end in (one.low, one.high)]
+    # All of where a point may lie is to be seen.
+    seen = [*(end for end in ends if end), *(point.steps for point in reached)]
     if reached and perfect:
         figure.add_traces(guide([None], [None], "perfect scaling"))
         figure.add_traces(
@@ -117,7 +128,9 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         if not drawn[name]:
             continue
         at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
-        add_line(figure, name, at, mark(number), error_y=_spread([point for _, point in points]))
+        of_size = dict(zip([p.batch_size for p in drawn[name]], spread[name], strict=True))
+        whiskers = [of_size.get(size) for size, _ in points]
+        add_line(figure, name, at, mark(number), error_y=_spread(whiskers))
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
     axis = log2_axis(seen)
@@ -178,13 +191,12 @@ def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
     return sorted(points.items(), key=lambda at: at[0])
 
 
-def _spread(points: Sequence[Point | None]) -> dict[str, object]:
-    """Returns the range from the lowest to the highest end of the medians' intervals."""
+def _spread(intervals: Sequence[Estimate | None]) -> dict[str, object]:
+    """Returns the range in which each point may lie."""
     return {
-        "visible": any(p is not None and p.is_median for p in points),
-        "symmetric": False, "thickness": 1,
-        "array": [p and (p.high or p.steps) - p.steps for p in points],
-        "arrayminus": [p and p.steps - (p.low or p.steps) for p in points],
+        "visible": True, "symmetric": False, "thickness": 1,
+        "array": [one and (one.high or one.value) - one.value for one in intervals],
+        "arrayminus": [one and one.value - (one.low or one.value) for one in intervals],
     }  # fmt: skip
 
 

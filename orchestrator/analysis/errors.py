@@ -1,0 +1,172 @@
+"""The errors of the points of one curve, as the covariance of log2 of their steps.
+
+Three things are known of a point. Its median would be another one with other seeds: the repeats say
+how far apart seeds lie. The goal was passed somewhere between two measurements. And the best of
+other trials would be another point: all batch sizes try the same points, so we take two thirds of
+them by chance, the same at all batch sizes, and look at how the best of a part differs from part to
+part. What all points have in common in this moves no transition.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate
+from orchestrator.analysis.points import Point
+from orchestrator.results.repeats import Repeats
+
+Floats = NDArray[np.float64]
+
+PART = 2 / 3
+"""Share of the trials of which a part consists. The best of such parts varies as much as the best
+of other trials do, if these are independent and two metaparameters matter; if four do, its variance
+is 0.6 times as large, but points that lie as evenly as ours vary less than independent ones."""
+
+RESAMPLED = 1000
+
+FEWEST_KNOWN = 3
+"""Number of trials of a batch size that must be known, best first, for parts to say anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The errors behind the intervals of a curve: standard deviations of log2 steps (in doublings),
+    as root mean squares over its batch sizes."""
+
+    resolution: float
+    seeds: float | None
+    """None without repeats. For a minimum over trials, seeds are part of `few_trials`."""
+    few_trials: float | None
+    """None where too few of the best trials are known."""
+    scatter: float
+    """The remaining distance of the points from the curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """The known errors of the points of a curve, in the order of the points."""
+
+    resolution: Floats
+    """Variances that come from the distance between measurements."""
+    seeds: Floats | None = None
+    """Variances of medians of repeats."""
+    few_trials: Floats | None = None
+    """Covariance that comes from the small number of trials."""
+    by_part: Floats | None = None
+    """How many more steps two thirds of the trials take in the mean, in doublings."""
+
+    @property
+    def covariance(self) -> Floats:
+        whole: Floats = np.diag(self.resolution + (0 if self.seeds is None else self.seeds))
+        return whole if self.few_trials is None else whole + self.few_trials
+
+    def intervals(self, points: Sequence[Point]) -> list[Estimate]:
+        """The steps that each point would take in the median over seeds and other trials. The goal
+        was passed after the measurement before."""
+        without = np.diag(self.covariance) - self.resolution
+        reach = 2 ** (float(ndtri((1 + CONFIDENCE) / 2)) * np.sqrt(np.maximum(without, 0)))
+        return [
+            Estimate(
+                value=point.steps,
+                low=float((point.steps - point.resolution) / apart),
+                high=float(point.steps * apart),
+            )
+            for point, apart in zip(points, reach, strict=True)
+        ]
+
+    def of_first(self, count: int) -> Errors:
+        """Those of the first points only."""
+        seeds, few, part = self.seeds, self.few_trials, self.by_part
+        return Errors(
+            resolution=self.resolution[:count],
+            seeds=None if seeds is None else seeds[:count],
+            few_trials=None if few is None else few[:count, :count],
+            by_part=None if part is None else part[:count],
+        )
+
+    def parts(self, scatter: float) -> Parts:
+        seeds, few = self.seeds, self.few_trials
+        return Parts(
+            resolution=float(np.sqrt(self.resolution.mean())),
+            seeds=None if seeds is None else float(np.sqrt(seeds.mean())),
+            few_trials=None if few is None else float(np.sqrt(np.diag(few).mean())),
+            scatter=scatter,
+        )
+
+
+def errors_of(points: Sequence[Point]) -> Errors:
+    """What the run knows of the errors of the points of one curve."""
+    repeats = [point.row.repeats for point in points if point.is_median and point.row.repeats]
+    medians = bool(points) and len(repeats) == len(points)
+    luck = luck_of(repeats)
+    few = _few_trials(points, luck if medians else None)
+    known = medians and luck is not None
+    return Errors(
+        resolution=np.array([rounding_variance(point.steps, point.resolution) for point in points]),
+        seeds=np.array([variance_of_median(luck, again.count) for again in repeats])
+        if known and luck is not None
+        else None,
+        few_trials=None if few is None else np.cov(few, rowvar=False, bias=True),
+        by_part=None if few is None else few.mean(axis=0),
+    )
+
+
+def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
+    """log2 of the steps of repeats over their mean, of all batch sizes together, because a few
+    seeds tell little of how they scatter."""
+    found = []
+    for again in repeats:
+        if (count := len(again.steps)) > 1:
+            logs = np.log2(np.maximum(again.steps, 1))
+            found.append((logs - logs.mean()) * math.sqrt(count / (count - 1)))
+    return np.concatenate(found) if found else None
+
+
+def variance_of_median(luck: Floats, count: int) -> float:
+    """The variance of the median of `count` trainings whose luck is drawn from the one known."""
+    chance = np.random.default_rng(0)
+    drawn = chance.choice(luck, (RESAMPLED, max(count, 1)))
+    return float(np.median(drawn, axis=1).var())
+
+
+def rounding_variance(steps: float, resolution: float) -> float:
+    """The variance of log2 steps that comes from the distance d between measurements: d^2 / 12."""
+    return math.log2(max(steps, 1) / max(steps - resolution, 1)) ** 2 / 12
+
+
+def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
+    """log2 of how many more steps the best of each part takes than the best of all (parts, batch
+    sizes); None if too few trials are known of some batch size."""
+    known = [_known(point) for point in points]
+    if not known or min(map(len, known)) < FEWEST_KNOWN:
+        return None
+    logs = [np.log2(np.maximum([*one.values()], 1)) for one in known]
+    if luck is not None:
+        # What differs between medians is partly their seeds, which count by themselves.
+        count = min(2 * point.row.repeats.count for point in points if point.row.repeats)
+        apart = float(np.mean([of_size.var(ddof=1) for of_size in logs]))
+        kept = max(1 - variance_of_median(luck, count) / max(apart, 1e-12), 0)
+        logs = [of_size.mean() + kept * (of_size - of_size.mean()) for of_size in logs]
+    trials = sorted({trial for one in known for trial in one})
+    is_in = np.random.default_rng(0).random((RESAMPLED, len(trials))) < PART
+    found = []
+    for one, of_size in zip(known, logs, strict=True):
+        mine = is_in[:, [trials.index(trial) for trial in one]]
+        # Where none of the known is among them, an unknown one is the best: at least the last.
+        best = np.where(mine, of_size, of_size.max()).min(axis=1)
+        found.append(best - of_size.min())
+    return np.stack(found, axis=1)
+
+
+def _known(point: Point) -> dict[int, float]:
+    """Trial -> its steps: medians of repeats, or those of the trials themselves."""
+    again = point.row.repeats
+    if point.is_median:
+        return dict(again.medians) if again is not None else {}
+    return {leader.trial: leader.steps for leader in point.row.leaders}

@@ -1,0 +1,277 @@
+"""What to train next: the additions to a sweep that narrow its answers most for their price.
+
+An addition is judged by the data that it is expected to bring. The points lie on the curve in the
+middle of those that the points of today allow, with today's errors, of which the addition makes one
+smaller, or with one point more. The interval of the fifth-more batch size that follows is compared
+with the one that today's errors give in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from orchestrator.analysis.curve import Floats, curves_through
+from orchestrator.analysis.errors import Errors
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
+from orchestrator.records import Study
+
+Kind = Literal["trials", "repeats", "batch size"]
+
+MOST_STEPS = 3
+
+WORTH = 0.05
+"""An addition must be expected to take this share off the width of one interval."""
+
+GAP = 2.5
+"""Ratio of neighbouring batch sizes above which one between them is considered."""
+
+BY_TWICE_THE_TRIALS = 2 ** (-4 / 3)
+"""The variance of the best of twice the trials over that of the best, if three metaparameters
+matter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """The price of one training at one batch size."""
+
+    trial: float
+    """Examples that a trial of the search trains on."""
+    repeat: float
+    seconds_per_example: float | None
+    """Device-seconds per example; None if not known."""
+
+
+Prices = Mapping[tuple[str, str], Mapping[int, Price]]
+"""(workload, recipe) -> batch size -> price."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """The width of the interval of one curve, in doublings, today and after an addition."""
+
+    workload: str
+    recipe: str
+    goal: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """An addition to a sweep, with its expected effects and its price."""
+
+    kind: Kind
+    workloads: tuple[str, ...]
+    recipes: tuple[str, ...]
+    totals: tuple[tuple[int, int], ...]
+    """(batch size, number of trials or repeats after the addition)"""
+    effects: tuple[Effect, ...] = ()
+    trainings: float = 0
+    examples: float = 0
+    seconds: float | None = None
+    """Device-seconds; None if not known."""
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        return [size for size, _ in self.totals]
+
+    @property
+    def narrowing(self) -> float:
+        return sum(effect.before - effect.after for effect in self.effects)
+
+    @property
+    def is_worth_it(self) -> bool:
+        return any(effect.after < (1 - WORTH) * effect.before for effect in self.effects)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "narrowing": self.narrowing}
+
+
+def next_steps(
+    scalings: Sequence[Scaling], studies: Sequence[Study], prices: Prices, *, fixed: bool
+) -> list[Step]:
+    """At most three additions, the one that narrows most for its price first. If the points are
+    `fixed`, no trials can be added."""
+    known = [one for one in scalings if one.curves is not None]
+    steps = [
+        with_price(replace(step, effects=tuple(_effects(step, known))), studies, prices)
+        for step in _candidates(known, studies, fixed=fixed)
+    ]
+    worth = [step for step in steps if step.is_worth_it]
+    by_seconds = all(step.seconds is not None for step in worth)
+
+    def order(step: Step) -> float:
+        return -step.narrowing / max((step.seconds if by_seconds else step.examples) or 0, 1e-9)
+
+    return sorted(worth, key=order)[:MOST_STEPS]
+
+
+def _candidates(
+    scalings: Sequence[Scaling], studies: Sequence[Study], *, fixed: bool
+) -> Iterator[Step]:
+    for names in dict.fromkeys((one.workload, one.recipe) for one in scalings):
+        of_recipe = [s for s in studies if (s.workload, s.recipe) == names and not s.batch_schedule]
+        more: list[tuple[Kind, dict[int, int]]] = [
+            ("repeats", {s.batch_size: 2 * s.repeats for s in of_recipe if s.repeats}),
+            ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not fixed}),
+        ]
+        for kind, totals in more:
+            if totals:
+                whole = tuple(sorted(totals.items()))
+                yield Step(kind=kind, workloads=names[:1], recipes=names[1:], totals=whole)
+    recipes, workloads = ({getattr(s, name): 0 for s in studies} for name in ("recipe", "workload"))
+    trials = min((study.trials for study in studies), default=1)
+    for size in _new_sizes(scalings, studies):
+        yield Step(
+            kind="batch size",
+            workloads=(*workloads,),
+            recipes=(*recipes,),
+            totals=((size, trials),),
+        )
+
+
+def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[int]:
+    """Batch sizes that were not tested: in the widest gap beside the fifth-more batch size, below
+    the smallest if smaller ones may take fewer examples, and above the largest if steps still fall
+    there."""
+    sizes = sorted({s.batch_size for s in studies if s.batch_schedule is None})
+    largest = min((s.train_size for s in studies if s.train_size is not None), default=math.inf)
+    found: dict[int, None] = {}
+    for one in scalings:
+        fifth = one.critical_by_examples
+        if one.critical_by_examples_is and sizes[0] > 1:
+            found[sizes[0] // 2] = None
+        if one.verdict == SCALES and 2 * sizes[-1] <= largest:
+            found[2 * sizes[-1]] = None
+        gaps = [(low, high) for low, high in pairwise(sizes) if high > GAP * low]
+        if gaps and fifth is not None:
+            at = math.log(fifth.value)
+            low, high = min(gaps, key=lambda gap: abs(math.log(gap[0] * gap[1]) / 2 - at))
+            found[round(math.sqrt(low * high))] = None
+    return [*found]
+
+
+def _effects(step: Step, scalings: Sequence[Scaling]) -> Iterator[Effect]:
+    for one in scalings:
+        if one.workload in step.workloads and one.recipe in step.recipes:
+            before, after = (_width(one, with_step) for with_step in (None, step))
+            if after is not None and before is not None:
+                yield Effect(
+                    workload=one.workload, recipe=one.recipe, goal=one.goal,
+                    before=before, after=min(before, after),
+                )  # fmt: skip
+
+
+def _width(scaling: Scaling, step: Step | None) -> float | None:
+    """The width of the interval of the fifth-more batch size, for points on the curve in the middle
+    of all; None if the step changes nothing that is known."""
+    curves, errors = scaling.curves, scaling.errors
+    assert curves is not None
+    assert errors is not None
+    sizes, covariance = curves.log_sizes, _after(errors, step)
+    if covariance is None:
+        return None
+    if step is not None and step.kind == "batch size":
+        ((size, _),) = step.totals
+        place = int(np.searchsorted(sizes, math.log2(size)))
+        sizes = np.insert(sizes, place, math.log2(size))
+        typical = float(np.diag(covariance).mean())
+        for axis in (0, 1):
+            covariance = np.insert(covariance, place, 0.0, axis=axis)
+        covariance[place, place] = typical
+    covariance = covariance + float(np.median(curves.scatter)) ** 2 * np.eye(len(sizes))
+    middle = np.median(curves.log_steps(sizes), axis=0)
+    return width(curves_through(sizes, middle, covariance).examples_within(CRITICAL_TOLERANCE))
+
+
+def width(estimate: Estimate) -> float:
+    """The width of an interval that has both ends, in doublings."""
+    assert estimate.low
+    assert estimate.high
+    return math.log2(estimate.high / estimate.low)
+
+
+def _after(errors: Errors, step: Step | None) -> Floats | None:
+    """The covariance with what the step adds."""
+    if step is not None and step.kind == "repeats":
+        if errors.seeds is None:
+            return None
+        return replace(errors, seeds=errors.seeds / 2).covariance
+    if step is not None and step.kind == "trials":
+        if errors.few_trials is None:
+            return None
+        return replace(errors, few_trials=BY_TWICE_THE_TRIALS * errors.few_trials).covariance
+    return errors.covariance
+
+
+def with_price(step: Step, studies: Sequence[Study], prices: Prices) -> Step:
+    """The step with the price of its trainings, for all its workloads and recipes together."""
+    added: list[tuple[Study, int, float, float]] = []
+    for study in studies:
+        if study.workload not in step.workloads or study.recipe not in step.recipes:
+            continue
+        totals, repeated = dict(step.totals), study.repeat_best
+        if step.kind == "batch size":
+            ((size, trials),) = step.totals
+            if not any((s.workload, s.recipe) == (study.workload, study.recipe) for s, *_ in added):
+                added.append((study, size, trials, study.repeats * repeated))
+        elif (number := totals.get(study.batch_size)) is not None and not study.batch_schedule:
+            if step.kind == "repeats":
+                added.append((study, study.batch_size, 0, (number - study.repeats) * repeated))
+            else:
+                # If half of the best points are new ones, their repeats are trained as well.
+                more = number - study.trials
+                added.append((study, study.batch_size, more, study.repeats * repeated / 2))
+    trainings, examples = 0.0, 0.0
+    seconds: list[float | None] = []
+    for study, size, its_trials, repeats in added:
+        if of_recipe := prices.get((study.workload, study.recipe)):
+            price = _price_at(of_recipe, size)
+            its = its_trials * price.trial + repeats * price.repeat
+            trainings, examples = trainings + its_trials + repeats, examples + its
+            rate = price.seconds_per_example
+            seconds.append(None if rate is None else rate * its)
+    known = [one for one in seconds if one is not None]
+    return replace(
+        step, trainings=trainings, examples=examples,
+        seconds=sum(known) if known and len(known) == len(seconds) else None,
+    )  # fmt: skip
+
+
+def _price_at(prices: Mapping[int, Price], batch_size: int) -> Price:
+    """The price at a batch size, interpolated between those that were trained."""
+    sizes = sorted(prices)
+
+    def at(amounts: Mapping[int, float]) -> float:
+        logs = [math.log2(amounts[size] or 1) for size in sizes]
+        return float(2 ** np.interp(math.log2(batch_size), np.log2(sizes), logs))
+
+    rates = {size: price.seconds_per_example for size, price in prices.items()}
+    timed = all(rate is not None for rate in rates.values())
+    return Price(
+        trial=at({size: price.trial for size, price in prices.items()}),
+        repeat=at({size: price.repeat for size, price in prices.items()}),
+        seconds_per_example=at({s: r or 0.0 for s, r in rates.items()}) if timed else None,
+    )
+
+
+def step_in_words(step: Step) -> str:
+    """Says what is trained."""
+    of, sizes = ", ".join(step.recipes), ", ".join(f"{size:,}" for size in step.batch_sizes)
+    if step.kind == "batch size":
+        return f"one more batch size, {sizes}, for {of}"
+    numbers = sorted({number for _, number in step.totals})
+    many = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
+    return f"{many} {step.kind} for {of}"
+
+
+def effect_in_words(effect: Effect) -> str:
+    """Says how the interval of one curve would change: its upper end over its lower end."""
+    return f"x{2**effect.before:.3g} -> x{2**effect.after:.3g}"
