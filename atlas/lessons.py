@@ -28,7 +28,7 @@ def ranges() -> list[str]:
         spaces = {study.key: study.space for study in opened(GROUPS[workload]).studies()}
         best = defaultdict(list)
         for row in frontier_of(GROUPS[workload]):
-            for name, value in (row.params or {}).items():
+            for name, value in (row.answering[1] or {}).items():
                 entry = spaces[row.key].get(name)
                 if isinstance(entry, Range):
                     best[row.recipe, name, entry].append(float(value))

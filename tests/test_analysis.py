@@ -9,7 +9,6 @@ import pytest
 from conftest import make_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import nnls
 from test_report import ROW, UNREACHED
 
 from orchestrator.analysis import (
@@ -18,6 +17,7 @@ from orchestrator.analysis import (
     by_option,
     costs,
     devices_of,
+    doubts_about,
     in_words,
     relative,
     shared_size,
@@ -90,15 +90,33 @@ def test_a_planted_device_is_found(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_device_is_fitted_as_scipy_fits_it(seed: int) -> None:
+def test_no_line_is_closer_to_the_step_times(seed: int) -> None:
     chance = np.random.default_rng(seed)
     examples = chance.integers(1, 1000, size=5)
     seconds = chance.uniform(0.001, 1, size=5) * (examples if seed % 2 else 1)
     device = fit_device(list(zip(examples.tolist(), seconds.tolist(), strict=True)))
-    parts = np.stack([1 / seconds, examples / seconds], axis=1)
-    (overhead, per_example), off = nnls(parts, np.ones(5))
-    assert (device.overhead, device.per_example) == pytest.approx((overhead, per_example))
-    assert device.residual == pytest.approx(off / 5**0.5)
+    least = abs((device.overhead + device.per_example * examples) / seconds - 1).sum()
+    others = np.outer([seconds.max(), (seconds / examples).max()], np.ones(5000))
+    others *= chance.uniform(size=(2, 5000)) ** 3
+    off = abs((others[0] + others[1] * examples[:, None]) / seconds[:, None] - 1)
+    assert off.sum(axis=0).min() >= least - 1e-9
+
+
+def test_step_times_that_cannot_be_right_are_not_used() -> None:
+    times = step_times(0.02, 0.001)
+    slow = replace(times[2], seconds=5 * times[2].seconds)
+    device = devices_of([*times[:2], slow, *times[3:]])["sgd"]
+    assert (device.overhead, device.per_example) == (pytest.approx(0.02), pytest.approx(0.001))
+    (said,) = doubts_about([*times[:2], slow, *times[3:]])
+    assert said.startswith("The step time of sgd at batch size 4 is not used: steps on more")
+    # Optimizers differ by what a step takes, not by what an example does.
+    heavy = [replace(time, recipe="muon", seconds=time.seconds + 0.05) for time in times]
+    assert {*devices_of([*times, *heavy])} == {"sgd", "muon"}
+    assert doubts_about([*times, *heavy]) == []
+    loaded = [replace(time, recipe="adamw", seconds=3 * time.seconds) for time in times]
+    assert devices_of([*times, *loaded]) == {}
+    (said,) = doubts_about([*times, *loaded])
+    assert "an example takes adamw 3.0 times as long as sgd" in said
 
 
 def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:

@@ -134,7 +134,9 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(tmp_path: 
     assert (row.steps, row.trial, row.finished) == (10, 0, True)
     assert row.repeats is not None
     assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (1, 3, 110)
-    assert row.remarks()[0] == "the median is of trial 1: learning_rate 1.1"
+    said = "the fewest steps are of trial 0, by luck: learning_rate 0.1"
+    assert row.remarks()[0] == said
+    assert row.answering == (1, {"learning_rate": 1.1})
     assert points_of([row])[0].steps == 110
     assert "repeats_trial" in to_csv([row])
 

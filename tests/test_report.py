@@ -229,7 +229,7 @@ def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_o
         return " ".join(re.sub("<.*?>", " ", html).split())
 
     alone = told(1)
-    point = "32 sgd 32 steps (31 to 33), 1,024 examples"
+    point = "32 sgd 32 steps (24 to 32), 1,024 examples"
     price = "13.4 s on 1 device, 13.4 in money; learning_rate 0.1"
     assert f"Fastest, balanced and cheapest {point}; {price}" in alone
     assert "If exchanging gradients took no time, sgd at batch size 32 would take" in alone

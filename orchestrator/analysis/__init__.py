@@ -20,7 +20,16 @@ from orchestrator.analysis.branches import (
 )
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.confirming import Confirmed, confirmed
-from orchestrator.analysis.cost import Advice, Cost, Device, Priced, advice, costs, devices_of
+from orchestrator.analysis.cost import (
+    Advice,
+    Cost,
+    Device,
+    Priced,
+    advice,
+    costs,
+    devices_of,
+    doubts_about,
+)
 from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.doubling import (
     ScheduleStep,

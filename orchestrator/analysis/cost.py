@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,15 @@ BUSY = 0.5
 """Share of its best rate of examples from which on a device counts as busy. Below that, doubling
 the devices reduces the time by less than it adds to the work."""
 
+DISTURBED = 2.0
+"""A step that takes so many times as long as one on more examples was timed beside other work. So
+were recipes whose seconds per example differ by so much."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """The speed of one device. A step on `examples` takes `overhead` + `per_example` x `examples`
-    seconds. Both are fitted to the measured step times with least relative errors."""
+    seconds, fitted to the measured step times."""
 
     overhead: float
     per_example: float
@@ -128,36 +133,88 @@ class Advice:
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
     """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
-    sizes or more."""
+    sizes or more. Times that can't be right are left out, and all of them where it is not known
+    which are right."""
+    times = [*times]
+    return {} if _unlike(_fitted(times)) else _fitted(times)
+
+
+def doubts_about(times: Iterable[StepTime]) -> list[str]:
+    """Says which step times of a workload are not used, and why."""
+    times = [*times]
+    said = [
+        f"The step time of {one.recipe} at batch size {one.batch_size:,} is not used: steps on "
+        f"more examples were faster, so it was taken beside other work."
+        for one in times
+        if _is_disturbed(one, times)
+    ]
+    if (pair := _unlike(_fitted(times))) is not None:
+        slow, fast, ratio = pair
+        said.append(
+            f"Step times are not used: an example takes {slow} {ratio:.1f} times as long as "
+            f"{fast}, which no optimizer explains, so they were taken beside different work."
+        )
+    return said
+
+
+def _fitted(times: Sequence[StepTime]) -> dict[str, Device]:
     by_recipe: dict[str, list[StepTime]] = {}
     for time in times:
-        by_recipe.setdefault(time.recipe, []).append(time)
+        if not _is_disturbed(time, times):
+            by_recipe.setdefault(time.recipe, []).append(time)
     return {
         recipe: replace(
-            fit_device([(math.ceil(t.batch_size / t.ranks), t.seconds) for t in of_recipe]),
+            fit_device([(_per_device(t), t.seconds) for t in of_recipe]),
             timed=tuple(sorted({t.ranks for t in of_recipe})),
         )
         for recipe, of_recipe in by_recipe.items()
-        if len({math.ceil(t.batch_size / t.ranks) for t in of_recipe}) > 1
+        if len({_per_device(t) for t in of_recipe}) > 1
     }
 
 
+def _per_device(time: StepTime) -> int:
+    return math.ceil(time.batch_size / time.ranks)
+
+
+def _is_disturbed(time: StepTime, times: Sequence[StepTime]) -> bool:
+    """Whether a step of the same recipe on more examples was clearly faster."""
+    return any(
+        _per_device(other) > _per_device(time) and time.seconds > DISTURBED * other.seconds
+        for other in times
+        if (other.recipe, other.ranks) == (time.recipe, time.ranks)
+    )
+
+
+def _unlike(devices: Mapping[str, Device]) -> tuple[str, str, float] | None:
+    """The recipes with the most and the fewest seconds per example, and their ratio, if it is more
+    than an optimizer explains: its work does not depend on the number of examples."""
+    rates = {
+        device.per_example: recipe
+        for recipe, device in devices.items()
+        if device.per_example * device.largest > device.overhead
+    }
+    if not rates or max(rates) < DISTURBED * min(rates):
+        return None
+    return rates[max(rates)], rates[min(rates)], max(rates) / min(rates)
+
+
 def fit_device(points: Sequence[tuple[int, float]]) -> Device:
-    """The device fitted to (examples, seconds) of its steps."""
+    """The device fitted to (examples, seconds) of its steps: of all lines through two of them, or
+    through one of them with an overhead of 0 or without a price per example, the one with the least
+    sum of relative errors. A single time that is far off does not move it."""
     examples, seconds = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
-    # Fit overhead / seconds + per_example x examples / seconds = 1 with both parameters at least 0.
-    # If the best fit of both is not allowed, take the better of the fits with one of them alone.
-    # (scipy.optimize could do this, but takes 0.5 s to load.)
-    parts = np.stack([1 / seconds, examples / seconds], axis=1)
-    best = np.linalg.lstsq(parts, np.ones(len(points)))[0]
-    if best.min() < 0:
-        alone = np.diag(parts.sum(axis=0) / (parts**2).sum(axis=0))
-        best = min(alone, key=lambda candidate: float(((parts @ candidate - 1) ** 2).sum()))
-    off = float(np.sqrt(((parts @ best - 1) ** 2).mean()))
+    lines = [(0.0, s / e) for e, s in points] + [(s, 0.0) for _, s in points]
+    for (e, s), (other, longer) in combinations(points, 2):
+        if e != other:
+            slope = (longer - s) / (other - e)
+            lines.append((s - slope * e, slope))
+    allowed = np.array([line for line in lines if min(line) >= 0])
+    off = abs((allowed[:, :1] + allowed[:, 1:] * examples) / seconds - 1)
+    best = int(off.sum(axis=1).argmin())
     return Device(
-        overhead=float(best[0]),
-        per_example=float(best[1]),
-        residual=off if len(set(examples)) > 2 else None,
+        overhead=float(allowed[best, 0]),
+        per_example=float(allowed[best, 1]),
+        residual=float(np.sqrt((off[best] ** 2).mean())) if len(set(examples)) > 2 else None,
         smallest=int(examples.min()),
         largest=int(examples.max()),
     )

@@ -45,11 +45,9 @@ class Point:
 
     @property
     def params(self) -> Mapping[str, Value]:
-        """The metaparameters that took these steps: of several points that are repeated, the one
-        with the lowest median need not be the winner's."""
-        again = self.row.repeats if self.is_median else None
-        chosen = None if again is None else again.params
-        return (self.row.params or {}) if chosen is None else chosen
+        """The metaparameters that took these steps."""
+        chosen = self.row.answering[1] if self.is_median else self.row.params
+        return chosen or {}
 
     @property
     def tells(self) -> bool:

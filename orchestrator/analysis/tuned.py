@@ -57,7 +57,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     known = [row for row in rows if row.params is not None and not row.censored]
     found = []
     for (workload, recipe, goal), curve in curves_of(known).items():
-        values = [_numbers(row.params or {}) for row in curve]
+        values = [_numbers(row.answering[1] or {}) for row in curve]
         names = dict.fromkeys(name for numbers in values for name in numbers)
         sure = {
             row.batch_size for row in curve if row.finished and (row.steps or 0) >= ENOUGH_STEPS
@@ -70,7 +70,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             )
             if len({value for _, value in points}) < 2:
                 continue
-            zeros = sum((row.params or {}).get(name) == 0 for row in curve)
+            zeros = sum((row.answering[1] or {}).get(name) == 0 for row in curve)
             telling = [] if zeros else [point for point in points if point[0] in sure]
             exponent, interval = _power(telling)
             found.append(

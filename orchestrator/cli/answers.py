@@ -61,8 +61,8 @@ def frontier_table(
             "±": "" if row.resolution is None else f"{row.resolution:,}",
             "Median": median_of(row),
             "Examples": "" if row.examples is None else f"{row.examples:,}",
-            "Trial": "" if row.trial is None else str(row.trial),
-            POINT: _point(row.params, searched[row.key]),
+            "Trial": "" if row.trial is None else str(row.answering[0]),
+            POINT: _point(row.answering[1], searched[row.key]),
             "Notes": "; ".join(row.remarks()),
         }
         table.add_row(*(cells[str(column.header)] for column in table.columns))

@@ -181,8 +181,7 @@ def _notes(panel: Panel) -> str:
         for row in panel.rows
         if row.warnings and not row.censored
     ]
-    if coarse := _coarse(panel):
-        notes.insert(0, coarse)
+    notes = [*filter(None, [_coarse(panel)]), *panel.doubts, *notes]
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,

@@ -69,6 +69,8 @@ class Panel:
     settings: Settings = Settings()
     devices: Mapping[str, Device] = field(default_factory=dict)
     """Recipe -> the step times of its devices, where they were measured."""
+    doubts: Sequence[str] = ()
+    """Which step times are not used, and why."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
     losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from orchestrator.analysis import (
     Largeness,
     along,
     devices_of,
+    doubts_about,
     forecast_by,
     largeness,
     without_growing,
@@ -110,6 +111,7 @@ class Source:
                     growing=[row for row in rows if row.batch_schedule],
                     settings=settings,
                     devices=self._devices(workload),
+                    doubts=doubts_about(self._times_of(workload)),
                 )
             )
         return found
@@ -225,8 +227,11 @@ class Source:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
     def _devices(self, workload: str) -> dict[str, Device]:
-        found = devices_of(time for time in self._step_times if time.workload == workload)
+        found = devices_of(self._times_of(workload))
         return {self.name(recipe): device for recipe, device in found.items()}
+
+    def _times_of(self, workload: str) -> list[StepTime]:
+        return [time for time in self._step_times if time.workload == workload]
 
 
 def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:

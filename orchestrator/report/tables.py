@@ -138,7 +138,7 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
 
 
 def table_of_frontier(rows: Sequence[FrontierRow]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row.params or {}))
+    names = list(dict.fromkeys(name for row in rows for name in row.answering[1] or {}))
     repeated = any(row.repeats for row in rows)
     heads = [
         ("Recipe", True), ("Batch size", False), ("Steps", False), ("±", False),
@@ -164,8 +164,8 @@ def _frontier_cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> l
         "" if row.resolution is None else f"{row.resolution:,}",
         *([median_of(row)] if repeated else []),
         "" if row.examples is None else f"{row.examples:,}",
-        "" if row.trial is None else str(row.trial),
-        *(short((row.params or {}).get(name)) for name in names),
+        "" if row.trial is None else str(row.answering[0]),
+        *(short((row.answering[1] or {}).get(name)) for name in names),
         ", ".join(f"{count} {status}" for status, count in row.trials.items()),
         "; ".join(row.remarks()),
     ]

@@ -115,18 +115,27 @@ class FrontierRow:
     def key(self) -> StudyKey:
         return StudyKey(workload=self.workload, recipe=self.recipe, batch_size=self.batch_size)
 
+    @property
+    def answering(self) -> tuple[int | None, Mapping[str, Value] | None]:
+        """The trial whose point the answer is of, and its metaparameters: of several points that
+        are repeated, the one with the lowest median need not be the winner's."""
+        again = self.repeats
+        if again is None or again.params is None:
+            return self.trial, self.params
+        return again.trial, again.params
+
     def remarks(self) -> list[str]:
         """Sentences that a reader of its steps should know."""
         again = self.repeats
         if again is None:
             return [*self.warnings]
         said = []
-        if again.trial not in (None, self.trial) and again.params:
+        if self.answering[0] not in (None, self.trial):
             point = ", ".join(
                 f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in again.params.items()
+                for name, value in (self.params or {}).items()
             )
-            said.append(f"the median is of trial {again.trial}: {point}")
+            said.append(f"the fewest steps are of trial {self.trial}, by luck: {point}")
         if again.reached < again.count:
             said.append(f"{again.reached} of {again.count} repeats reached it")
         return [*said, *self.warnings]
@@ -294,6 +303,9 @@ def _row(
     leaders = tuple(_leader(pair, trial, step) for pair in certain)
     places = [counted.places[index] for _, index in firsts[:3]]
     won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
+    chosen = won.answering[0]
+    if row.repeats is not None and chosen in counted.places:
+        places = [counted.places[chosen]]
     return replace(
         won,
         examples=study.examples(best[0]),
