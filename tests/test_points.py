@@ -18,10 +18,12 @@ from orchestrator.records import (
     Outcome,
     Range,
     Status,
+    Study,
 )
 from orchestrator.report.figures.steps import steps_to_goal
 from orchestrator.report.tables import table_of_ratios
 from orchestrator.results import FrontierRow, Run, frontier_of, to_csv
+from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import Repeats
 
 
@@ -236,3 +238,15 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     assert not grown.finished
     (first,) = frontier_of(run, first=1)
     assert first.finished == ("paused" not in statuses or over)
+
+
+def test_a_point_that_warmed_up_for_most_of_its_steps_is_told() -> None:
+    study = Study(
+        workload="w", recipe="r", optimizer="sgd", batch_size=8, goals=(), budget_steps=200,
+        grid=EvaluationGrid(spacing=0.1, min_gap=1), space={}, trials=1, train_size=80,
+    )  # fmt: skip
+    said = "its warmup of 100 steps is more than half of its 150 steps"
+    for params in ({"warmup_steps": 100}, {"warmup_fraction": 0.5}, {"warmup_epochs": 10}):
+        assert still_warming(study, params, 150) == (said,)
+        assert still_warming(study, params, 200) == ()
+    assert still_warming(study, {"learning_rate": 0.1}, 1) == ()

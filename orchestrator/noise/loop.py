@@ -19,6 +19,10 @@ from orchestrator.records import BadInput
 AT_ONCE = 64
 """Number of steps whose measurements are read from the device together."""
 
+REMEMBERED = 0.9
+"""Share of the memory that must be filled before an estimate is more than one of the first steps:
+until then each step moves it by more than it will later."""
+
 
 class NoiseScale:
     """Measures the gradient noise scale from gradients that a training computes anyway.
@@ -157,7 +161,11 @@ class NoiseScale:
     def report(self) -> str:
         """Returns the noise scale and its interval in words."""
         estimate = self.estimate
-        return "noise scale: not known yet" if estimate is None else in_words(estimate)
+        if estimate is None:
+            return "noise scale: not known yet"
+        # The weights of all steps there could be add up to 1 / (1 - decay).
+        so_far = self._sums["weight"] * (1 - self._decay) < REMEMBERED
+        return in_words(estimate) + ", so far" * so_far
 
     def metrics(self) -> dict[str, float]:
         """Returns numbers for a logger: |G|^2, trS, and the noise scale and its 90 % interval in

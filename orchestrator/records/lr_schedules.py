@@ -186,6 +186,14 @@ def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> 
     return lambda step: batches.stage(step).factor * factor(batches.examples(step) / first)
 
 
+def warmup_of(study: Study, params: Mapping[str, Value]) -> float:
+    """The steps during which the learning rate of a trial with these metaparameters rises."""
+    numbers = {name: float(value) for name, value in params.items() if name in _WARMUPS}
+    size = study.train_size
+    per_epoch = None if size is None else size / study.batch_size
+    return _warmup_steps(numbers, study.budget_steps, per_epoch) if numbers else 0.0
+
+
 def _warmup_steps(
     numbers: Mapping[str, float], horizon: float, steps_per_epoch: float | None
 ) -> float:

@@ -39,6 +39,7 @@ from orchestrator.results.remarks import (
     near_ends,
     of_study,
     starved,
+    still_warming,
 )
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.searches import refuse_branches
@@ -123,6 +124,12 @@ class FrontierRow:
         if again is None or again.params is None:
             return self.trial, self.params
         return again.trial, again.params
+
+    @property
+    def steps_answered(self) -> float | None:
+        """The steps of the answer: the median of repeats, where there are any."""
+        again = self.repeats
+        return self.steps if again is None or again.median is None else again.median
 
     def remarks(self) -> list[str]:
         """Sentences that a reader of its steps should know."""
@@ -311,7 +318,9 @@ def _row(
         examples=study.examples(best[0]),
         resolution=_leader(best, trial, step).resolution,
         leaders=leaders,
-        warnings=row.warnings + near_ends(study, trials, places),
+        warnings=row.warnings
+        + near_ends(study, trials, places)
+        + still_warming(study, won.answering[1], won.steps_answered),
     )
 
 

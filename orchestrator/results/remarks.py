@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, StudyKey, near_bounds, widened_to
+from orchestrator.records import Goal, Range, Study, StudyKey, Value, near_bounds, widened_to
+from orchestrator.records.lr_schedules import warmup_of
 
 
 def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
@@ -67,6 +68,17 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
         warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
     return tuple(warnings)
+
+
+def still_warming(
+    study: Study, params: Mapping[str, Value] | None, steps: float | None
+) -> tuple[str, ...]:
+    """A warning about a point whose learning rate rose during more than half of its steps: its
+    steps say more of the warmup than of the batch size."""
+    warmup = 0.0 if study.batch_schedule or params is None else warmup_of(study, params)
+    if steps is None or 2 * warmup <= steps:
+        return ()
+    return (f"its warmup of {warmup:,.0f} steps is more than half of its {steps:,.0f} steps",)
 
 
 def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
