@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -78,6 +78,16 @@ class FactorCost:
     rate: float
     examples_ratio: Estimate
     """c_k. Infinite if a branch diverged, or if they end no lower than factor 1 began."""
+    not_tried: str = ""
+    """`lower` or `higher` if the best rate was the lowest or the highest of several: others may
+    cost less, so its interval begins at 1."""
+
+    @property
+    def is_cheaper(self) -> bool:
+        """Whether it takes fewer examples than factor 1, which is no scaling and follows no law: as
+        with momentum, whose memory is longer in examples at larger batch sizes."""
+        high = self.examples_ratio.high
+        return high is not None and high < 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,13 +102,15 @@ class Verdict:
     seeds: int
     """Number of seeds that judged."""
     is_known: bool
-    """Whether the loss of factor 1 falls beyond its noise. If not, there is no answer, and keeping
-    the trunk's batch size is on the safe side."""
+    """Whether the loss of factor 1 falls beyond its noise at its best rate. If not, there is no
+    answer, and keeping the trunk's batch size is on the safe side."""
+    unknown: str = ""
+    """The reason why there is no answer; empty if there is one."""
     costs: tuple[FactorCost, ...]
     """The cost of each factor, in ascending order."""
     critical: Estimate | None
     """B_crit of c_k = (1 + k b / B_crit) / (1 + b / B_crit), by all factors that did not diverge;
-    None if all did, or nothing is known."""
+    None if all did, if one takes fewer examples than factor 1, or if nothing is known."""
     fifth_more: Estimate
     """The factor that costs a fifth more examples, between those that were measured."""
     fifth_more_batch_size: Estimate
@@ -160,33 +172,58 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
             f"Factor 1 must not diverge at the best of its learning rates, but it did at "
             f"{rates[1]:g} times the trunk's. Add lower ones."
         )
-    falls = loss_falls(curves[1])
-    costs = tuple(
-        FactorCost(
-            factor=factor,
-            rate=rates[factor],
-            examples_ratio=AS_MANY
-            if factor == 1
-            else examples_ratio(curves[1], losses)
-            if falls
-            else NOT_KNOWN,
+    ends = {factor: _not_tried(branches, factor, rate) for factor, rate in rates.items()}
+    costs = tuple(_cost(factor, rates[factor], ends[factor], curves) for factor in curves)
+    unknown = _unknown(curves[1], ends[1], round(length), batch_size)
+    if unknown:
+        costs = tuple(
+            cost if cost.factor == 1 else replace(cost, examples_ratio=NOT_KNOWN) for cost in costs
         )
-        for factor, losses in curves.items()
-    )
     limit = Estimate(value=1.0, low=1.0, high=math.inf)
-    if falls:
+    if not unknown:
         limit = fifth_more([cost.factor for cost in costs], [cost.examples_ratio for cost in costs])
+    sure = {factor: losses for factor, losses in curves.items() if not ends[factor]}
     return Verdict(
         batch_size=batch_size,
         at_examples=at_examples,
         length=round(length),
         seeds=len(judging),
         costs=costs,
-        is_known=falls,
-        critical=critical_batch_size(curves, batch_size) if falls else None,
+        is_known=not unknown,
+        unknown=unknown,
+        critical=None
+        if unknown or any(cost.is_cheaper for cost in costs)
+        else critical_batch_size(sure, batch_size),
         fifth_more=limit,
         fifth_more_batch_size=times(batch_size, limit),
     )
+
+
+def _not_tried(branches: Collection[Branch], factor: int, rate: float) -> str:
+    """Which rates may be better than the best, if that is an end of those that were tried."""
+    tried = {each.rate for each in branches if each.factor == factor}
+    if len(tried) == 1 or min(tried) < rate < max(tried):
+        return ""
+    return "lower" if rate == min(tried) else "higher"
+
+
+def _cost(factor: int, rate: float, not_tried: str, curves: Mapping[int, Floats]) -> FactorCost:
+    ratio = AS_MANY if factor == 1 else examples_ratio(curves[1], curves[factor])
+    if factor > 1 and not_tried:
+        ratio = replace(ratio, low=min(end_of(ratio.low), 1.0))
+    return FactorCost(factor=factor, rate=rate, examples_ratio=ratio, not_tried=not_tried)
+
+
+def _unknown(reference: Floats, not_tried: str, length: int, batch_size: int) -> str:
+    """Why branches give no answer; empty if they do."""
+    if not loss_falls(reference):
+        return (
+            f"at batch size {batch_size:,} itself the loss does not fall beyond its noise within "
+            f"{length:,} examples; longer branches, more seeds or another loss may tell"
+        )
+    if not_tried:
+        return f"factor 1 is best at the {not_tried[:-2]}est rate, and no {not_tried} one was tried"
+    return ""
 
 
 def _check(

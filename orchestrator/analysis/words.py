@@ -128,17 +128,20 @@ def verdict_in_words(verdict: Verdict) -> str:
     """Says how large the batch may be at one point, and the learning rate of the largest measured
     factor that costs at most a fifth more examples."""
     if not verdict.is_known:
-        return (
-            f"After {verdict.at_examples:,} examples: not known. At batch size "
-            f"{verdict.batch_size:,} itself the loss does not fall beyond its noise within "
-            f"{verdict.length:,} examples. Longer branches, more seeds or another loss may tell."
-        )
+        return f"After {verdict.at_examples:,} examples: not known, since {verdict.unknown}."
     limit = verdict.fifth_more
     best = [cost for cost in verdict.costs if cost.factor <= limit.value][-1]
     own = f" (x{verdict.costs[0].rate:.3g} at factor 1)" if best.factor > 1 else ""
     said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}{own}"]
     if verdict.critical is not None:
         said.insert(1, f"local critical batch size {critical_in_words(verdict)}")
+    if cheaper := [str(cost.factor) for cost in verdict.costs if cost.is_cheaper]:
+        said.append(f"factor {', '.join(cheaper)} takes fewer examples than factor 1")
+    if ends := [cost for cost in verdict.costs if cost.not_tried]:
+        said.append(
+            f"no {ends[0].not_tried} rate was tried at factor "
+            f"{', '.join(str(cost.factor) for cost in ends)}, which may cost less"
+        )
     return f"After {verdict.at_examples:,} examples: {'; '.join(said)}."
 
 

@@ -12,6 +12,9 @@ from orchestrator.records.roles import COURSE, FREE, SEARCH, STUDIES
 EARLIEST, LATEST = 1 / 64, 1 / 2
 """Of a trunk: between these, points are spread."""
 
+LOWER, HIGHER = 5, 3
+"""How many lower and higher learning rates are tried at most, beyond those that were asked for."""
+
 
 class Rates(Part):
     """Multiples of the trunk's learning rate among which a larger batch finds its best."""
@@ -25,7 +28,8 @@ class Rates(Part):
         default=[0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS, examples=[[0.7, 1, 1.4]]
     )
     """Multiples of the learning rate that each rule gives. At the trunk's own batch size all rules
-    give the same, so only the multiples differ there."""
+    give the same, so only the multiples differ there. Where the best is the lowest or the highest,
+    further ones are tried, each half or twice the one before."""
 
     def at(self, factor: int) -> list[float]:
         """From the lowest up, each once."""
@@ -33,6 +37,15 @@ class Rates(Part):
             multiple * factor ** POWERS[rule] for rule in self.rules for multiple in self.multiples
         }
         return sorted(found)
+
+    def beyond(self, factor: int) -> list[float]:
+        """Rates that are tried in turn, each half or twice the one before, as long as the best is
+        the lowest or the highest that was tried. None beyond a single one."""
+        asked = self.at(factor)
+        if len(asked) == 1:
+            return []
+        lower = [asked[0] / 2**n for n in range(1, LOWER + 1)]
+        return [*lower, *(asked[-1] * 2**n for n in range(1, HIGHER + 1))]
 
 
 class Length(Part):

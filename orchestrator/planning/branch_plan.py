@@ -89,10 +89,17 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
             studies=(some := tuple(mine)),
             lengths=_lengths(trunk, asked, step),
             seeds=asked.seeds,
-            choosing=asked.seeds // 2 if any(len(s.search.points) > 1 for s in some) else 0,
+            choosing=asked.seeds // 2 if max(rates := _asked(asked, trunk, some)) > 1 else 0,
+            asked=rates,
         )
         for step, mine in groupby(ordered, key=lambda study: study.start_step)
     ]
+
+
+def _asked(asked: Branches, trunk: Study, studies: Sequence[Study]) -> tuple[int, ...]:
+    """The number of learning rates that were asked for at each batch size."""
+    factors = (study.batch_size // trunk.batch_size for study in studies)
+    return tuple(len(asked.learning_rate.at(factor)) for factor in factors)
 
 
 def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
@@ -108,8 +115,7 @@ def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
             replace(trunk, recipe="to confirm", states_at=(), trials=CONFIRMING * asked.seeds)
         )
     for point in points_of(sweep, studies):
-        for study in point.studies:
-            rates = len(study.search.points)
+        for study, rates in zip(point.studies, point.asked, strict=True):
             found.append(
                 replace(
                     study.with_batches_of(study.batch_size),
@@ -174,9 +180,10 @@ def _branches(
     schedule = BatchSchedule.constant(trunk.batch_size).then(
         batch_size=size, factor=1.0, at=trunk.examples(step)
     )
-    base = float(params["learning_rate"])
+    base, rates = float(params["learning_rate"]), asked.learning_rate
     points = tuple(
-        {**params, "learning_rate": base * rate} for rate in asked.learning_rate.at(factor)
+        {**params, "learning_rate": base * rate}
+        for rate in (*rates.at(factor), *rates.beyond(factor))
     )
     return replace(
         trunk,

@@ -40,6 +40,9 @@ class Point:
     """Number of seeds per learning rate."""
     choosing: int
     """Number of seeds whose branches choose the learning rates. The other seeds judge."""
+    asked: tuple[int, ...]
+    """For each study, how many of its learning rates were asked for. The others are tried where the
+    best of those tried is the lowest or the highest of them."""
 
     @property
     def start_step(self) -> int:
@@ -82,6 +85,28 @@ class _Progress:
     """Lengths, in examples, at which all branches were trained."""
     problem: str | None = None
     """The reason why longer branches can't be judged; None if there is no problem."""
+    rates: dict[StudyKey, set[int]] = field(default_factory=dict)
+    """The numbers of the learning rates that are tried so far at each batch size."""
+
+    def __post_init__(self) -> None:
+        pairs = zip(self.point.studies, self.point.asked, strict=True)
+        self.rates = {study.key: {*range(count)} for study, count in pairs}
+
+    def further(self, best: Mapping[int, int]) -> bool:
+        """Whether a learning rate is added: the next beyond a best one that is the lowest or the
+        highest of several."""
+        before = sum(map(len, self.rates.values()))
+        for study in self.point.studies:
+            tried = self.rates[study.key]
+            points = study.search.points
+            order = sorted(range(len(points)), key=lambda n: float(points[n]["learning_rate"]))
+            mine = [place for place, number in enumerate(order) if number in tried]
+            at = order.index(best[study.batch_size])
+            if len(mine) > 1 and at == mine[0] > 0:
+                tried.add(order[at - 1])
+            elif len(mine) > 1 and at == mine[-1] < len(order) - 1:
+                tried.add(order[at + 1])
+        return sum(map(len, self.rates.values())) > before
 
 
 class Branching(Queue, Generic[Verdict_co]):
@@ -176,7 +201,7 @@ class Branching(Queue, Generic[Verdict_co]):
         full."""
         return [
             [
-                self._judge.verdict(progress.point, length, [*self.ended(progress.point.studies)])
+                self._judge.verdict(progress.point, length, self._tried(progress))
                 for length in progress.lengths
             ]
             for progress in self._points
@@ -192,10 +217,10 @@ class Branching(Queue, Generic[Verdict_co]):
         while not progress.done:
             length = point.lengths[len(progress.lengths)]
             try:
-                if not self._trained(point, length):
+                if not self._trained(progress, length):
                     return
                 lengths = [*progress.lengths, length]
-                settled = self._judge.settled(point, lengths, [*self.ended(point.studies)])
+                settled = self._judge.settled(point, lengths, self._tried(progress))
             except BadInput as error:  # some failed, or all diverged
                 progress.done, progress.problem = True, str(error)
                 break
@@ -204,30 +229,50 @@ class Branching(Queue, Generic[Verdict_co]):
         for study in point.studies:
             self._chosen[study.key].done = True
 
-    def _trained(self, point: Point, length: int) -> bool:
+    def _trained(self, progress: _Progress, length: int) -> bool:
         """Tells whether all branches that are needed have that length: those of the seeds that
         choose, at all learning rates, and those of the seeds that judge, at the best learning
         rate. Asks for those that are missing."""
+        point = progress.point
         wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
-        choosing = {
-            key: [trial for trial in trials if point.seed_of(trial) < point.choosing]
-            for key, trials in wanted.items()
-        }
-        if not self._want(point, choosing, length):
-            return False
         best = {study.batch_size: 0 for study in point.studies}
-        if point.choosing:
-            best = self._judge.chosen(point, length, [*self.ended(point.studies)])
+        while True:
+            choosing = {
+                key: [
+                    trial
+                    for trial in trials
+                    if point.seed_of(trial) < point.choosing
+                    and point.rate_of(trial) in progress.rates[key]
+                ]
+                for key, trials in wanted.items()
+            }
+            if not self._want(point, choosing, length):
+                return False
+            if not point.choosing:
+                break
+            best = self._judge.chosen(point, length, self._tried(progress))
+            if not progress.further(best):
+                break
         judging = {
-            key: [
+            key: choosing[key]
+            + [
                 trial
                 for trial in trials
-                if point.seed_of(trial) < point.choosing
-                or point.rate_of(trial) == best[key.batch_size]
+                if point.seed_of(trial) >= point.choosing
+                and point.rate_of(trial) == best[key.batch_size]
             ]
             for key, trials in wanted.items()
         }
         return self._want(point, judging, length)
+
+    def _tried(self, progress: _Progress) -> list[FinishedTrial]:
+        """The branches of a point that ended at the learning rates that are tried so far. A run
+        that goes on may have tried more of them, at greater length."""
+        return [
+            finished
+            for finished in self.ended(progress.point.studies)
+            if progress.point.rate_of(finished.trial) in progress.rates[finished.trial.study.key]
+        ]
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
         """Tells whether all of these trials have that length. If not, asks for them. Raises
