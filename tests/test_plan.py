@@ -102,7 +102,7 @@ def test_what_was_not_measured_is_not_foretold() -> None:
 
 
 def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
-    taken = {"examples": 3000, "evaluations": 30, "training": 10.0}
+    taken = {"examples": 30_000, "evaluations": 300, "training": 10.0}
     assert dear_evaluations(**taken, evaluating=5.0) is None
     said = dear_evaluations(**taken, evaluating=10.0)
     assert said is not None
@@ -110,6 +110,12 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     assert said.startswith("Evaluations take 50% of the time. With at least 570 training examples")
     assert "`evaluate: {min_examples: 570}`" in said
     assert "about 15%" in said
+    # A twentieth of each training at most: the goal may be reached half way.
+    said = dear_evaluations(**taken, evaluating=10.0, trainings=10) or ""
+    assert "`evaluate: {min_examples: 150}`" in said
+    assert "they would take less" in said
+    said = dear_evaluations(**taken, evaluating=10.0, trainings=20) or ""
+    assert said.endswith("With fewer, the steps to the goal would be known too coarsely.")
     assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
     small, large = outlook([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
     assert small.dear is not None
@@ -144,7 +150,7 @@ def test_they_are_called_so_after_a_trial_by_hand(tmp_path: Path) -> None:
     trial = ["trial", f"{tmp_path}/dear.py:Dear", *of_it, "--evaluate", "min_examples=1"]
     said = orchestrate(*trial).stderr
     assert "% of the time." in said
-    assert "`--evaluate min_examples=" in said
+    assert "With fewer, the steps to the goal would be known too coarsely." in said
     assert "of the time" not in orchestrate(*trial[:-1], "min_examples=99999").stderr
 
 

@@ -30,6 +30,10 @@ is 0.6 times as large, but points that lie as evenly as ours vary less than inde
 
 RESAMPLED = 1000
 
+OWN_WEIGHT = 4
+"""The scatter over all batch sizes counts as much as this many more repeats of the point itself,
+because the spread of five numbers is a poor estimate."""
+
 FEWEST_KNOWN = 3
 """Number of trials of a batch size that must be known, best first, for parts to say anything."""
 
@@ -109,7 +113,7 @@ def errors_of(points: Sequence[Point]) -> Errors:
     known = medians and luck is not None
     return Errors(
         resolution=np.array([rounding_variance(point.steps, point.resolution) for point in points]),
-        seeds=np.array([variance_of_median(luck, again.count) for again in repeats])
+        seeds=np.array([_seed_variance(luck, again) for again in repeats])
         if known and luck is not None
         else None,
         few_trials=None if few is None else np.cov(few, rowvar=False, bias=True),
@@ -126,6 +130,16 @@ def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
             logs = np.log2(np.maximum(again.steps, 1))
             found.append((logs - logs.mean()) * math.sqrt(count / (count - 1)))
     return np.concatenate(found) if found else None
+
+
+def _seed_variance(luck: Floats, again: Repeats) -> float:
+    """The variance of a median of repeats. Their own scatter counts as much as that of all batch
+    sizes: a point whose repeats lie far apart is less well known than others."""
+    count, own = len(again.steps), 1.0
+    if count > 1 and luck.any():
+        own = float(np.log2(np.maximum(again.steps, 1)).var(ddof=1) / luck.var())
+    apart = (OWN_WEIGHT + max(count - 1, 0) * own) / (OWN_WEIGHT + max(count - 1, 0))
+    return apart * variance_of_median(luck, again.count)
 
 
 def variance_of_median(luck: Floats, count: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.errors import OWN_WEIGHT, errors_of
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import Scaling, scalings
@@ -100,8 +100,9 @@ def _own(points: Sequence[Point]) -> list[tuple[Error, ...]]:
     rounding = [(float(variance), EXACT) for variance in errors.resolution]
     if errors.seeds is None:
         return [(one,) for one in rounding]
-    freedom = sum(max(len(p.row.repeats.steps) - 1, 0) for p in points if p.row.repeats)
-    seeds = [(float(variance), float(freedom)) for variance in errors.seeds]
+    counts = (len(point.row.repeats.steps) if point.row.repeats else 0 for point in points)
+    free = (OWN_WEIGHT + max(count - 1, 0) for count in counts)
+    seeds = [(float(variance), each) for variance, each in zip(errors.seeds, free, strict=True)]
     return [*zip(rounding, seeds, strict=True)]
 
 

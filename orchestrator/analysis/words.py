@@ -119,7 +119,7 @@ def errors_in_words(scaling: Scaling) -> str:
     if scaling.by_part is None:
         return (
             f"{whole} The error from the small number of trials is not known, which takes three "
-            f"repeated points at each batch size: `repeats: {{best: 5}}`."
+            f"repeated points at each batch size: `repeats: {{count: 10, of: 5}}`."
         )
     return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
 

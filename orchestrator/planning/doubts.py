@@ -15,6 +15,10 @@ DEAR_SHARE, FAIR_SHARE = 1 / 3, 0.15
 """Shares of the time. If evaluations take more than the first, they are reported, and a distance
 between evaluations is proposed at which they take the second."""
 
+COARSEST = 0.05
+"""Largest distance between evaluations that is proposed, as a share of a training. The goal may be
+reached half way."""
+
 
 def starving(studies: Iterable[Study]) -> list[str]:
     """Warnings about recipes whose budget gives small batch sizes fewer examples, down to the
@@ -64,18 +68,27 @@ def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[s
 
 
 def dear_evaluations(
-    *, examples: int, evaluations: int, training: float, evaluating: float
+    *, examples: int, evaluations: int, training: float, evaluating: float, trainings: int = 1
 ) -> str | None:
-    """A sentence that says which share of the time evaluations took, and how to lower it. None if
-    the share is at most DEAR_SHARE. `training` and `evaluating` are seconds."""
+    """A sentence that says which share of the time evaluations took in so many trainings, and how
+    to lower it, as far as steps to goal can then still be told. None if the share is at most
+    DEAR_SHARE. `training` and `evaluating` are seconds."""
     share = evaluating / (training + evaluating or 1)
     if share <= DEAR_SHARE:
         return None
     fewer = share / (1 - share) / FAIR_SHARE * (1 - FAIR_SHARE) if share < 1 else 100
-    apart = float(f"{fewer * examples / evaluations:.1e}")
+    fair, most = fewer * examples / evaluations, COARSEST * examples / max(trainings, 1)
+    said = f"Evaluations take {share:.0%} of the time."
+    if most <= examples / evaluations:
+        return f"{said} With fewer, the steps to the goal would be known too coarsely."
+    apart = float(f"{min(fair, most):.1e}")
+    why = (
+        f"they would take about {FAIR_SHARE:.0%}"
+        if fair <= most
+        else ("they would take less, and steps to the goal still be known to a tenth or so")
+    )
     return (
-        f"Evaluations take {share:.0%} of the time. With at least {apart:.0f} training examples "
-        f"between two of them they would take about {FAIR_SHARE:.0%}: "
+        f"{said} With at least {apart:.0f} training examples between two of them {why}: "
         f"`evaluate: {{min_examples: {apart:.0f}}}` in a sweep file, "
         f"`--evaluate min_examples={apart:.0f}` for `orchestrate trial`."
     )

@@ -61,6 +61,7 @@ class _Evaluated:
 
     examples: int = 0
     evaluations: int = 0
+    trainings: int = 0
     training: float = 0.0
     evaluating: float = 0.0
 
@@ -130,6 +131,7 @@ class Progress:
         so_far = self._evaluated[study.workload]
         so_far.examples += study.examples(outcome.steps)
         so_far.evaluations += len(finished.measurements)
+        so_far.trainings += 1
         so_far.training += outcome.seconds
         so_far.evaluating += outcome.evaluation_seconds
         if so_far.evaluating >= WORTH_SAYING_SECONDS and (said := dear_evaluations(**vars(so_far))):
