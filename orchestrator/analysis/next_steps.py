@@ -138,9 +138,9 @@ def _candidates(
 
 
 def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[int]:
-    """Batch sizes that were not tested: in the widest gap beside the fifth-more batch size, below
-    the smallest if smaller ones may take fewer examples, and above the largest if steps still fall
-    there."""
+    """Batch sizes that were not tested: in the gap that is nearest to the fifth-more batch size,
+    below the smallest if smaller ones may take fewer examples, and above the largest if steps still
+    fall there."""
     sizes = sorted({s.batch_size for s in studies if s.batch_schedule is None})
     largest = min((s.train_size for s in studies if s.train_size is not None), default=math.inf)
     found: dict[int, None] = {}
