@@ -37,6 +37,9 @@ because the spread of five numbers is a poor estimate."""
 FEWEST_KNOWN = 3
 """Number of trials of a batch size that must be known, best first, for parts to say anything."""
 
+FEWEST_TRIALS = 16
+"""Number of trials that must have competed: parts of four trials say nothing of four others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -159,6 +162,8 @@ def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
     sizes); None if too few trials are known of some batch size."""
     known = [_known(point) for point in points]
     if not known or min(map(len, known)) < FEWEST_KNOWN:
+        return None
+    if min(point.row.trials_used for point in points) < FEWEST_TRIALS:
         return None
     logs = [np.log2(np.maximum([*one.values()], 1)) for one in known]
     if luck is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.confirming import Confirmed
+from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
 from orchestrator.results import FrontierRow
@@ -118,8 +119,9 @@ def errors_in_words(scaling: Scaling) -> str:
     whole = f"Errors of the points, one standard deviation: {', '.join(said)} of their steps."
     if scaling.by_part is None:
         return (
-            f"{whole} The error from the small number of trials is not known, which takes three "
-            f"repeated points at each batch size: `repeats: {{count: 10, of: 5}}`."
+            f"{whole} The error from the small number of trials is not known, which takes "
+            f"{FEWEST_TRIALS} trials or more at each batch size, of which three are repeated: "
+            f"`repeats: {{count: 10, of: 5}}`."
         )
     return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
 

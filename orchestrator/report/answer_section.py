@@ -103,10 +103,12 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
 
 def _reading(panel: Panel) -> str:
     said = []
+    known = all(scaling.by_part is not None for scaling in panel.drawn.scalings if scaling.curves)
+    trials = " and other trials" if known else ""
     if any(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append(
-            "A point is the median of repeats; its whiskers show where it would lie with other "
-            "seeds and other trials."
+            f"A point is the median of repeats; its whiskers show where it would lie with other "
+            f"seeds{trials}."
         )
     if not all(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append("Without repeats, a point is the fewest steps of any trial.")
