@@ -321,12 +321,13 @@ def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
 def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
     """Without Ray: what a dispatcher does on Ray is in test_dispatch.py."""
     trunk = {**TRUNK, "budget": {"examples": 2400}}
-    file = described(tmp_path, trunk=trunk, points=[20], confirm=True)
+    one_rate = {"rules": ["linear"], "multiples": [1]}
+    file = described(tmp_path, trunk=trunk, points=[20], learning_rate=one_rate, confirm=True)
     whole, run = tmp_path / "whole", tmp_path / "run"
     done = orchestrate("branch", file, "--no-ray", "--out", whole)
     assert done.returncode == 0, done.stderr
     arguments: list[object] = ["branch", file, "--no-ray", "--out", run]
-    for place, more in ((run, 10), (run / "confirm", 1)):
+    for place, more in ((run, 5), (run / "confirm", 1)):
         with driving(tmp_path, *arguments) as driver:
             driver.wait_until(lambda place=place, more=more: len(files(place)) >= more)
             driver.kill()

@@ -119,7 +119,7 @@ def errors_of(points: Sequence[Point]) -> Errors:
         seeds=np.array([_seed_variance(luck, again) for again in repeats])
         if known and luck is not None
         else None,
-        few_trials=None if few is None else np.cov(few, rowvar=False, bias=True),
+        few_trials=None if few is None else np.atleast_2d(np.cov(few, rowvar=False, bias=True)),
         by_part=None if few is None else few.mean(axis=0),
     )
 
