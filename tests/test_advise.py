@@ -15,7 +15,7 @@ import orchestrator
 from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Price, Step, next_steps
-from orchestrator.cli.advising import advised_for
+from orchestrator.cli.advising import _smaller, advised_for
 from orchestrator.planning.growing import with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
@@ -154,12 +154,10 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen() -> None:
     late = known(critical=60, sizes=(64, 128, 256, 512, 1024), seeds=0.01)
     assert late.critical_by_examples_is
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
-    sizes = [
-        step.batch_sizes
-        for step in next_steps([late], studies, PRICES, fixed=True)
-        if step.kind == "batch size"
-    ]
-    assert sizes in ([[32]], [])
+    (said,) = _smaller([late], studies, "runs/r", imported=False)
+    assert "Batch sizes below 64 may take fewer examples" in said
+    assert "--set 'batch_sizes=[32, 64, 128, 256, 512, 1024]'" in said
+    assert [*_smaller([known()], STUDIES, "runs/r", imported=False)] == []
 
 
 def test_a_curve_that_is_known_needs_nothing() -> None:

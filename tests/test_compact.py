@@ -277,7 +277,10 @@ def _answers(run: Run, goal: str) -> Iterator[str]:
 def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
     trunk = {**TRUNK, "budget": {"examples": 1600}}
     length = {"examples": 512, "at_most": 512}
-    small = {**BRANCHES, "trunk": trunk, "points": [20], "length": length}
+    one_rate = {"rules": ["linear"], "multiples": [1]}
+    small = {
+        **BRANCHES, "trunk": trunk, "points": [20], "length": length, "learning_rate": one_rate,
+    }  # fmt: skip
     run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
     compact = run.compact(tmp_path / "compact")
     assert not Run.open(compact.path).is_compact

@@ -139,15 +139,12 @@ def _candidates(
 
 def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[int]:
     """Batch sizes that were not tested: in the gap that is nearest to the fifth-more batch size,
-    below the smallest if smaller ones may take fewer examples, and above the largest if steps still
-    fall there."""
+    and above the largest if steps still fall there."""
     sizes = sorted({s.batch_size for s in studies if s.batch_schedule is None})
     largest = min((s.train_size for s in studies if s.train_size is not None), default=math.inf)
     found: dict[int, None] = {}
     for one in scalings:
         fifth = one.critical_by_examples
-        if one.critical_by_examples_is and sizes[0] > 1:
-            found[sizes[0] // 2] = None
         if one.verdict == SCALES and 2 * sizes[-1] <= largest:
             found[2 * sizes[-1]] = None
         gaps = [(low, high) for low, high in pairwise(sizes) if high > GAP * low]

@@ -43,6 +43,9 @@ def _wastes(scaling: Scaling, largest: int) -> str:
     if scaling.critical_by_examples_is == "at most":
         return f"batch size {_rounded(fifth.high)} or less takes a fifth more examples"
     if fifth.value >= largest:
+        assert fifth.low is not None
+        if fifth.low < largest:
+            return f"batch size {_rounded(fifth.low)} or more takes a fifth more examples"
         return f"no batch size up to {largest:,} takes a fifth more examples than the fewest"
     return f"batch size {in_words(fifth)} takes a fifth more examples than the fewest"
 

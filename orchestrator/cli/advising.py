@@ -74,7 +74,10 @@ def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
     steps = next_steps(found, studies, _prices(run, studies), fixed=widened or listed)
     return Advised(
         suggestions=tuple(_suggestion(run, sweep, studies, step) for step in steps),
-        remarks=tuple(_remarks(rows, found, steps, str(run.place), imported=sweep is None)),
+        remarks=(
+            *_remarks(rows, found, steps, str(run.place), imported=sweep is None),
+            *_smaller(found, studies, str(run.place), imported=sweep is None),
+        ),
     )
 
 
@@ -152,3 +155,20 @@ def _remarks(
             f"The points of {', '.join(dict.fromkeys(minima))} are minima over trials, which are "
             f"too low by luck, and without repeats their error is unknown.{again}"
         )
+
+
+def _smaller(
+    found: Sequence[Scaling], studies: Sequence[Study], place: str, *, imported: bool
+) -> Iterator[str]:
+    """Says which curves are bounded only until a smaller batch size is tested. That changes what
+    their number is about, so it is no step that narrows it."""
+    bounded = [f"{one.workload}, {one.recipe}" for one in found if one.critical_by_examples_is]
+    smallest = min((study.batch_size for study in studies), default=1)
+    if not bounded or smallest == 1:
+        return
+    change = with_batch_sizes(studies, [smallest // 2])
+    adds = "" if imported or change is None else f" This adds one: {_command(place, change)}"
+    yield (
+        f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
+        f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
+    )
