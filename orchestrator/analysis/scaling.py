@@ -112,11 +112,6 @@ class Scaling:
     errors: Errors | None = None
     """The errors of the points."""
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether the curve is flat, so that nothing can be fitted."""
-        return self.verdict == FLAT
-
     def to_json(self) -> dict[str, Any]:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         del found["curves"], found["errors"]

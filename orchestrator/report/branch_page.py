@@ -31,7 +31,8 @@ READING = (
     "needs c times the examples. It is fitted to all batch sizes of a point. Numbers in brackets "
     "are 90 % intervals. The conservative schedule follows the lower ends of the intervals of the "
     "batch size that costs a fifth more examples, the central schedule follows the measured "
-    "values; both use powers of two. Learning rates are multiples of the trunk's learning rate."
+    "values; both use powers of two. Learning rates are multiples of the trunk's learning rate. "
+    "All this is about this one trunk: one with another seed may give other answers."
 )
 
 LINES = (
