@@ -55,9 +55,8 @@ def swept(
             ),
         )  # fmt: skip
         first = round(float(typical[best[0]]))
-        rows.append(
-            replace(ROW, batch_size=size, steps=first, repeats=repeats, trials_used=TRIALS, trial=0)
-        )
+        row = replace(ROW, batch_size=size, steps=first, repeats=repeats, trial=0)
+        rows.append(replace(row, trials_used=TRIALS, searched=1))
     return rows
 
 
@@ -114,6 +113,8 @@ def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() 
     assert errors.seeds is not None
     (scaling,) = scalings(rows)
     assert "few trials is not known" in errors_in_words(scaling).replace("small number of", "few")
+    by_sampler = [replace(row, searched=None) for row in swept(np.random.default_rng(0))]
+    assert errors_of(points_of(by_sampler)).few_trials is None
     minima = [replace(row, repeats=None) for row in rows]
     assert errors_of(points_of(minima)).seeds is None
     assert luck_of([]) is None

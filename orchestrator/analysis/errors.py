@@ -163,8 +163,8 @@ def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
     known = [_known(point) for point in points]
     if not known or min(map(len, known)) < FEWEST_KNOWN:
         return None
-    if min(point.row.trials_used for point in points) < FEWEST_TRIALS:
-        return None
+    if any(p.row.trials_used < FEWEST_TRIALS or not p.row.searched for p in points):
+        return None  # and parts of what a sampler chose say nothing of what it would have chosen
     logs = [np.log2(np.maximum([*one.values()], 1)) for one in known]
     if luck is not None:
         # What differs between medians is partly their seeds, which count by themselves.
