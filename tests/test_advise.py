@@ -15,7 +15,7 @@ import orchestrator
 from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Price, Step, next_steps
-from orchestrator.cli.advising import _smaller, advised_for
+from orchestrator.cli.advising import advised_for, smaller_sizes
 from orchestrator.planning.growing import with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
@@ -148,16 +148,18 @@ def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
     assert "trials" not in [step.kind for step in steps_for(known(few=0.02), fixed=True)]
 
 
-def test_a_batch_size_is_advised_where_the_curve_is_not_seen() -> None:
+def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> None:
     between = steps_for(known(seeds=0.01, few=0.01))
     assert {step.totals[0][0] for step in between if step.kind == "batch size"} <= {4, 16, 64, 1}
     late = known(critical=60, sizes=(64, 128, 256, 512, 1024), seeds=0.01)
     assert late.critical_by_examples_is
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
-    (said,) = _smaller([late], studies, "runs/r", imported=False)
+    run = Run(tmp_path / "run")
+    run.create({}, studies, {})
+    (said,) = smaller_sizes(run, [late], studies)
     assert "Batch sizes below 64 may take fewer examples" in said
     assert "--set 'batch_sizes=[32, 64, 128, 256, 512, 1024]'" in said
-    assert [*_smaller([known()], STUDIES, "runs/r", imported=False)] == []
+    assert [*smaller_sizes(run, [known()], STUDIES)] == []
 
 
 def test_a_curve_that_is_known_needs_nothing() -> None:

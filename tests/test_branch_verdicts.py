@@ -94,7 +94,7 @@ def test_a_larger_batch_that_does_better_follows_no_law() -> None:
     assert better.costs[1].examples_ratio.value == pytest.approx(0.9, rel=0.01)
     assert better.costs[2].examples_ratio.value == 0.5  # all that can be told
     assert better.critical is None
-    assert "factor 2, 4 takes fewer examples than factor 1" in verdict_in_words(better)
+    assert "factors 2, 4 take fewer examples than factor 1" in verdict_in_words(better)
 
 
 def test_where_the_best_rate_is_an_end_others_may_cost_less() -> None:

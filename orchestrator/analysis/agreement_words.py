@@ -32,7 +32,8 @@ def agreement_in_words(agreement: Agreement) -> str:
         if equal:
             said += f", and {equal} {'is' if equal == 1 else 'are'} equal to the last bit"
     if curves := [pair.recipe for pair in agreement.curves if pair.beyond_chance]:
-        said += f". Where examples are wasted differs beyond chance for {', '.join(curves)}"
+        several = ", ".join(dict.fromkeys(curves))
+        said += f". The batch size with a fifth more examples differs beyond chance for {several}"
     if unknown := [pair for pair in agreement.studies if pair.verdict == "not known"]:
         said += f". Not compared: {_listed(agreement, unknown)}"
     return f"{said}."
@@ -78,13 +79,13 @@ def curves_in_words(agreement: Agreement) -> str:
     """Says whether the batch sizes that take a fifth more examples agree."""
     known = [pair for pair in agreement.curves if pair.verdict != "not known"]
     if not known:
-        return "No curve bends in both runs, as far as they tell."
+        return "No curve has a batch size with a fifth more examples in both runs."
     differing = [pair for pair in known if pair.verdict == "differ"]
     if not differing:
-        return f"{len(known)} of {len(known)} batch sizes that take a fifth more examples agree."
+        return f"{len(known)} of {len(known)} batch sizes with a fifth more examples agree."
     sure = sum(pair.beyond_chance for pair in differing)
     return (
-        f"{len(differing)} of {len(known)} batch sizes that take a fifth more examples "
+        f"{len(differing)} of {len(known)} batch sizes with a fifth more examples "
         f"{_verb(differing)} beyond their "
         f"intervals, and {sure or 'none'} of them beyond chance."
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.records import ENOUGH_SIZES, Value
@@ -135,8 +136,8 @@ def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
     """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
     sizes or more. Times that can't be right are left out, and all of them where it is not known
     which are right."""
-    times = [*times]
-    return {} if _unlike(_fitted(times)) else _fitted(times)
+    found = _fitted([*times])
+    return {} if _unlike(found) else found
 
 
 def doubts_about(times: Iterable[StepTime]) -> list[str]:
@@ -231,12 +232,11 @@ def costs(
     points = [point for point in points_of(rows) if point.steps]
     pairs = _on_front([(point.steps, point.examples) for point in points])
     priced = _priced(points, devices or {}, price_per_device_hour)
-    intervals = {
-        (of_recipe[place].recipe, of_recipe[place].batch_size): interval
-        for recipe in dict.fromkeys(point.recipe for point in points)
-        for of_recipe in [[point for point in points if point.recipe == recipe]]
-        for place, interval in enumerate(errors_of(of_recipe).intervals(of_recipe))
-    }
+    intervals: dict[tuple[str, int], Estimate] = {}
+    for recipe in dict.fromkeys(point.recipe for point in points):
+        mine = [point for point in points if point.recipe == recipe]
+        for point, interval in zip(mine, errors_of(mine).intervals(mine), strict=True):
+            intervals[recipe, point.batch_size] = interval
     return [
         Cost(
             recipe=point.recipe,

@@ -61,6 +61,9 @@ UNLIKELY = 3e-4
 
 DRAWS = 2000
 
+ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
+"""Shares of the draws: those below an interval, below the median, and below its upper end."""
+
 PLACES = 97
 """Number of batch sizes, from the smallest to the largest, at which curves are compared."""
 
@@ -159,9 +162,6 @@ class Curves:
         return middle, low, high
 
 
-ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
-
-
 def told(draws: Floats) -> Estimate:
     """The median of draws, and their 90 % interval."""
     low, value, high = np.quantile(draws, ENDS, method="inverted_cdf").tolist()
@@ -176,7 +176,7 @@ def bend(distance: Floats, softness: Floats) -> Floats:
 
 
 def starving(share: Floats, beyond: Floats) -> Floats:
-    """log of how many times the steps a B_min takes, at log(B / smallest batch size)."""
+    """log of how many times the steps B_min makes it take, at log(B / smallest batch size)."""
     more: Floats = -np.log2(1 - share * np.exp2(-beyond))
     return more
 

@@ -24,9 +24,9 @@ from orchestrator.results.repeats import Repeats
 Floats = NDArray[np.float64]
 
 PART = 2 / 3
-"""Share of the trials of which a part consists. The best of such parts varies as much as the best
-of other trials do, if these are independent and two metaparameters matter; if four do, its variance
-is 0.6 times as large, but points that lie as evenly as ours vary less than independent ones."""
+"""Share of the trials of which a part consists. From part to part the best varies as much as it
+would between searches whose points are independent, if two metaparameters matter. If four do, its
+variance comes out 0.6 times as large; but points of a design, which lie evenly, vary less, too."""
 
 RESAMPLED = 1000
 

@@ -221,11 +221,7 @@ def scaling_of(
         found,
         curves=curves,
         critical_by_examples=fifth_more,
-        critical_by_examples_is="below the smallest tested"
-        if curves.passes_below(CRITICAL_TOLERANCE)
-        else "at most"
-        if curves.misses_fewest(MISSED)
-        else "",
+        critical_by_examples_is=_bound(curves),
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
         critical_batch_size=None if is_refused(of_hyperbola, curves) else of_hyperbola.bends_at,
         steps_min=curves.steps_min,
@@ -234,6 +230,12 @@ def scaling_of(
         exponent=curves.exponent,
         verdict=_verdict(scatter, fifth_more.value, points[-1][0]),
     )
+
+
+def _bound(curves: Curves) -> Bound:
+    if curves.passes_below(CRITICAL_TOLERANCE):
+        return "below the smallest tested"
+    return "at most" if curves.misses_fewest(MISSED) else ""
 
 
 def _verdict(scatter: float, fifth_more: float, largest: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from orchestrator.analysis.errors import OWN_WEIGHT, errors_of
+from orchestrator.analysis.errors import OWN_WEIGHT, Errors, errors_of
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.points import Point, points_of
 from orchestrator.analysis.scaling import Scaling, scalings
@@ -80,7 +80,8 @@ def sides_of(answers: Answers) -> tuple[dict[Names, Scaling], dict[tuple[Names, 
         # Steps of a study whose batch size grows are compared like any others.
         constant = [replace(row, batch_schedule=None) for row in curve]
         points = points_of(constant)
-        own, few = _own(points), _few_trials(points, found.get(names))
+        errors = errors_of(points)
+        own, few = _own(points, errors), _few_trials(points, errors, found.get(names))
         at = {point.batch_size: place for place, point in enumerate(points)}
         for row in curve:
             place = at.get(row.batch_size)
@@ -94,9 +95,8 @@ def sides_of(answers: Answers) -> tuple[dict[Names, Scaling], dict[tuple[Names, 
     return found, sides
 
 
-def _own(points: Sequence[Point]) -> list[tuple[Error, ...]]:
+def _own(points: Sequence[Point], errors: Errors) -> list[tuple[Error, ...]]:
     """The errors of each point from the distance between measurements and from seeds."""
-    errors = errors_of(points)
     rounding = [(float(variance), EXACT) for variance in errors.resolution]
     if errors.seeds is None:
         return [(one,) for one in rounding]
@@ -106,12 +106,13 @@ def _own(points: Sequence[Point]) -> list[tuple[Error, ...]]:
     return [*zip(rounding, seeds, strict=True)]
 
 
-def _few_trials(points: Sequence[Point], scaling: Scaling | None) -> list[Error | None]:
+def _few_trials(
+    points: Sequence[Point], errors: Errors, scaling: Scaling | None
+) -> list[Error | None]:
     """The error of each point from the small number of trials, or the scatter of the points about
     their curve in its place; None if neither is known."""
-    few = errors_of(points).few_trials
-    if few is not None:
-        return [(float(variance), EXACT) for variance in np.diag(few)]
+    if errors.few_trials is not None:
+        return [(float(variance), EXACT) for variance in np.diag(errors.few_trials)]
     if scaling is None or scaling.contributions is None:
         return [None] * len(points)
     telling = sum(point.tells for point in points)

@@ -142,7 +142,9 @@ def verdict_in_words(verdict: Verdict) -> str:
     if verdict.critical is not None:
         said.insert(1, f"local critical batch size {critical_in_words(verdict)}")
     if cheaper := [str(cost.factor) for cost in verdict.costs if cost.is_cheaper]:
-        said.append(f"factor {', '.join(cheaper)} takes fewer examples than factor 1")
+        verb = "s" if len(cheaper) == 1 else ""
+        several = "s" * (len(cheaper) > 1)
+        said.append(f"factor{several} {', '.join(cheaper)} take{verb} fewer examples than factor 1")
     if ends := [cost for cost in verdict.costs if cost.not_tried]:
         said.append(
             f"no {ends[0].not_tried} rate was tried at factor "

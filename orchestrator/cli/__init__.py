@@ -128,4 +128,4 @@ def main() -> None:
         terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
         sys.exit(FAILED)
     finally:
-        gc.freeze()  # else the end of the process takes as long as many commands
+        gc.freeze()  # else Python looks through all of torch and Ray once more before it ends

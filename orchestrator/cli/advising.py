@@ -75,8 +75,8 @@ def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
     return Advised(
         suggestions=tuple(_suggestion(run, sweep, studies, step) for step in steps),
         remarks=(
-            *_remarks(rows, found, steps, str(run.place), imported=sweep is None),
-            *_smaller(found, studies, str(run.place), imported=sweep is None),
+            *_remarks(run, rows, found, steps),
+            *smaller_sizes(run, found, studies),
         ),
     )
 
@@ -90,17 +90,17 @@ def _suggestion(run: Run, sweep: Sweep | None, studies: Sequence[Study], step: S
             if step.kind == "batch size"
             else with_more_of(sweep, step.kind, dict(step.totals), step.workloads, step.recipes)
         )
-    here = run.place.local is not None
     return Suggestion(
         step=step,
         change=change,
-        command=None if change is None else _command(str(run.place), change, here=here),
+        command=None if change is None else _command(run, change),
         money=None if not price or step.seconds is None else price * step.seconds / 3600,
     )
 
 
-def _command(place: str, change: str, *, here: bool = True) -> str:
-    file = f"{place}/sweep.yaml" if here else "SWEEP_FILE"
+def _command(run: Run, change: str) -> str:
+    place = str(run.place)
+    file = "SWEEP_FILE" if run.place.local is None else f"{place}/sweep.yaml"
     return shlex.join(["orchestrate", "sweep", file, "--out", place, "--set", change])
 
 
@@ -117,21 +117,17 @@ def _prices(run: Run, studies: Sequence[Study]) -> Prices:
 
 
 def _remarks(
-    rows: Sequence[FrontierRow],
-    found: Sequence[Scaling],
-    steps: Sequence[Step],
-    place: str,
-    *,
-    imported: bool,
+    run: Run, rows: Sequence[FrontierRow], found: Sequence[Scaling], steps: Sequence[Step]
 ) -> Iterator[str]:
-    """Remarks on the run at `place`; `found` are the answers of its curves."""
-    if imported:
+    """Remarks on a run; `found` are the answers of its curves."""
+    if run.imported:
         yield (
             "This run was imported from an archive. Nothing can be trained in it, so no commands "
             "are given."
         )
     elif any(not row.finished for row in rows):
-        yield f"The run has not finished. Finish it first: orchestrate resume {shlex.quote(place)}"
+        resume = f"orchestrate resume {shlex.quote(str(run.place))}"
+        yield f"The run has not finished. Finish it first: {resume}"
     if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
         named = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:LISTED])
         more = f" and {len(short) - LISTED} others" * (len(short) > LISTED)
@@ -139,27 +135,26 @@ def _remarks(
             f"The goal was not reached by {named}{more}. Raise `budget`, or widen the ranges of "
             f"the search space."
         )
-    helped = {(effect.recipe, effect.goal) for step in steps for effect in step.effects}
+    effects = [effect for step in steps for effect in step.effects]
+    helped = {(effect.workload, effect.recipe, effect.goal) for effect in effects}
     for one in found:
         name = f"{one.workload}, {one.recipe}, {one.goal}"
         if one.curves is None:
             yield f"{name}: {one.verdict}."
-        elif (one.recipe, one.goal) not in helped:
+        elif (one.workload, one.recipe, one.goal) not in helped:
             yield f"{name}: nothing cheap would narrow its interval. {errors_in_words(one)}"
     few = len({row.batch_size for row in rows}) < ENOUGH_SIZES
     if few and rows:
         yield f"An answer takes {ENOUGH_SIZES} batch sizes. Add some to `batch_sizes`."
     if minima := [one.recipe for one in found if one.curves is not None and not one.of_medians]:
-        again = "" if imported else f" This adds them: {_command(place, 'repeats=5')}"
+        again = "" if run.imported else f" This adds them: {_command(run, 'repeats=5')}"
         yield (
             f"The points of {', '.join(dict.fromkeys(minima))} are minima over trials, which are "
             f"too low by luck, and without repeats their error is unknown.{again}"
         )
 
 
-def _smaller(
-    found: Sequence[Scaling], studies: Sequence[Study], place: str, *, imported: bool
-) -> Iterator[str]:
+def smaller_sizes(run: Run, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
     """Says which curves are bounded only until a smaller batch size is tested. That changes what
     their number is about, so it is no step that narrows it."""
     bounded = [f"{one.workload}, {one.recipe}" for one in found if one.critical_by_examples_is]
@@ -167,7 +162,7 @@ def _smaller(
     if not bounded or smallest == 1:
         return
     change = with_batch_sizes(studies, [smallest // 2])
-    adds = "" if imported or change is None else f" This adds one: {_command(place, change)}"
+    adds = f" This adds one: {_command(run, change)}" if change and not run.imported else ""
     yield (
         f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
         f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
