@@ -123,8 +123,8 @@ def errors_in_words(scaling: Scaling) -> str:
     if scaling.by_part is None:
         return (
             f"{whole} The error from the small number of trials is not known, which takes "
-            f"{FEWEST_TRIALS} points or more of a design at each batch size, of which three are "
-            f"repeated: "
+            f"{FEWEST_TRIALS} points or more of a design at each batch size, and repeats of three "
+            f"that reach the goal: "
             f"`repeats: {{count: 10, of: 5}}`."
         )
     return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
