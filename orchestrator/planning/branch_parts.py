@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -12,7 +14,7 @@ from orchestrator.records.roles import COURSE, FREE, SEARCH, STUDIES
 EARLIEST, LATEST = 1 / 64, 1 / 2
 """Of a trunk: between these, points are spread."""
 
-LOWER, HIGHER = 5, 3
+LOWER, HIGHER = 10, 6
 """How many lower and higher learning rates are tried at most, beyond those that were asked for."""
 
 
@@ -28,8 +30,8 @@ class Rates(Part):
         default=[0.5, 1.0, 2.0], min_length=1, max_length=MOST_ITEMS, examples=[[0.7, 1, 1.4]]
     )
     """Multiples of the learning rate that each rule gives. At the trunk's own batch size all rules
-    give the same, so only the multiples differ there. Where the best is the lowest or the highest,
-    further ones are tried, each half or twice the one before."""
+    give the same, so only the multiples differ there. Further ones are tried beside the best, until
+    neighbours on both sides are worse and no further away than the square root of 2."""
 
     def at(self, factor: int) -> list[float]:
         """From the lowest up, each once."""
@@ -38,14 +40,19 @@ class Rates(Part):
         }
         return sorted(found)
 
-    def beyond(self, factor: int) -> list[float]:
-        """Rates that are tried in turn, each half or twice the one before, as long as the best is
-        the lowest or the highest that was tried. None beyond a single one."""
+    def beside(self, factor: int) -> list[float]:
+        """Rates that are tried where the best of those tried lies next to them: between those that
+        were asked for, lower ones and higher ones, none further from the next than the square root
+        of 2. None beside a single one."""
         asked = self.at(factor)
         if len(asked) == 1:
             return []
-        lower = [asked[0] / 2**n for n in range(1, LOWER + 1)]
-        return [*lower, *(asked[-1] * 2**n for n in range(1, HIGHER + 1))]
+        found = [asked[0] / 2 ** (n / 2) for n in range(1, LOWER + 1)]
+        found += [asked[-1] * 2 ** (n / 2) for n in range(1, HIGHER + 1)]
+        for low, high in pairwise(asked):
+            parts = math.ceil(2 * math.log2(high / low) - 1e-9)
+            found += [low * (high / low) ** (n / parts) for n in range(1, parts)]
+        return found
 
 
 class Length(Part):

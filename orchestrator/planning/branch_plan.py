@@ -183,7 +183,7 @@ def _branches(
     base, rates = float(params["learning_rate"]), asked.learning_rate
     points = tuple(
         {**params, "learning_rate": base * rate}
-        for rate in (*rates.at(factor), *rates.beyond(factor))
+        for rate in (*rates.at(factor), *rates.beside(factor))
     )
     return replace(
         trunk,

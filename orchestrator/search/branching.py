@@ -7,7 +7,7 @@ until a judge has seen enough. The decisions depend on measurements alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -42,7 +42,7 @@ class Point:
     """Number of seeds whose branches choose the learning rates. The other seeds judge."""
     asked: tuple[int, ...]
     """For each study, how many of its learning rates were asked for. The others are tried where the
-    best of those tried is the lowest or the highest of them."""
+    best of those tried lies next to them."""
 
     @property
     def start_step(self) -> int:
@@ -93,20 +93,22 @@ class _Progress:
         self.rates = {study.key: {*range(count)} for study, count in pairs}
 
     def further(self, best: Mapping[int, int]) -> bool:
-        """Whether a learning rate is added: the next beyond a best one that is the lowest or the
-        highest of several."""
-        before = sum(map(len, self.rates.values()))
+        """Whether learning rates are added: those next to a best one, if there are several."""
+        added = False
         for study in self.point.studies:
-            tried = self.rates[study.key]
-            points = study.search.points
-            order = sorted(range(len(points)), key=lambda n: float(points[n]["learning_rate"]))
-            mine = [place for place, number in enumerate(order) if number in tried]
-            at = order.index(best[study.batch_size])
-            if len(mine) > 1 and at == mine[0] > 0:
-                tried.add(order[at - 1])
-            elif len(mine) > 1 and at == mine[-1] < len(order) - 1:
-                tried.add(order[at + 1])
-        return sum(map(len, self.rates.values())) > before
+            rates = [float(point["learning_rate"]) for point in study.search.points]
+            new = beside(rates, self.rates[study.key], best[study.batch_size])
+            self.rates[study.key] |= new
+            added |= bool(new)
+        return added
+
+
+def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
+    """Returns the numbers of the rates next to the best one that are not tried yet; none if a
+    single one was asked for."""
+    order = sorted(range(len(rates)), key=lambda number: rates[number])
+    place = order.index(best)
+    return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
 
 
 class Branching(Queue, Generic[Verdict_co]):
