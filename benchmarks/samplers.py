@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -45,7 +45,7 @@ def ending_of(proposal: Proposal) -> Ending:
     """Ends the proposed trial where it can no longer win."""
     study, index = proposal.trial.study, proposal.trial.index
 
-    def ends(unmet: Collection[Goal], upcoming: int) -> Literal["dominated", "paused"] | None:
+    def ends(unmet: Mapping[Goal, int], upcoming: int) -> Literal["dominated", "paused"] | None:
         bounds, limit = proposal.bounds, proposal.limit
         return ending(study, bounds, limit, unmet=unmet, upcoming=upcoming, index=index)
 

@@ -3,11 +3,12 @@ losses and pauses."""
 
 import math
 import random
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pytest
+from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,9 @@ GOALS = (
     *(f"val/error < {level}.5" for level in range(4)),
     *(f"val/accuracy > -{level}.5" for level in range(4)),
     "test/error < 1.5",
+    *(f"val/error < {level}.5 for 2 measurements" for level in range(4)),
+    *(f"val/accuracy > -{level}.5 for {7 * 3**level} examples" for level in range(4)),
+    "test/error < 2.5 for 4 measurements",
 )
 
 Name = tuple[int, int, int]
@@ -136,17 +140,31 @@ habits = st.builds(
 )
 
 
+def open_goals(study: Study, measured: Sequence[Measurement]) -> dict[Goal, int]:
+    """The goals that were not reached, and the earliest step at which they still may be."""
+    found = {}
+    for goal in study.goals:
+        if first_held(study, goal, measured) is None:
+            found[goal] = study.following(measured[-1].step)
+            for measurement in reversed(measured):
+                if not goal.passed(measurement.metrics[goal.metric]):
+                    break
+                found[goal] = measurement.step
+    return found
+
+
 def train(
     trial: Trial,
     curve: Iterable[Measurement],
     there: int = 0,
-    cut: Callable[[set[Goal], int], str | None] = lambda unmet, upcoming: None,
+    cut: Callable[[dict[Goal, int], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
     """Trains like the training loop. The first `there` measurements come from a checkpoint."""
-    study, unmet = trial.study, set(trial.study.goals)
+    study, measured = trial.study, []
     for number, measurement in enumerate(curve, start=1):
         metrics = measurement.metrics
-        unmet = {goal for goal in unmet if not goal.passed(metrics[goal.metric])}
+        measured.append(measurement)
+        unmet = open_goals(study, measured)
         yield measurement
         if not unmet:
             return "reached"
@@ -173,7 +191,7 @@ class Gang:
     def __post_init__(self) -> None:
         self.training = train(self.trial, self.curve, self.there, self._cut)
 
-    def _cut(self, unmet: set[Goal], upcoming: int) -> str | None:
+    def _cut(self, unmet: dict[Goal, int], upcoming: int) -> str | None:
         return ending(
             self.trial.study,
             self.bounds,
@@ -252,10 +270,8 @@ def frontier(study: Study, finished: Finished) -> Bounds:
         if size != study.batch_size or repeat:
             continue
         for number, goal in enumerate(study.goals):
-            for measurement in trial.measurements:
-                if goal.passed(measurement.metrics[goal.metric]):
-                    at = first[number].get(index, measurement.step)
-                    first[number][index] = min(at, measurement.step)
+            if (at := first_held(study, goal, trial.measurements)) is not None:
+                first[number][index] = at
     return tuple(
         tuple(sorted((step, index) for index, step in of.items())[: study.keep]) for of in first
     )
@@ -279,10 +295,8 @@ def launches_by_the_rule(world: World, study: Study) -> int:
                         diverged.append(measured[-1].step)
                     break
             for goal in study.goals:
-                for measurement in measured:
-                    if goal.passed(measurement.metrics[goal.metric]):
-                        step = measurement.step
-                        passed[goal] = min(step, passed.get(goal, step))
+                if (at := first_held(study, goal, measured)) is not None:
+                    passed[goal] = min(at, passed.get(goal, at))
         step = max(passed.values()) if len(passed) == len(study.goals) else math.inf
         counted += count - sum(at < step for at in diverged)
         end += count

@@ -252,8 +252,8 @@ def test_several_of_the_best_are_repeated_for_the_goal_that_they_lead() -> None:
 def test_a_repeat_of_what_won_one_goal_ends_when_it_passes_that_one() -> None:
     study = make_study(goals=(FIRST, SECOND))
     bounds = ((), closed(study))
-    assert ending(study, bounds, None, unmet=[FIRST, SECOND], upcoming=99, index=0) is None
-    assert ending(study, bounds, None, unmet=[SECOND], upcoming=1, index=0) == "dominated"
+    assert ending(study, bounds, None, unmet={FIRST: 99, SECOND: 99}, upcoming=99, index=0) is None
+    assert ending(study, bounds, None, unmet={SECOND: 1}, upcoming=1, index=0) == "dominated"
 
 
 def value_of(trial: Trial) -> float:
@@ -564,7 +564,8 @@ def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
                 if FIRST.passed(error) or math.isnan(error):
                     status = "diverged" if math.isnan(error) else "reached"
                     break
-                known = {"unmet": [FIRST], "upcoming": study.following(at), "index": trial.index}
+                upcoming = study.following(at)
+                known = {"unmet": {FIRST: upcoming}, "upcoming": upcoming, "index": trial.index}
                 end = ending(study, proposal.bounds, proposal.limit, **known) if at < 800 else None
                 if end is not None:
                     status, cut = end, cut + 1

@@ -197,8 +197,10 @@ def critical_in_words(verdict: Verdict) -> str:
     assert critical.low is not None
     if not math.isfinite(critical.low):
         return "beyond measure"
-    if critical.value < 1:
-        return "below 1"
+    if critical.value < 1 and critical.high is not None:
+        if math.isinf(critical.high):
+            return "not known"
+        return "below 1" if critical.high < 1 else f"below 1, at most {_rounded(critical.high)}"
     known = math.isfinite(critical.value)
     return in_words(critical) if known else f"at least {_rounded(critical.low)}"
 

@@ -239,6 +239,9 @@ class Stop(Part):
     keep: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
     """How many of the best trials of each study are known exactly: steps, order and ties. With 1,
     only the winner is."""
+    repeats_stay: bool = Field(default=True, examples=[False])
+    """Train the repeats that judge on after their goals, until these have held for three
+    measurements or 2.5 times as long as it took: how often is a goal lost again?"""
     diverged: Diverged = Diverged()
     """When a trial counts as diverged."""
 

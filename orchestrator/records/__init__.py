@@ -17,7 +17,7 @@ from orchestrator.records.errors import (
     unreadable,
     wrong_value,
 )
-from orchestrator.records.goals import Baseline, Goal
+from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
 from orchestrator.records.ranges import (
     LARGEST,
     NEAR_BOUND,

@@ -67,6 +67,20 @@ class Trial:
         return when == "always" or (when == "repeats" and self.repeat > 0)
 
     @property
+    def judges(self) -> bool:
+        """Whether it measures its point, and had no part in choosing it: a repeat, or, if several
+        points are repeated, one of the second half of a point's repeats."""
+        study = self.study
+        if study.is_one_point:
+            return study.repeats > 0
+        return self.repeat > (study.repeats // 2 if study.repeat_best > 1 else 0)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it trains on after its goals, until they have held or `STAYS` times as long."""
+        return self.study.repeats_stay and self.judges
+
+    @property
     def kind(self) -> frozenset[tuple[str, Value | None]]:
         """The names of the metaparameters, and all values that aren't numbers. Only trials that
         have these in common can be trained as one model."""

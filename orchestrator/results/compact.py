@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import DESIGN_NAMES, BadInput, Goal, Study
-from orchestrator.results.counting import Counted, Within, first_steps, past
+from orchestrator.results.counting import Counted, Within, first_steps, past, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
@@ -41,9 +41,12 @@ def needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np
             continue
         value = numbers(measurements[goal.metric])
         passed = np.flatnonzero(past(goal, value))
-        crossings = _first_of_each(trial, passed)
-        found[crossings] = found[_before(trial, crossings)] = True
-        best = first_steps(counted, trial[passed], step[passed])[: study.keep]
+        # Runs of measurements that pass are as long as they were, and end where they ended.
+        needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
+        found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
+        if goal.holds:
+            found[np.minimum(passed + 1, len(trial) - 1)] = True
+        best = first_steps(counted, reached(study, goal, trial, step, value))[: study.keep]
         found |= np.isin(trial, [index for _, index in best])
         found[_improvements(counted, goal, trial, step, value)] = True
         measured = numbers(pc.cast(pc.is_valid(measurements[goal.metric]), pa.int8()))

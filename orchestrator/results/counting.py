@@ -145,11 +145,53 @@ def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return beyond & np.isfinite(values)
 
 
-def first_steps(
-    counted: Counted, trial: NDArray[np.int64], step: NDArray[np.int64]
-) -> list[tuple[int, int]]:
-    """(steps, index) of the trials that count and passed a goal, best first. `trial` and `step`
-    belong to the measurements that are past the goal."""
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """Where trials reached a goal."""
+
+    trial: NDArray[np.int64]
+    step: NDArray[np.int64]
+    """The first step of a run of measurements that is long enough. A trial may have several."""
+    begun: Mapping[int, int]
+    """Trial -> first step of a run of measurements that was too short when the trial ended."""
+
+    @property
+    def first(self) -> int | None:
+        """The fewest steps of any trial."""
+        return int(self.step.min()) if len(self.step) else None
+
+
+def reached(
+    study: Study,
+    goal: Goal,
+    trial: NDArray[np.int64],
+    step: NDArray[np.int64],
+    value: NDArray[np.float64],
+) -> Reached:
+    """Returns where the trials with these measurements reached a goal, as `Watch` decides it."""
+    passes = past(goal, value)
+    if not goal.holds:
+        return Reached(trial=trial[passes], step=step[passes], begun={})
+    measured = np.flatnonzero(~np.isnan(value))
+    measured = measured[np.lexsort((step[measured], trial[measured]))]
+    trial, step, passes = trial[measured], step[measured], passes[measured]
+    place = np.arange(len(trial))
+    begins = np.diff(trial, prepend=-1) != 0
+    ends = np.flatnonzero(np.roll(begins, -1)) if len(trial) else place
+    goes_on = np.roll(passes, 1) & ~begins
+    start = np.maximum.accumulate(np.where(passes & ~goes_on, place, 0))
+    steps, of_step = np.unique(step, return_inverse=True)
+    examples = np.array([study.examples(at) for at in steps.tolist()], dtype=np.int64)[of_step]
+    long = (place - start + 1 >= goal.measurements) & (examples - examples[start] >= goal.examples)
+    held = passes & long
+    short = ends[passes[ends] & ~long[ends]]
+    begun = dict(zip(trial[short].tolist(), step[start[short]].tolist(), strict=True))
+    return Reached(trial=trial[held], step=step[start[held]], begun=begun)
+
+
+def first_steps(counted: Counted, found: Reached) -> list[tuple[int, int]]:
+    """(steps, index) of the trials that count and reached a goal, best first."""
+    trial, step = found.trial, found.step
     if not len(trial):
         return []
     # Starts of consecutive rows of the same trial, which may have several such sequences. Sorting

@@ -32,7 +32,15 @@ from orchestrator.records import (
     unknown,
 )
 from orchestrator.results.compact import refuse_first_within, refuse_other_goals
-from orchestrator.results.counting import Counted, Within, columns, first_steps, has_finished, past
+from orchestrator.results.counting import (
+    Counted,
+    Reached,
+    Within,
+    columns,
+    first_steps,
+    has_finished,
+    reached,
+)
 from orchestrator.results.remarks import (
     best_short_of,
     inherited_too_little,
@@ -266,19 +274,18 @@ def _row(
 ) -> FrontierRow:
     last = question.within.steps(study) if question.within else None
     trial, step, value = columns(measurements, goal.metric)
-    passed = past(goal, value)
     if last is not None:
-        passed &= step <= last
-    there = np.flatnonzero(passed)
+        value = np.where(step <= last, value, math.nan)
     counted = Counted(study, trials)
-    firsts = first_steps(counted, trial[there], step[there])
+    found = reached(study, goal, trial, step, value)
+    firsts = first_steps(counted, found)
     if question.first is not None:
         counted.only_first(question.first, firsts)
         firsts = [pair for pair in firsts if pair[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     as_searched = goal in study.goals and question.first is None and last is None
-    open_at = _open_at(counted, crossed, last)
+    open_at = _open_at(counted, crossed, found, last)
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
@@ -305,7 +312,7 @@ def _row(
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
-        kept = np.isin(trial, [*counted.places]) & (step <= (math.inf if last is None else last))
+        kept = np.isin(trial, [*counted.places])
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
     leaders = tuple(_leader(pair, trial, step) for pair in certain)
     places = [counted.places[index] for _, index in firsts[:3]]
@@ -324,11 +331,14 @@ def _row(
     )
 
 
-def _open_at(counted: Counted, crossed: Collection[int], last: int | None) -> list[tuple[int, int]]:
-    """(step, index) of the next possible measurement of each trial that was ended early without
-    having `crossed` the goal, up to step `last`: it might have passed the goal there."""
+def _open_at(
+    counted: Counted, crossed: Collection[int], found: Reached, last: int | None
+) -> list[tuple[int, int]]:
+    """(step, index) at which each trial that was ended early without having `crossed` the goal
+    might have reached it at its next possible measurement, up to step `last`: there, or where the
+    run of measurements begins that it ended in."""
     return sorted(
-        (step, index)
+        (found.begun.get(index, step), index)
         for step, index in counted.next_steps()
         if index not in crossed and (last is None or step <= last)
     )

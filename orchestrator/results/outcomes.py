@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import Goal, Study, Value
-from orchestrator.results.counting import Counted, columns, first_steps, past
+from orchestrator.results.counting import Counted, columns, first_steps, reached
 from orchestrator.results.store import Run
 
 
@@ -26,9 +26,9 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     and for each metaparameter the column `column_of` names."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
-    passed = past(goal, value)
     counted = Counted(study, trials)
-    reached = {index: steps for steps, index in first_steps(counted, trial[passed], step[passed])}
+    firsts = first_steps(counted, reached(study, goal, trial, step, value))
+    steps_to_goal = {index: steps for steps, index in firsts}
     best = _best(goal, trial, value)
     indices = trials["trial"].to_pylist()
     params = [json.loads(text) for text in trials["params"].to_pylist()]
@@ -39,7 +39,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "status": trials["status"],
             "counted": [index in counted.places for index in indices],
             "steps": trials["steps"],
-            "steps_to_goal": pa.array([reached.get(index) for index in indices], pa.int64()),
+            "steps_to_goal": pa.array([steps_to_goal.get(index) for index in indices], pa.int64()),
             "best": [best.get(index, math.nan) for index in indices],
             **{column_of(name): _column([point.get(name) for point in params]) for name in names},
         }
@@ -48,16 +48,16 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
 
 def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     """The fewest steps in which one of its `trials` has passed every goal of a study."""
-    if study.stop_at_goal:  # a trial that reached all its goals was not trained further
-        reached = pc.equal(trials["status"], "reached")
-        return min(trials.filter(reached)["steps"].to_pylist(), default=None)
+    if study.stop_at_goal and not any(goal.holds for goal in study.goals):
+        # A trial that reached all its goals was not trained further.
+        ended = pc.equal(trials["status"], "reached")
+        return min(trials.filter(ended)["steps"].to_pylist(), default=None)
     counted = Counted(study, trials)
     measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
     last: dict[int, list[int]] = {}
     for goal in study.goals:
         trial, step, value = columns(measurements, goal.metric)
-        passed = past(goal, value)
-        for steps, index in first_steps(counted, trial[passed], step[passed]):
+        for steps, index in first_steps(counted, reached(study, goal, trial, step, value)):
             last.setdefault(index, []).append(steps)
     return min((max(s) for s in last.values() if len(s) == len(study.goals)), default=None)
 

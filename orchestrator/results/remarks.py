@@ -39,7 +39,8 @@ def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
     if not len(finite):
         return ()
     best = finite.min() if goal.direction == "<" else finite.max()
-    return (f"no trial passed {goal}; the best measured value is {best:.6g}",)
+    verb = "held" if goal.passed(best) else "passed"
+    return (f"no trial {verb} {goal}; the best measured value is {best:.6g}",)
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:

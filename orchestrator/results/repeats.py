@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Study, Value
-from orchestrator.results.counting import columns, past, stopped_early
+from orchestrator.records import STAYS, Goal, Study, Value
+from orchestrator.results.counting import columns, reached, stopped_early
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
@@ -50,6 +50,12 @@ class Repeats:
     medians: tuple[tuple[int, float], ...] = ()
     """(trial, median steps of all its repeats) of each point that was repeated, as far as at least
     half of them reached the goal."""
+    lost: int | None = None
+    """How many of those that reached the goal lost it again before it had held for `HELD_FOR`
+    measurements; None if they did not all stay to show it."""
+    held: Repeats | None = None
+    """The same with the goal that holds; those that lost it and did not come back within `STAYS`
+    times their steps count as if they never did. None if `lost` is."""
 
 
 def repeats_of(
@@ -75,9 +81,35 @@ def repeats_of(
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     if not draws_of:
         return None
-    told = _told(trial, _params(run, study, trial), [*draws_of.values()])
+    params = _params(run, study, trial)
+    told = _told(trial, params, [*draws_of.values()])
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
-    return replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
+    told = replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
+    held = None if goal.holds or last is not None else _held(run, study, goal, trial, draws_of)
+    if held is None:
+        return told
+    lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
+    return replace(told, lost=lost, held=_told(trial, params, [*held.values()]))
+
+
+def _held(
+    run: Run, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
+) -> dict[int, Draw] | None:
+    """The draws of the same repeats for the goal that holds. None unless each stayed as long as
+    `Trial.stays` asks for."""
+    found: dict[int, Draw] = {}
+    curves = [*_curves(run.repeats, study, goal, trial)]
+    if study.is_one_point:
+        curves += _curves(run, study, goal, trial)
+    for number, row, of, step, value in curves:
+        if number in draws_of:
+            first = draws_of[number][0]
+            draw = _draw(study, goal.held, row, of, step, value, None)
+            stayed = row["steps"] >= min(STAYS * first, study.budget_steps)
+            if draw is None and not stayed:
+                return None
+            found[number] = draw or (math.inf, 0)
+    return found
 
 
 def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
@@ -127,6 +159,17 @@ def _draws(
 ) -> Iterator[tuple[int, Draw | None]]:
     """Yields the number of each repeat of a point that did not fail, 0 for the trial itself, and
     its draw. The draw is None if the repeat was ended before it could pass the goal."""
+    for number, row, of, step, value in _curves(run, study, goal, trial):
+        within = value if last is None else np.where(step <= last, value, math.nan)
+        yield number, _draw(study, goal, row, of, step, within, last)
+
+
+def _curves(
+    run: Run, study: Study, goal: Goal, trial: int
+) -> Iterator[
+    tuple[int, dict[str, Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+]:
+    """Yields the number, row, trials, steps and values of each repeat that did not fail."""
     rows = [
         row
         for row in run.trials(study.key).to_pylist()
@@ -137,26 +180,25 @@ def _draws(
     measurements = run.measurements(study.key)
     of, step, value = columns(measurements, goal.metric)
     for row in rows:
-        is_repeat = of == trial
+        mine = of == trial
         if "repeat" in row:
-            is_repeat &= numbers(measurements["repeat"]) == row["repeat"]
-        draw = _draw(study, goal, row, step[is_repeat], past(goal, value[is_repeat]), last)
-        yield row.get("repeat", 0), draw
+            mine &= numbers(measurements["repeat"]) == row["repeat"]
+        yield row.get("repeat", 0), row, of[mine], step[mine], value[mine]
 
 
 def _draw(
     study: Study,
     goal: Goal,
     row: Mapping[str, Any],
+    of: NDArray[np.int64],
     step: NDArray[np.int64],
-    passed: NDArray[np.bool_],
+    value: NDArray[np.float64],
     last: int | None,
 ) -> Draw | None:
-    first = int(step[passed].min()) if passed.any() else None
-    if first is not None and (last is None or first <= last):
+    first = reached(study, goal, of, step, value).first
+    if first is not None:
         return float(first), first - int(step[step < first].max(initial=0))
-    ended = first is None and stopped_early(study, row)
-    if ended and (last is None or study.following(row["steps"]) <= last):
+    if stopped_early(study, row) and (last is None or study.following(row["steps"]) <= last):
         return None
     return math.inf, 0
 

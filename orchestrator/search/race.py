@@ -4,7 +4,9 @@ that it ends could not have changed the answer.
 For each goal, a study has a ranking: the `keep` trials that passed the goal first, in the order
 (steps, index). The first of them is the winner. A trial that has not passed a goal yet can enter
 the ranking only by passing it before the last trial of the ranking did, and passing is observed
-only at a measurement. All trials of a study are measured at the same steps.
+only at a measurement. All trials of a study are measured at the same steps. So each trial is judged
+by the earliest step at which it may still pass: its next measurement, or, where a goal must hold
+and a run of measurements that pass has begun, the first step of that run.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, TrialKey, Value
+from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, TrialKey, Value, Watch
 from orchestrator.search.proposer import is_adaptive
 
 Place = tuple[int, int]
@@ -54,22 +56,24 @@ def ending(
     bounds: Bounds,
     limit: int | None,
     *,
-    unmet: Collection[Goal],
+    unmet: Mapping[Goal, int],
     upcoming: int,
     index: int,
 ) -> Literal["dominated", "paused"] | None:
     """Returns the status with which a trial ends now; None if it goes on. `upcoming` is the step of
-    its next measurement, and `unmet` are the goals that it has not passed. It is `dominated` if it
-    can no longer enter a ranking of these goals. It is `paused` if the next measurement lies beyond
-    `limit`, the step up to which all trials of the study are trained first."""
+    its next measurement, and `unmet` are the goals that it has not passed, each with the earliest
+    step at which it may still pass. It is `dominated` if it can no longer enter a ranking of these
+    goals. It is `paused` if it can pass none of them up to `limit`, the step up to which all trials
+    of the study are trained first."""
     if study.goals and not unmet:
         return None
-    rankings = [bounds[number] for number, goal in enumerate(study.goals) if goal in unmet]
     if unmet and all(
-        len(ranking) >= study.keep and (upcoming, index) > ranking[-1] for ranking in rankings
+        len(ranking) >= study.keep and (unmet[goal], index) > ranking[-1]
+        for goal, ranking in zip(study.goals, bounds, strict=True)
+        if goal in unmet
     ):
         return "dominated"
-    return "paused" if limit is not None and upcoming > limit else None
+    return "paused" if limit is not None and min([upcoming, *unmet.values()]) > limit else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,8 @@ class Result:
     params: Mapping[str, Value]
     passed: Mapping[Goal, int]
     """Goal -> step at which the trial passed it."""
+    unmet: Mapping[Goal, int]
+    """Goal that it has not passed -> earliest step at which it may pass if it goes on."""
     shown: Mapping[Goal, tuple[tuple[int, float], ...]]
     """Goal -> (step, value of its metric) at each measurement for an adaptive search, else at the
     last measurement only."""
@@ -91,18 +97,23 @@ class Result:
 
 def result_of(finished: FinishedTrial) -> Result:
     trial, outcome = finished.trial, finished.outcome
-    passed: dict[Goal, int] = {}
+    study = trial.study
+    upcoming, passed, unmet = study.following(outcome.steps), dict[Goal, int](), dict[Goal, int]()
     shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
-    for goal in trial.study.goals:
+    for goal in study.goals:
         curve = [
             (measurement.step, measurement.metrics[goal.metric])
             for measurement in finished.measurements
             if goal.metric in measurement.metrics
         ]
-        first = next((step for step, value in curve if goal.passed(value)), None)
-        if first is not None:
-            passed[goal] = first
-        shown[goal] = tuple(curve if is_adaptive(trial.study.search.algorithm) else curve[-1:])
+        watch = Watch(goal=goal)
+        for step, value in curve:
+            watch = watch.after(step, value, study.examples)
+        if watch.met is not None:
+            passed[goal] = watch.met
+        else:
+            unmet[goal] = watch.earliest(upcoming)
+        shown[goal] = tuple(curve if is_adaptive(study.search.algorithm) else curve[-1:])
     return Result(
         key=trial.key,
         status=outcome.status,
@@ -110,6 +121,7 @@ def result_of(finished: FinishedTrial) -> Result:
         died=outcome.died,
         params=trial.params,
         passed=passed,
+        unmet=unmet,
         shown=shown,
     )
 
@@ -161,7 +173,7 @@ class PackRace:
         self._bounds = bounds_after(self._bounds, self._study, result_of(finished))
 
     def ending(
-        self, proposal: Proposal, unmet: Collection[Goal], upcoming: int
+        self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int
     ) -> Literal["dominated", "paused"] | None:
         """Returns the status with which the trial ends at this measurement, by the present bounds;
         None if it goes on."""

@@ -234,7 +234,7 @@ class StudySearch:
             self.study,
             self.bounds_for(trial),
             limit,
-            unmet=[goal for goal in self.study.goals if goal not in result.passed],
+            unmet=result.unmet,
             upcoming=self.study.following(result.steps),
             index=trial.index,
         )

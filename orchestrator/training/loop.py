@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +23,10 @@ from orchestrator.training.ranks import Ranks, launch_ranks
 from orchestrator.training.standing import Standing
 
 Cut = Literal["dominated", "paused"] | None
-Ending = Callable[[Collection[Goal], int], Cut]
-"""Function that decides whether a trial ends. It gets the goals that the trial has not passed and
-the step of its next measurement. A `dominated` trial ends for good; a `paused` trial may go on from
+Ending = Callable[[Mapping[Goal, int], int], Cut]
+"""Function that decides whether a trial ends. It gets the goals that the trial has not reached,
+each with the first step at which it may still turn out to be reached, and the step of its next
+measurement. A `dominated` trial ends for good; a `paused` trial may go on from
 its checkpoint."""
 
 MOST_SAVING = 0.02
@@ -54,7 +55,8 @@ class _Tenant:
     """A task in a slot."""
 
     def __init__(self, task: Task, engine: Engine, position: Position) -> None:
-        self.task, self.standing = task, Standing(task.trial.study)
+        self.task, trial = task, task.trial
+        self.standing = Standing(trial.study, stays=trial.stays)
         self.began = time.time()
         self.resumed_steps = position.step
         self.resumed_seconds = position.seconds + position.evaluation_seconds
@@ -209,7 +211,8 @@ def _end(tenant: _Tenant, ranks: Ranks) -> Status | None:
     standing, ending = tenant.standing, tenant.task.ending
     if standing.status is not None:
         return standing.status
-    cut = ending(standing.unmet, standing.upcoming) if ending else None
+    asked = ending is not None and not standing.staying
+    cut = ending(standing.unmet, standing.upcoming) if ending and asked else None
     if ranks.count == 1:
         return cut
     answers: tuple[Status | None, ...] = (None, "dominated", "paused")

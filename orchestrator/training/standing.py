@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.records import Measurement, Status, Study
+from orchestrator.records import STAYS, Goal, Measurement, Status, Study, Watch
 
 
 class Standing:
-    """The measurements of a trial so far, and what follows from them: goals that it has not passed,
-    its next measurement and its end. It is the same on all ranks."""
+    """The measurements of a trial so far, and what follows from them: goals that it has not
+    reached, its next measurement and its end. It is the same on all ranks."""
 
-    def __init__(self, study: Study) -> None:
-        self._study = study
+    def __init__(self, study: Study, *, stays: bool = False) -> None:
+        """A trial that `stays` trains on after its goals, to see whether they hold."""
+        self._study, self._stays = study, stays
         self.measurements: list[Measurement] = []
-        self.unmet = set(study.goals)
+        self._watches = [Watch(goal=goal) for goal in study.goals]
+        self._held = [Watch(goal=goal.held) for goal in study.goals]
         self.status: Status | None = None
         """The status with which the measurements end the trial; None if it goes on."""
         self.upcoming = study.start_step
         """Step of the next measurement."""
+        self.staying = False
+        """Whether the trial trains on to see whether a goal holds that it has reached."""
         self._first: dict[str, float] = {}
         self._high: dict[str, int] = {}
         self._doubled = 0
@@ -30,18 +34,35 @@ class Standing:
         self.measurements.append(measurement)
         if step >= 2 * self._doubled:
             self._doubled = step
-        self.unmet = {goal for goal in self.unmet if not goal.passed(metrics.get(goal.metric))}
+        self._watches = self._after(metrics, step)
+        of = self._study.examples
+        self._held = [h.after(step, metrics.get(h.goal.metric), of) for h in self._held]
+        self.staying = self._stays and any(
+            watch.met is not None and held.met is None and step < STAYS * watch.met
+            for watch, held in zip(self._watches, self._held, strict=True)
+        )
         self.status, self.upcoming = self._status(metrics, step), self._study.following(step)
 
+    @property
+    def unmet(self) -> dict[Goal, int]:
+        """Returns the goals that the trial has not reached, each with the first step at which it
+        may still turn out to be reached."""
+        return {w.goal: w.earliest(self.upcoming) for w in self._watches if w.met is None}
+
+    def _after(self, metrics: Mapping[str, float], step: int) -> list[Watch]:
+        of = self._study.examples
+        return [each.after(step, metrics.get(each.goal.metric), of) for each in self._watches]
+
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Tells whether to evaluate test splits at this step: if a goal is passed here, if a goal
-        is on a test split, and at the end of a trial that trains for its whole budget. Test splits
-        are not evaluated when a trial ends without reaching its goals, as most trials do."""
+        """Tells whether to evaluate test splits at this step: if a goal is passed here for the
+        first time or again, if a goal is on a test split, and at the end of a trial that trains for
+        its whole budget. Test splits are not evaluated when a trial ends without reaching its
+        goals, as most trials do."""
         goals = self._study.goals
         to_the_end = not (goals and self._study.stop_at_goal)
         return (
             any(goal.metric.startswith("test/") for goal in goals)
-            or any(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
+            or any(each.since == step for each in self._after(metrics, step))
             or (to_the_end and step >= self._study.budget_steps)
         )
 
@@ -52,16 +73,17 @@ class Standing:
         return saved or step >= 2 * self._doubled or self._ends(metrics, step)
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Tells whether a trial with these metrics has reached all goals or spent its budget."""
+        """Tells whether a trial with these metrics reaches the last of its goals here, or has spent
+        its budget."""
         goals = self._study.goals
-        reached = all(goal.passed(metrics.get(goal.metric)) for goal in self.unmet)
+        reached = bool(self.unmet) and all(w.met is not None for w in self._after(metrics, step))
         return (bool(goals) and self._study.stop_at_goal and reached) or (
             step >= self._study.budget_steps
         )
 
     def _status(self, metrics: Mapping[str, float], step: int) -> Status | None:
-        reached = bool(self._study.goals) and not self.unmet
-        if reached and self._study.stop_at_goal:
+        reached = bool(self._watches) and all(each.met is not None for each in self._watches)
+        if reached and self._study.stop_at_goal and not self.staying:
             return "reached"
         if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):
             return "diverged"
