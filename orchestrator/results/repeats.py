@@ -103,9 +103,13 @@ def _held(
         curves += _curves(run, study, goal, trial)
     for number, row, of, step, value in curves:
         if number in draws_of:
-            first = draws_of[number][0]
-            draw = _draw(study, goal.held, row, of, step, value, None)
-            stayed = row["steps"] >= min(STAYS * first, study.budget_steps)
+            # Others may have trained on for another goal, which must not matter.
+            until = STAYS * draws_of[number][0]
+            within = np.where(
+                step <= step[step >= until].min(initial=study.budget_steps), value, math.nan
+            )
+            draw = _draw(study, goal.held, row, of, step, within, None)
+            stayed = row["steps"] >= min(until, study.budget_steps)
             if draw is None and not stayed:
                 return None
             found[number] = draw or (math.inf, 0)
