@@ -14,9 +14,9 @@ from test_report import ROW, UNREACHED
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import Agreement, agreement_in_words, agreement_of, chance_in_words
+from orchestrator.analysis import Agreement, agreement_in_words, agreement_of, remarks_on
 from orchestrator.analysis.agreement import with_holm
-from orchestrator.analysis.study_errors import Answers
+from orchestrator.analysis.pairs import Answers
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
@@ -81,7 +81,7 @@ def test_a_planted_difference_is_found_with_its_size() -> None:
     assert pair.ratio.low is not None
     assert pair.ratio.low > 1.1
     assert found.verdict == "differ"
-    assert "1 of these differs beyond chance: sgd at 16." in chance_in_words(found)
+    assert any(f"studies: 1 of {len(found.differing)}." in said for said in remarks_on(found))
 
 
 @pytest.mark.parametrize("repeats", [3, 5, 10])
@@ -251,7 +251,8 @@ def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> 
     slow = trained(tmp_path / "slow", recipes=[tame], batch_sizes=[4, 8])
     code, said = asked(runs / "a", slow.place)
     assert code == DIFFER
-    assert "2 of these differ beyond chance" in said
+    assert "2 of 2 studies differ beyond their intervals" in said
+    assert said.count("differ beyond chance") == 2
     found = orchestrator.open_run(runs / "a").compare(slow.place.local or "")
     assert found.verdict == "differ"
     assert ("space.momentum of 2 studies", 0.5) in [(one.what, one.b) for one in found.differences]

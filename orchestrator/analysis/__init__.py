@@ -1,11 +1,9 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
-from orchestrator.analysis.agreement import Agreement, agreement_of
-from orchestrator.analysis.agreement_words import (
+from orchestrator.analysis.agreement import (
+    Agreement,
     agreement_in_words,
-    chance_in_words,
-    curves_in_words,
-    ratios_in_words,
+    agreement_of,
     remarks_on,
 )
 from orchestrator.analysis.best_of import BestOf
@@ -79,6 +77,7 @@ from orchestrator.analysis.words import (
     in_count,
     in_time,
     in_words,
+    listed,
     median_of,
     on_medians,
     remarks_of,

@@ -1,14 +1,5 @@
-"""Compares the answers of two runs A and B of one sweep, study by study and curve by curve.
-
-The steps of a study differ if the 90 % interval of their ratio excludes 1. The variance of the
-logarithm of the ratio is the sum of those of both sides: from the distance between measurements,
-from the seeds of repeats, and from the small number of trials. The last one does not count if both
-runs repeated the same point. Where it is not known, the scatter of the points about their curve
-stands for it. Nor does a study differ as long as both runs may have passed the goal at the same
-step, between two measurements.
-
-Runs with the same seeds share their luck, so they differ by less than that: their intervals are too
-wide rather than too narrow.
+"""How far the answers of two runs A and B of one sweep agree, study by study and curve by curve,
+and the same in words.
 
 If nothing differs, one study in ten still does by chance. Holm's method tells which differ beyond
 that: with a probability of 90 %, it names none if nothing differs.
@@ -16,22 +7,29 @@ that: with a probability of 90 %, it names none if nothing differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.pairs import (
     Agreed,
+    Answers,
     AnyPair,
     CurvePair,
     StudyPair,
     curve_pair,
+    sides_of,
     study_pair,
 )
-from orchestrator.analysis.points import has_medians
-from orchestrator.analysis.study_errors import Answers, Names, sides_of
+from orchestrator.analysis.points import Names, has_medians
+from orchestrator.analysis.scaling import scalings
+from orchestrator.analysis.words import listed
 from orchestrator.records import StudyKey
 from orchestrator.results import to_csv
+
+LISTED = 6
+"""Largest number of studies that a sentence names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +54,26 @@ class Agreement:
         """The studies of which it is known whether they agree."""
         return [pair for pair in self.studies if pair.verdict != "not known"]
 
+    @property
+    def differing(self) -> list[StudyPair]:
+        return [pair for pair in self.studies if pair.verdict == "differ"]
+
 
 def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agreement:
     """Compares two frontiers. `alike` says of which studies all measurements are equal, too."""
-    curves = a.by_curve(), b.by_curve()
-    both = [names for names in curves[0] if names in curves[1]]
-    mixed = tuple(n for n in both if has_medians(curves[0][n]) != has_medians(curves[1][n]))
-    (of_a, sides_a), (of_b, sides_b) = (sides_of(_without_repeats(each, mixed)) for each in (a, b))
+    frontiers = [to_csv(answers.rows) for answers in (a, b)]
+    curves_a, curves_b = a.curves(), b.curves()
+    mixed = tuple(
+        names
+        for names, curve in curves_a.items()
+        if names in curves_b and has_medians(curve) != has_medians(curves_b[names])
+    )
+    a, b = (_without_repeats(answers, mixed) for answers in (a, b))
+    of_a, of_b = (
+        {(one.workload, one.recipe, one.goal): one for one in scalings(answers.rows)}
+        for answers in (a, b)
+    )
+    sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
         study_pair(side, sides_b[place], alike=alike.get(side.row.key, False))
         for place, side in sides_a.items()
@@ -72,16 +83,24 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
         (pair.workload, pair.recipe, pair.goal) for pair in studies if pair.verdict != "same"
     }
     pairs = [
-        curve_pair(of_a[names], of_b[names], same=names not in changed)
-        for names in of_a
+        curve_pair(one, of_b[names], same=names not in changed)
+        for names, one in of_a.items()
         if names in of_b
     ]
     return Agreement(
-        same_frontier=to_csv(a.rows) == to_csv(b.rows),
+        same_frontier=frontiers[0] == frontiers[1],
         studies=tuple(with_holm(studies)),
         curves=tuple(with_holm(pairs)),
         as_minima=mixed,
     )
+
+
+def _without_repeats(answers: Answers, curves: Sequence[Names]) -> Answers:
+    rows = [
+        replace(row, repeats=None) if (row.workload, row.recipe, row.goal) in curves else row
+        for row in answers.rows
+    ]
+    return replace(answers, rows=rows)
 
 
 def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
@@ -98,9 +117,71 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
     return marked
 
 
-def _without_repeats(answers: Answers, curves: Sequence[Names]) -> Answers:
-    rows = [
-        replace(row, repeats=None) if (row.workload, row.recipe, row.goal) in curves else row
-        for row in answers.rows
-    ]
-    return replace(answers, rows=rows)
+def agreement_in_words(agreement: Agreement) -> str:
+    """Returns the sentence that answers whether the studies of two runs agree."""
+    differing, count = agreement.differing, len(agreement.known)
+    changed = sum(pair.verdict != "same" for pair in agreement.known)
+    if differing:
+        beyond = "differs beyond its interval"
+        if len(differing) > 1:
+            beyond = "differ beyond their intervals"
+        said = f"{len(differing)} of {count} studies {beyond}: {_listed(agreement, differing)}"
+    elif agreement.same_frontier:
+        said = "The frontiers are the same, byte for byte"
+        if changed:
+            said += f", but {changed} of {count} studies measured other values"
+    else:
+        said = f"{count} of {count} studies agree: none differs beyond its interval"
+    if curves := dict.fromkeys(pair.recipe for pair in agreement.curves if pair.beyond_chance):
+        said += (
+            f". The batch size with a fifth more examples differs beyond chance for "
+            f"{listed([*curves])}"
+        )
+    if unknown := [pair for pair in agreement.studies if pair.verdict == "not known"]:
+        said += f". Not compared: {_listed(agreement, unknown)}"
+    return f"{said}."
+
+
+def remarks_on(agreement: Agreement) -> Iterator[str]:
+    """Yields what a reader of the steps and ratios should know."""
+    known = agreement.known
+    if differing := agreement.differing:
+        sure = sum(pair.beyond_chance for pair in differing)
+        yield (
+            f"If nothing differed, about {(1 - CONFIDENCE) * len(known):.2g} of {len(known)} "
+            f"studies would still do so by chance. Beyond chance, by Holm's correction for the "
+            f"number of studies: {sure} of {len(differing)}."
+        )
+    kinds = {pair.of_medians for pair in known if pair.a or pair.b}
+    if True in kinds:
+        yield "Medians of repeats have their intervals in brackets."
+    if False in kinds:
+        yield "Minima over trials: the goal was passed between the two steps in brackets."
+    if agreement.as_minima:
+        curves = listed([*dict.fromkeys(recipe for _, recipe, _ in agreement.as_minima)])
+        yield f"Only one run has repeats of {curves}, so the minima of both are compared."
+    if unknown := dict.fromkeys(pair.recipe for pair in known if pair.luck_unknown):
+        yield (
+            f"The error from the small number of trials is not known for {listed([*unknown])}, so "
+            f"their ratios have intervals that are too narrow. It takes four batch sizes to know "
+            f"it."
+        )
+    ratios = [pair.ratio.value for pair in known if pair.a and pair.b and pair.ratio]
+    if set(ratios) - {1}:
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        yield f"B takes {mean:.3g} times the steps of A in the geometric mean over studies."
+
+
+def _listed(agreement: Agreement, pairs: Sequence[StudyPair]) -> str:
+    """Names studies, with workload and goal if these are not the same for all studies."""
+    workloads = {pair.workload for pair in agreement.studies}
+    goals = {pair.goal for pair in agreement.studies}
+    return listed(
+        [
+            f"{pair.workload} " * (len(workloads) > 1)
+            + f"{pair.recipe} at {pair.batch_size:,}"
+            + f" ({pair.goal})" * (len(goals) > 1)
+            for pair in pairs
+        ],
+        LISTED,
+    )

@@ -141,8 +141,13 @@ def _seed_variance(luck: Floats, again: Repeats) -> float:
     count, own = len(again.steps), 1.0
     if count > 1 and luck.any():
         own = float(np.log2(np.maximum(again.steps, 1)).var(ddof=1) / luck.var())
-    apart = (OWN_WEIGHT + max(count - 1, 0) * own) / (OWN_WEIGHT + max(count - 1, 0))
+    apart = (OWN_WEIGHT + max(count - 1, 0) * own) / freedom_of(again)
     return apart * variance_of_median(luck, again.count)
+
+
+def freedom_of(again: Repeats) -> int:
+    """Degrees of freedom of the variance of a median of repeats."""
+    return OWN_WEIGHT + max(len(again.steps) - 1, 0)
 
 
 def variance_of_median(luck: Floats, count: int) -> float:

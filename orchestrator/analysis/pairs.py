@@ -1,22 +1,39 @@
 """Compares one number in two runs, A and B: the steps of a study, or the batch size of a curve
-that takes a fifth more examples."""
+that takes a fifth more examples.
+
+The steps of a study differ if the 90 % interval of their ratio excludes 1. The variance of the
+logarithm of the ratio is the sum of those of both sides: from the distance between measurements,
+from the seeds of repeats, and from the small number of trials. The last one does not count if both
+runs repeated the same point. Where it is not known, the scatter of the points about their curve
+stands for it. Nor does a study differ as long as both runs may have passed the goal at the same
+step, between two measurements.
+
+Runs with the same seeds share their luck, so they differ by less than that: their intervals are too
+wide rather than too narrow.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate
+from orchestrator.analysis.errors import Errors, errors_of, freedom_of
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of
+from orchestrator.analysis.points import Names, Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
-from orchestrator.analysis.study_errors import EXACT, Error, Side
-from orchestrator.results import to_csv
+from orchestrator.records import StudyKey
+from orchestrator.results import FrontierRow, to_csv
 
 Agreed = Literal["same", "agree", "differ", "not known"]
 """`same`: equal to the last bit. `agree`: no further apart than the interval of the ratio."""
+
+EXACT = 1e9
+"""Degrees of freedom of a variance that is not estimated from a few numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,32 +79,122 @@ class CurvePair(Pair):
 AnyPair = TypeVar("AnyPair", bound=Pair)
 
 
+class Error(NamedTuple):
+    """One error of log2 steps."""
+
+    variance: float
+    freedom: float = EXACT
+    """Number of degrees of freedom from which the variance was estimated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One study in one run."""
+
+    row: FrontierRow
+    budget: int | None
+    """Largest number of steps of its trials."""
+    point: Point | None = None
+    own: tuple[Error, ...] = ()
+    """Errors from the distance between measurements, and from the seeds of repeats."""
+    few_trials: Error | None = None
+    """The error from the small number of trials; None if nothing tells of it."""
+
+    @property
+    def steps(self) -> float:
+        """Steps to goal. A goal that was passed before the first step counts as one step."""
+        return 0 if self.point is None else max(self.point.steps, 1)
+
+    @property
+    def earliest(self) -> float:
+        """The step of the measurement before; the goal was passed after it."""
+        return 0 if self.point is None else max(self.steps - self.point.resolution, 1)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        point = self.point
+        if point is None:
+            return None
+        if not point.is_median:
+            return Estimate(value=point.steps, low=self.earliest, high=point.steps)
+        high = math.inf if point.high is None else point.high
+        return Estimate(value=point.steps, low=point.low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The frontier of one run, and the budgets of its studies in steps."""
+
+    rows: Sequence[FrontierRow]
+    budgets: Mapping[StudyKey, int] = field(default_factory=dict)
+
+    def curves(self) -> dict[Names, list[FrontierRow]]:
+        """The rows of each curve. The steps of a study whose batch size grows are compared like any
+        others."""
+        return curves_of([replace(row, batch_schedule=None) for row in self.rows])
+
+
+def sides_of(
+    answers: Answers, scalings: Mapping[Names, Scaling]
+) -> dict[tuple[StudyKey, str], Side]:
+    """Key and goal -> the study with its errors. `scalings` has the answers of the curves."""
+    rows = {(row.key, row.goal): row for row in answers.rows}
+    sides = {}
+    for names, curve in answers.curves().items():
+        points = points_of(curve)
+        errors = errors_of(points)
+        few_trials = _few_trials(points, errors, scalings.get(names))
+        for place in ((row.key, row.goal) for row in curve):
+            sides[place] = Side(row=rows[place], budget=answers.budgets.get(place[0]))
+        for at, point in enumerate(points):
+            own = [Error(float(errors.resolution[at]))]
+            if errors.seeds is not None and point.row.repeats is not None:
+                own.append(Error(float(errors.seeds[at]), freedom_of(point.row.repeats)))
+            place = point.row.key, point.row.goal
+            sides[place] = replace(
+                sides[place], point=point, own=tuple(own), few_trials=few_trials[at]
+            )
+    return sides
+
+
+def _few_trials(
+    points: Sequence[Point], errors: Errors, scaling: Scaling | None
+) -> list[Error | None]:
+    """The error of each point from the small number of trials, or the scatter of the points about
+    their curve in its place; None if neither is known."""
+    if errors.few_trials is not None:
+        return [Error(float(variance)) for variance in np.diag(errors.few_trials)]
+    if scaling is None or scaling.contributions is None:
+        return [None] * len(points)
+    telling = sum(point.tells for point in points)
+    return [Error(scaling.contributions.scatter**2, telling - 2)] * len(points)
+
+
 def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:
     """Compares one study; `alike` says whether all its measurements are equal."""
-    workload, recipe, goal = a.row.workload, a.row.recipe, a.row.goal
+    known = [side for side in (a, b) if side.point is not None]
     pair = StudyPair(
-        workload=workload, recipe=recipe, goal=goal, batch_size=a.row.batch_size,
-        a=a.estimate, b=b.estimate, verdict="not known",
-        of_medians=any(side.point is not None and side.point.is_median for side in (a, b)),
+        workload=a.row.workload, recipe=a.row.recipe, goal=a.row.goal,
+        batch_size=a.row.batch_size, a=a.estimate, b=b.estimate, verdict="not known",
+        of_medians=any(side.point.is_median for side in known if side.point),
     )  # fmt: skip
     if reason := _unknown(a, "A") or _unknown(b, "B"):
         return replace(pair, reason=reason)
-    reason = _unreached(a, b)
+    if missing := [name for side, name in ((a, "A"), (b, "B")) if side.point is None]:
+        pair = replace(pair, reason=f"not reached in {' and '.join(missing)}")
     if alike and to_csv([a.row]) == to_csv([b.row]):
-        one = None if a.point is None else Estimate(value=1.0)
-        return replace(pair, ratio=one, verdict="same", reason=reason)
-    if a.point is None and b.point is None:
-        return replace(pair, verdict="agree", reason=reason)
-    known = [side for side in (a, b) if side.point is not None]
+        return replace(pair, ratio=Estimate(value=1.0) if known else None, verdict="same")
+    if not known:
+        return replace(pair, verdict="agree")
     if len(known) == 1:
         known *= 2  # the other run would have had the same errors
     errors = [error for side in known for error in side.own]
-    luck_unknown = False
     if not _repeated_the_same(a, b):
         errors += [side.few_trials for side in known if side.few_trials is not None]
-        luck_unknown = any(side.few_trials is None for side in known)
-    judged = _bounded(pair, a, b, errors) if reason else _judged(pair, a, b, errors)
-    return replace(judged, luck_unknown=luck_unknown, reason=reason)
+        pair = replace(pair, luck_unknown=any(side.few_trials is None for side in known))
+    deviation, freedom = _together(errors)
+    found = _log_ratio(a, b, float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * deviation)
+    return pair if found is None else _concluded(pair, *found, deviation, freedom)
 
 
 def _unknown(side: Side, name: str) -> str:
@@ -96,43 +203,12 @@ def _unknown(side: Side, name: str) -> str:
     return f"trials of {name} were ended too early to tell" if side.row.censored else ""
 
 
-def _unreached(a: Side, b: Side) -> str:
-    missing = [name for side, name in ((a, "A"), (b, "B")) if side.point is None]
-    return f"not reached in {' and '.join(missing)}" if missing else ""
-
-
 def _repeated_the_same(a: Side, b: Side) -> bool:
     """Whether both steps are medians of repeats of the same point."""
     if a.point is None or b.point is None or not (a.point.is_median and b.point.is_median):
         return False
     x, y = a.row.repeats, b.row.repeats
     return x is not None and y is not None and x.params is not None and x.params == y.params
-
-
-def _judged(pair: StudyPair, a: Side, b: Side, errors: Sequence[Error]) -> StudyPair:
-    """The pair with the ratio of two known numbers of steps."""
-    log = math.log2(b.steps / a.steps)
-    deviation, freedom = _together(errors)
-    reach = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * deviation
-    # The goals may have been passed at any step since the measurements before.
-    low = min(log - reach, math.log2(b.earliest / a.steps))
-    high = max(log + reach, math.log2(b.steps / a.earliest))
-    return _concluded(pair, log, low, high, _two_sided(log, deviation, freedom))
-
-
-def _bounded(pair: StudyPair, a: Side, b: Side, errors: Sequence[Error]) -> StudyPair:
-    """The pair with the bound that the budget of the run that did not reach the goal sets."""
-    in_b = b.point is None
-    budget, steps = (b.budget, a.steps) if in_b else (a.budget, b.steps)
-    if budget is None or budget < steps:
-        return pair
-    deviation, freedom = _together(errors)
-    most = math.log2(budget / steps)
-    least = most - float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * deviation
-    probability = _two_sided(most, deviation, freedom)
-    if in_b:
-        return _concluded(pair, most, least, math.inf, probability)
-    return _concluded(pair, -most, -math.inf, -least, probability)
 
 
 def _together(errors: Sequence[Error]) -> tuple[float, float]:
@@ -144,13 +220,27 @@ def _together(errors: Sequence[Error]) -> tuple[float, float]:
     return math.sqrt(variance), variance**2 / sum(v**2 / free for v, free in errors if v)
 
 
-def _two_sided(log: float, deviation: float, freedom: float) -> float:
-    return 2 * float(stdtr(freedom, -abs(log) / max(deviation, 1e-12)))
+def _log_ratio(a: Side, b: Side, reach: float) -> tuple[float, float, float] | None:
+    """log2 of B over A, and the ends of its interval. If only one run reached the goal, this is the
+    bound that the budget of the other one sets; None if that one is too small or not known."""
+    if a.point is not None and b.point is not None:
+        log = math.log2(b.steps / a.steps)
+        # The goals may have been passed at any step since the measurements before.
+        low = min(log - reach, math.log2(b.earliest / a.steps))
+        return log, low, max(log + reach, math.log2(b.steps / a.earliest))
+    budget, steps = (b.budget, a.steps) if b.point is None else (a.budget, b.steps)
+    if budget is None or budget < steps:
+        return None
+    most = math.log2(budget / steps)
+    return (most, most - reach, math.inf) if b.point is None else (-most, -math.inf, reach - most)
 
 
-def _concluded(pair: AnyPair, log: float, low: float, high: float, probability: float) -> AnyPair:
+def _concluded(
+    pair: AnyPair, log: float, low: float, high: float, deviation: float, freedom: float = EXACT
+) -> AnyPair:
     """The pair with its ratio, given by its logarithms, and the verdict."""
     differs = low > 0 or high < 0
+    probability = 2 * float(stdtr(freedom, -abs(log) / max(deviation, 1e-12)))
     # Within the distance between measurements, any ratio is as likely as 1.
     unlikely = probability <= 1 - CONFIDENCE
     return replace(
@@ -165,24 +255,17 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     """Compares the batch sizes that take a fifth more examples; `same` says whether all studies of
     the curve are the same."""
     of_a, of_b = a.critical_by_examples, b.critical_by_examples
-    workload, recipe, goal = a.workload, a.recipe, a.goal
     pair = CurvePair(
-        workload=workload, recipe=recipe, goal=goal, a=of_a, b=of_b, verdict="not known"
+        workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"
     )
     if of_a is None or of_b is None:
         return pair
     if same and of_a == of_b:
         return replace(pair, ratio=Estimate(value=1.0), verdict="same")
-    log = math.log2(of_b.value / of_a.value)
-    # The distances of the ends of two independent intervals add up like standard deviations.
-    below = math.hypot(_reach(of_b.value, of_b.low), _reach(of_a.high, of_a.value))
-    above = math.hypot(_reach(of_b.high, of_b.value), _reach(of_a.value, of_a.low))
-    deviation = (below if log > 0 else above) / float(ndtri((1 + CONFIDENCE) / 2))
-    return _concluded(pair, log, log - below, log + above, _two_sided(log, deviation, EXACT))
-
-
-def _reach(high: float | None, low: float | None) -> float:
-    """The distance between two ends in doublings; infinite if nothing bounds one of them."""
-    if high is None or low is None or low <= 0 or not math.isfinite(high):
-        return math.inf
-    return math.log2(high / low)
+    ratio = ratio_of(of_b, of_a)
+    assert ratio is not None
+    assert ratio.low
+    assert ratio.high
+    log, low, high = map(math.log2, (ratio.value, ratio.low, ratio.high))
+    deviation = (log - low if log > 0 else high - log) / float(ndtri((1 + CONFIDENCE) / 2))
+    return _concluded(pair, log, low, high, deviation)

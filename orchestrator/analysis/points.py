@@ -13,6 +13,10 @@ ENOUGH_STEPS = 10
 a tenth or more, depending on where between two steps the goal was passed, so it is only drawn."""
 
 
+Names = tuple[str, str, str]
+"""Workload, recipe and goal of a curve."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """The steps to goal of one study, as used in tables, figures, fits, comparisons and advice.
@@ -55,10 +59,10 @@ class Point:
         return self.row.finished and self.steps >= ENOUGH_STEPS
 
 
-def curves_of(rows: Sequence[FrontierRow]) -> dict[tuple[str, str, str], list[FrontierRow]]:
-    """Maps (workload, recipe, goal) to the rows of a frontier, from the smallest batch size up.
-    Rows of trainings with a schedule of batch sizes are left out."""
-    curves: dict[tuple[str, str, str], list[FrontierRow]] = {}
+def curves_of(rows: Sequence[FrontierRow]) -> dict[Names, list[FrontierRow]]:
+    """Maps the names of each curve to its rows of a frontier, from the smallest batch size up. Rows
+    of trainings with a schedule of batch sizes are left out."""
+    curves: dict[Names, list[FrontierRow]] = {}
     for row in without_growing(rows):
         curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
     return {names: sorted(curve, key=lambda row: row.batch_size) for names, curve in curves.items()}

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from orchestrator.analysis.agreement import Agreement, agreement_of
-from orchestrator.analysis.study_errors import Answers
+from orchestrator.analysis.pairs import Answers
 from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of
 from orchestrator.results.equal_trials import trained_alike

@@ -302,6 +302,14 @@ def on_medians(rows: Iterable[FrontierRow]) -> str:
     return f"Medians are of {several} repeats, in brackets their {sure} intervals."
 
 
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Says "a, b and c", or "a, b and 2 more" if these are more than `most`."""
+    if most is not None and len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def in_time(seconds: float) -> str:
     """Formats a duration in the unit that suits its length."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):

@@ -20,7 +20,6 @@ from orchestrator.analysis import (
     agreement_in_words,
     compare_runs,
     compared,
-    curves_in_words,
     forecasts_of,
     scalings,
     sentence,
@@ -164,11 +163,11 @@ class Run:
         files = other._files if isinstance(other, Run) else Files.open(other)
         found = compare_runs(self._files, files, parse_goals(_several(goal)))
         agreement = found.agreement
-        said = agreement_in_words(agreement), curves_in_words(agreement)
+        said = agreement_in_words(agreement)
         return Compared(
             verdict=agreement.verdict,
-            studies=Table(agreement.studies, StudyPair.to_json, said[0], shown=PAIRS),
-            curves=Table(agreement.curves, CurvePair.to_json, said[1], shown=PAIRS),
+            studies=Table(agreement.studies, StudyPair.to_json, said, shown=PAIRS),
+            curves=Table(agreement.curves, CurvePair.to_json, shown=PAIRS),
             differences=Table(found.differences, asdict),
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.analysis import Scaling, errors_in_words, scalings
+from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
 from orchestrator.analysis.next_steps import (
     Price,
     Prices,
@@ -129,10 +129,9 @@ def _remarks(
         resume = f"orchestrate resume {shlex.quote(str(run.place))}"
         yield f"The run has not finished. Finish it first: {resume}"
     if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
-        named = ", ".join(f"{row.recipe} at {row.batch_size:,}" for row in short[:LISTED])
-        more = f" and {len(short) - LISTED} others" * (len(short) > LISTED)
+        named = listed([f"{row.recipe} at {row.batch_size:,}" for row in short], LISTED)
         yield (
-            f"The goal was not reached by {named}{more}. Raise `budget`, or widen the ranges of "
+            f"The goal was not reached by {named}. Raise `budget`, or widen the ranges of "
             f"the search space."
         )
     effects = [effect for step in steps for effect in step.effects]

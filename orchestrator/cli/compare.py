@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ MOST_LISTED = 20
 """Largest number of differences that are printed."""
 
 if TYPE_CHECKING:
-    from orchestrator.analysis import Agreement, Estimate, TwoRuns
+    from orchestrator.analysis import Agreement, CurvePair, Estimate, StudyPair, TwoRuns
 
 
 def compare(
@@ -41,13 +42,7 @@ def compare(
 
 
 def _print(found: TwoRuns) -> None:
-    from orchestrator.analysis import (
-        agreement_in_words,
-        chance_in_words,
-        curves_in_words,
-        ratios_in_words,
-        remarks_on,
-    )
+    from orchestrator.analysis import agreement_in_words, remarks_on
     from orchestrator.cli.answers import print_table
 
     agreement = found.agreement
@@ -57,13 +52,11 @@ def _print(found: TwoRuns) -> None:
         print_table(differences_table(found))
     answer("")
     print_table(studies_table(agreement))
-    said = (chance_in_words(agreement), *remarks_on(agreement), ratios_in_words(agreement))
-    for line in filter(None, said):
-        answer(line)
+    for remark in remarks_on(agreement):
+        answer(remark)
     if any(pair.a or pair.b for pair in agreement.curves):
         answer("")
         print_table(curves_table(agreement))
-        answer(curves_in_words(agreement))
 
 
 def differences_table(found: TwoRuns) -> Table:
@@ -82,57 +75,52 @@ def differences_table(found: TwoRuns) -> Table:
 
 
 def studies_table(agreement: Agreement) -> Table:
-    """The steps of each study in both runs. A workload and goal that all share are in the title."""
-    from orchestrator.analysis import factor_in_words
-
-    table, same = _table(agreement, ("Batch size", "Steps in A", "Steps in B", "B / A"))
-    for pair in agreement.studies:
-        sure = " beyond chance" * pair.beyond_chance
-        table.add_row(
-            *(() if same else (pair.workload, pair.goal)),
-            pair.recipe,
-            f"{pair.batch_size:,}",
-            _steps(pair.a),
-            _steps(pair.b),
-            "" if pair.ratio is None else factor_in_words(pair.ratio),
-            f"{pair.verdict}{sure}" + f": {pair.reason}" * bool(pair.reason),
-        )
-    return table
+    """The steps of each study in both runs."""
+    rows = {
+        pair: (f"{pair.batch_size:,}", _steps(pair.a), _steps(pair.b)) for pair in agreement.studies
+    }
+    return _table(rows, ("Batch size", "Steps in A", "Steps in B"))
 
 
 def curves_table(agreement: Agreement) -> Table:
     """The batch size of each curve that takes a fifth more examples, in both runs."""
-    from orchestrator.analysis import factor_in_words, in_words
+    from orchestrator.analysis import in_words
 
-    headings = ("+20 % examples in A at", "in B at", "B / A")
-    table, same = _table(agreement, headings)
-    for pair in agreement.curves:
-        sure = " beyond chance" * pair.beyond_chance
-        table.add_row(
-            *(() if same else (pair.workload, pair.goal)),
-            pair.recipe,
-            *("none" if of is None else in_words(of) for of in (pair.a, pair.b)),
-            "" if pair.ratio is None else factor_in_words(pair.ratio),
-            f"{pair.verdict}{sure}",
-        )
-    return table
+    rows = {
+        pair: tuple("none" if of is None else in_words(of) for of in (pair.a, pair.b))
+        for pair in agreement.curves
+    }
+    return _table(rows, ("+20 % examples in A at", "in B at"))
 
 
-def _table(agreement: Agreement, numbers: tuple[str, ...]) -> tuple[Table, bool]:
-    """An empty table, and whether all studies have the same workload and goal."""
-    first = agreement.studies[0]
-    same = len({(pair.workload, pair.goal) for pair in agreement.studies}) == 1
-    title = f"{first.workload}, until {first.goal}" if same else None
+def _table(
+    rows: Mapping[StudyPair, tuple[str, ...]] | Mapping[CurvePair, tuple[str, ...]],
+    headings: tuple[str, ...],
+) -> Table:
+    """Pairs with their numbers as text. A workload and goal that all share are in the title."""
+    from orchestrator.analysis import StudyPair, factor_in_words
+
+    names = {(pair.workload, pair.goal) for pair in rows}
     table = Table(
         box=None, pad_edge=False, header_style="bold",
-        title=title, title_justify="left", title_style="",
+        title=", until ".join(*names) if len(names) == 1 else None,
+        title_justify="left", title_style="",
     )  # fmt: skip
-    for heading in ("Recipe",) if same else ("Workload", "Goal", "Recipe"):
+    for heading in ("Recipe",) if len(names) == 1 else ("Workload", "Goal", "Recipe"):
         table.add_column(heading, overflow="fold")
-    for heading in numbers:
+    for heading in (*headings, "B / A"):
         table.add_column(heading, justify="right")
     table.add_column("Verdict")
-    return table, same
+    for pair, numbers in rows.items():
+        reason = pair.reason if isinstance(pair, StudyPair) else ""
+        table.add_row(
+            *(() if len(names) == 1 else (pair.workload, pair.goal)),
+            pair.recipe,
+            *numbers,
+            "" if pair.ratio is None else factor_in_words(pair.ratio),
+            pair.verdict + " beyond chance" * pair.beyond_chance + f": {reason}" * bool(reason),
+        )
+    return table
 
 
 def _steps(estimate: Estimate | None) -> str:
