@@ -9,8 +9,7 @@ import pytest
 from test_report import ROW
 
 from orchestrator.analysis import errors_in_words, errors_of, points_of, scalings
-from orchestrator.analysis.best_of import best_of_fewer
-from orchestrator.analysis.errors import luck_of
+from orchestrator.analysis.errors import best_of_fewer, luck_of
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import Repeats

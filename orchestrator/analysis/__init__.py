@@ -6,7 +6,6 @@ from orchestrator.analysis.agreement import (
     agreement_of,
     remarks_on,
 )
-from orchestrator.analysis.best_of import BestOf
 from orchestrator.analysis.branches import (
     Branch,
     FactorCost,
@@ -16,8 +15,14 @@ from orchestrator.analysis.branches import (
     settled,
     verdict_of,
 )
-from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
-from orchestrator.analysis.confirming import Confirmed, confirmed
+from orchestrator.analysis.comparisons import (
+    Group,
+    compared_with,
+    fewest_steps,
+    groups_of,
+    relative,
+    shared_size,
+)
 from orchestrator.analysis.cost import (
     Advice,
     Cost,
@@ -30,12 +35,14 @@ from orchestrator.analysis.cost import (
 )
 from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.doubling import (
+    Confirmed,
     ScheduleStep,
+    confirmed,
     megatron,
     schedule_of,
     steps_saved,
 )
-from orchestrator.analysis.errors import Parts, errors_of
+from orchestrator.analysis.errors import BestOf, Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -59,7 +66,6 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
-from orchestrator.analysis.recipes import compared_with, fewest_steps
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs

@@ -15,10 +15,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate
+from orchestrator.analysis.estimates import Estimate, Floats, reach_of_mean
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
 
 ENOUGH_EVALUATIONS = 4
@@ -36,8 +34,6 @@ END = int(np.searchsorted(PLACES, 1))
 
 INVERSES = np.concatenate([[0], np.geomspace(1e-5, 1e5, 1001)])
 """Values of b / B_crit that are tried."""
-
-Floats = NDArray[np.float64]
 
 
 @lru_cache(maxsize=256)
@@ -71,8 +67,7 @@ def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
 def loss_falls(reference: Floats) -> bool:
     """Whether the mean loss is lower at the end than at the beginning, beyond its noise."""
     fall = reference[:, 0] - reference[:, END]
-    reach = stdtrit(len(fall) - 1, (1 + CONFIDENCE) / 2) * fall.std(ddof=1) / len(fall) ** 0.5
-    return bool(fall.mean() > reach)
+    return bool(fall.mean() > reach_of_mean(fall))
 
 
 def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
@@ -107,10 +102,9 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
 def _crossings(places: Floats, differences: Floats) -> tuple[float, float, float]:
     """The first place where the mean over seeds is below 0, the first where it may be, and the
     first where it must be. Infinite if there is none."""
-    mean, count = differences.mean(axis=0), len(differences)
+    mean = differences.mean(axis=0)
     with np.errstate(over="ignore"):  # losses of a branch that nearly diverged may overflow
-        error = differences.std(axis=0, ddof=1) / count**0.5
-    reach = stdtrit(count - 1, (1 + CONFIDENCE) / 2) * error
+        reach = reach_of_mean(differences)
     value, early, late = (_first(places, line) for line in (mean, mean - reach, mean + reach))
     return value, early, late
 
@@ -130,8 +124,8 @@ def fifth_more(factors: Sequence[int], ratios: Sequence[Estimate]) -> Estimate:
     interval."""
     return Estimate(
         value=_passing(factors, [ratio.value for ratio in ratios]),
-        low=_passing(factors, [end_of(ratio.high) for ratio in ratios]),
-        high=_passing(factors, [end_of(ratio.low) for ratio in ratios]),
+        low=_passing(factors, [ratio.ends[1] for ratio in ratios]),
+        high=_passing(factors, [ratio.ends[0] for ratio in ratios]),
     )
 
 
@@ -143,17 +137,3 @@ def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
         if dear > bound:
             return float(below * (above / below) ** ((bound - cheap) / (dear - cheap)))
     return math.inf
-
-
-def end_of(end: float | None) -> float:
-    """The end of an interval of which it is known that it has both ends."""
-    assert end is not None
-    return end
-
-
-def times(batch_size: int, factor: Estimate) -> Estimate:
-    return Estimate(
-        value=batch_size * factor.value,
-        low=batch_size * end_of(factor.low),
-        high=batch_size * end_of(factor.high),
-    )

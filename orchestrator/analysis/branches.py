@@ -21,16 +21,13 @@ from orchestrator.analysis.branch_costs import (
     END,
     ENOUGH_EVALUATIONS,
     PLACES,
-    Floats,
     critical_batch_size,
-    end_of,
     examples_ratio,
     fifth_more,
     loss_falls,
     smoothing,
-    times,
 )
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.records import BadInput, wrong_value
 
 FEWEST_SEEDS = 2
@@ -118,8 +115,7 @@ class Verdict:
     @property
     def sure_batch_size(self) -> float:
         """Lower bound of the batch size that costs a fifth more examples, within those measured."""
-        low = end_of(self.fifth_more_batch_size.low)
-        return min(low, self.costs[-1].factor * self.batch_size)
+        return min(self.fifth_more_batch_size.ends[0], self.costs[-1].factor * self.batch_size)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -195,7 +191,7 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
         if unknown or any(cost.is_cheaper for cost in costs)
         else critical_batch_size(sure, batch_size),
         fifth_more=limit,
-        fifth_more_batch_size=times(batch_size, limit),
+        fifth_more_batch_size=limit.times(batch_size),
     )
 
 
@@ -210,7 +206,7 @@ def _not_tried(branches: Collection[Branch], factor: int, rate: float) -> str:
 def _cost(factor: int, rate: float, not_tried: str, curves: Mapping[int, Floats]) -> FactorCost:
     ratio = AS_MANY if factor == 1 else examples_ratio(curves[1], curves[factor])
     if factor > 1 and not_tried:
-        ratio = replace(ratio, low=min(end_of(ratio.low), 1.0))
+        ratio = replace(ratio, low=min(ratio.ends[0], 1.0))
     return FactorCost(factor=factor, rate=rate, examples_ratio=ratio, not_tried=not_tried)
 
 
@@ -294,6 +290,6 @@ def _agree(first: Estimate, second: Estimate) -> bool:
     if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
     return all(
-        end_of(interval.low) <= estimate.value <= end_of(interval.high)
+        interval.ends[0] <= estimate.value <= interval.ends[1]
         for estimate, interval in ((first, second), (second, first))
     )

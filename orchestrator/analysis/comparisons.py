@@ -1,11 +1,17 @@
-"""Finds workloads that can be compared, and brings curves to one scale."""
+"""Finds workloads that can be compared, brings curves to one scale, and says which of two recipes
+scales further."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from orchestrator.analysis.curve import ratio_of_draws
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.points import Point, trained_points
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.results import FrontierRow
 
 
@@ -62,3 +68,23 @@ def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
     """The smallest batch size at which all curves that have points reached their goals."""
     sizes = [{point.batch_size for point in trained_points(rows)} for rows in curves]
     return min(set.intersection(*filter(None, sizes)), default=None) if any(sizes) else None
+
+
+def compared_with(one: Scaling, other: Scaling) -> tuple[Estimate, Estimate]:
+    """Two ratios of a recipe to another one: of the batch sizes that take a fifth more examples,
+    and of the fewest steps of any tested batch size."""
+    assert one.curves is not None
+    assert other.curves is not None
+    fifths = (2 ** each.log_within(CRITICAL_TOLERANCE) for each in (one.curves, other.curves))
+    return ratio_of_draws(*fifths), ratio_of_draws(_fewest(one), _fewest(other))
+
+
+def fewest_steps(one: Scaling) -> float:
+    """The fewest steps of any tested batch size, in the median of all curves."""
+    return float(np.median(_fewest(one)))
+
+
+def _fewest(one: Scaling) -> Floats:
+    assert one.curves is not None
+    fewest: Floats = 2 ** one.curves.log_steps(one.curves.places).min(axis=1)
+    return fewest

@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate
-
-Floats = NDArray[np.float64]
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
 
 SOFTNESS = np.linspace(0, 2, 21)
 """Softer bends can't be told from straight lines in any range that can be measured."""

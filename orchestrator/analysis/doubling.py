@@ -1,15 +1,22 @@
-"""Makes a schedule of doublings of the batch size from verdicts along a training."""
+"""Makes a schedule of doublings of the batch size from verdicts along a training, and compares
+trainings with it to trainings with the constant batch size."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from orchestrator.analysis.branches import Verdict
-from orchestrator.records import BadInput
+from orchestrator.analysis.estimates import Estimate, reach_of_mean
+from orchestrator.records import BadInput, FinishedTrial
+
+ENDED = ("exhausted", "reached")
+"""Outcomes of trainings that came to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,3 +90,63 @@ def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_exam
         for step, (start, until) in zip(schedule, pairwise([*starts, total_examples]), strict=True)
     )
     return 1 - steps * batch_size / total_examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmed:
+    """The comparison of trainings with a schedule and without it, for the same seeds and number of
+    examples."""
+
+    recipe: str
+    seeds: int
+    """Number of seeds whose trainings came to the end with and without the schedule."""
+    failed: int
+    """Number of trainings that diverged or failed with the schedule."""
+    steps: int
+    constant_steps: int
+    differences: Mapping[str, Estimate]
+    """Metric -> the difference at the end, with the schedule minus without it, and its 90 %
+    interval."""
+
+    @property
+    def steps_saved(self) -> float:
+        return 1 - self.steps / self.constant_steps
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "steps_saved": self.steps_saved}
+
+
+def confirmed(
+    recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
+) -> Confirmed | None:
+    """The comparison; None if fewer than two seeds came to the end with and without the
+    schedule."""
+    constant_by_seed = {
+        trained.trial.repeat: trained for trained in constant if trained.outcome.status in ENDED
+    }
+    pairs = [
+        (trained, constant_by_seed[trained.trial.repeat])
+        for trained in ours
+        if trained.outcome.status in ENDED and trained.trial.repeat in constant_by_seed
+    ]
+    if len(pairs) < 2:
+        return None
+    return Confirmed(
+        recipe=recipe,
+        seeds=len(pairs),
+        failed=sum(trained.outcome.status not in ENDED for trained in ours),
+        steps=pairs[0][0].outcome.steps,
+        constant_steps=pairs[0][1].outcome.steps,
+        differences={name: _difference(pairs, name) for name in metrics},
+    )
+
+
+def _difference(pairs: Sequence[tuple[FinishedTrial, FinishedTrial]], metric: str) -> Estimate:
+    values = np.array(
+        [
+            trained.measurements[-1].metrics[metric] - constant.measurements[-1].metrics[metric]
+            for trained, constant in pairs
+        ]
+    )
+    mean, reach = float(values.mean()), float(reach_of_mean(values))
+    return Estimate(value=mean, low=mean - reach, high=mean + reach)

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.9
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,30 @@ class Estimate:
     high: float | None = None
     """Upper end of the interval; infinite if nothing bounds it."""
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends of an interval of which it is known that it has them."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.low, self.high
+
+    def times(self, factor: float) -> Estimate:
+        low, high = self.ends
+        return Estimate(value=factor * self.value, low=factor * low, high=factor * high)
+
+
+def reach_of_mean(values: Floats) -> Floats:
+    """The distance from the mean over the first axis to the ends of its 90 % interval, by Student's
+    t."""
+    reach: Floats = reach_of(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
+    return reach
+
+
+def reach_of(freedom: float) -> float:
+    """The reach of a 90 % interval in standard deviations, if these were estimated with so many
+    degrees of freedom."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
 
 def together(parts: Sequence[Estimate]) -> Estimate:
     """The geometric mean of estimates that are assumed to differ by chance. Infinite ones are left
@@ -29,10 +56,7 @@ def together(parts: Sequence[Estimate]) -> Estimate:
     if len(known) < 2:
         return known[0] if known else parts[0]
     logs = np.log([part.value for part in known])
-    reach = float(
-        stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1) / len(logs) ** 0.5
-    )
-    middle = float(logs.mean())
+    middle, reach = float(logs.mean()), float(reach_of_mean(logs))
     return Estimate(
         value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
     )

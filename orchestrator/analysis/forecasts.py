@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, distance, ratio_of, together
+from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise import estimates
@@ -204,8 +203,8 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
     logs = np.log([ratio.value for ratio in ratios])
     value = forecast.value / math.exp(logs.mean())
     if len(logs) > 1:
-        reach = stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2) * logs.std(ddof=1)
-        down = up = float(reach * math.sqrt(1 + 1 / len(logs)))
+        reach = reach_of(len(logs) - 1) * float(logs.std(ddof=1))
+        down = up = reach * math.sqrt(1 + 1 / len(logs))
     else:
         (ratio,) = ratios
         down, up = distance(ratio.value, ratio.high), distance(ratio.low, ratio.value)
@@ -216,10 +215,4 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
 
 def a_fifth_more(critical: Estimate) -> Estimate:
     """The batch size at which training takes a fifth more examples than the fewest."""
-    ends = (
-        None if end is None else CRITICAL_TOLERANCE * end
-        for end in (critical.value, critical.low, critical.high)
-    )
-    value, low, high = ends
-    assert value is not None
-    return Estimate(value=value, low=low, high=high)
+    return critical.times(CRITICAL_TOLERANCE)

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.analysis.curve import Floats, curves_through
+from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import Errors
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
 
@@ -190,9 +190,8 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
 
 def width(estimate: Estimate) -> float:
     """The width of an interval that has both ends, in doublings."""
-    assert estimate.low
-    assert estimate.high
-    return math.log2(estimate.high / estimate.low)
+    low, high = estimate.ends
+    return math.log2(high / low)
 
 
 def _after(errors: Errors, step: Step | None) -> Floats | None:

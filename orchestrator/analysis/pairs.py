@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import ndtri, stdtr
 
 from orchestrator.analysis.errors import Errors, errors_of, freedom_of
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
 from orchestrator.analysis.points import Names, Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
@@ -193,7 +193,7 @@ def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:
         errors += [side.few_trials for side in known if side.few_trials is not None]
         pair = replace(pair, luck_unknown=any(side.few_trials is None for side in known))
     deviation, freedom = _together(errors)
-    found = _log_ratio(a, b, float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * deviation)
+    found = _log_ratio(a, b, reach_of(freedom) * deviation)
     return pair if found is None else _concluded(pair, *found, deviation, freedom)
 
 
@@ -264,8 +264,6 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
         return replace(pair, ratio=Estimate(value=1.0), verdict="same")
     ratio = ratio_of(of_b, of_a)
     assert ratio is not None
-    assert ratio.low
-    assert ratio.high
-    log, low, high = map(math.log2, (ratio.value, ratio.low, ratio.high))
+    log, low, high = map(math.log2, (ratio.value, *ratio.ends))
     deviation = (log - low if log > 0 else high - log) / float(ndtri((1 + CONFIDENCE) / 2))
     return _concluded(pair, log, low, high, deviation)

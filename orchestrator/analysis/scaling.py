@@ -11,17 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from orchestrator.analysis.best_of import BestOf, best_of_fewer
 from orchestrator.analysis.curve import (
     SCATTER_OF_LUCK,
     USUAL_SCATTER,
     Curves,
-    Floats,
     curves_through,
     is_refused,
 )
-from orchestrator.analysis.errors import Errors, Parts, errors_of
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.points import ENOUGH_STEPS, curves_of, has_medians, points_of
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from scipy.special import stdtrit
 
-from orchestrator.analysis.estimates import CONFIDENCE
+from orchestrator.analysis.estimates import reach_of
 from orchestrator.analysis.points import ENOUGH_STEPS, curves_of
 from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of
@@ -116,7 +115,7 @@ def _power(
     freedom = len(points) - 2
     off = values - values.mean() - slope * (sizes - sizes.mean())
     error = np.sqrt((off**2).sum() / freedom / spread)
-    reach = float(error * stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    reach = float(error) * reach_of(freedom)
     return slope, (slope - reach, slope + reach)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
-from orchestrator.analysis.confirming import Confirmed
+from orchestrator.analysis.doubling import Confirmed
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
@@ -37,15 +37,14 @@ def _wastes(scaling: Scaling, largest: int) -> str:
     """Says which batch size takes a fifth more examples than the fewest, as far as it is known."""
     fifth = scaling.critical_by_examples
     assert fifth is not None
-    assert fifth.high is not None
+    low, high = fifth.ends
     if scaling.critical_by_examples_is == "below the smallest tested":
         return "the smallest batch size tested already takes a fifth more examples than the fewest"
     if scaling.critical_by_examples_is == "at most":
-        return f"batch size {_rounded(fifth.high)} or less takes a fifth more examples"
+        return f"batch size {_rounded(high)} or less takes a fifth more examples"
     if fifth.value >= largest:
-        assert fifth.low is not None
-        if fifth.low < largest:
-            return f"batch size {_rounded(fifth.low)} or more takes a fifth more examples"
+        if low < largest:
+            return f"batch size {_rounded(low)} or more takes a fifth more examples"
         return f"no batch size up to {largest:,} takes a fifth more examples than the fewest"
     return f"batch size {in_words(fifth)} takes a fifth more examples than the fewest"
 
@@ -86,22 +85,18 @@ def remarks_of(scaling: Scaling) -> list[str]:
 
 def compared_in_words(ratio: Estimate) -> str:
     """Says a ratio of two recipes, and whether it is decided."""
-    assert ratio.low is not None
-    assert ratio.high is not None
-    decided = "" if ratio.low > 1 or ratio.high < 1 else ", not decided"
+    low, high = ratio.ends
+    decided = "" if low > 1 or high < 1 else ", not decided"
     return f"{factor_in_words(ratio)}{decided}"
 
 
 def exponent_in_words(exponent: Estimate) -> str:
     """Says an exponent and its interval. Values above 20 are shown as "over 20", because they can't
     be told apart by measurement."""
-    assert exponent.low is not None
-    assert exponent.high is not None
     value, low, high = (
-        "over 20" if end > 20 else f"{end:.2g}"
-        for end in (exponent.value, exponent.low, exponent.high)
+        "over 20" if end > 20 else f"{end:.2g}" for end in (exponent.value, *exponent.ends)
     )
-    return f"{value} ({f'{low} or more' if exponent.high > 20 else f'{low} to {high}'})"
+    return f"{value} ({low} or more)" if high == "over 20" else f"{value} ({low} to {high})"
 
 
 def errors_in_words(scaling: Scaling) -> str:
@@ -167,9 +162,7 @@ def confirmed_in_words(one: Confirmed) -> str:
 
 
 def _higher(difference: Estimate) -> str:
-    low, high = difference.low, difference.high
-    assert low is not None
-    assert high is not None
+    low, high = difference.ends
     return f"{difference.value:+.3g} ({low:+.3g} to {high:+.3g})"
 
 
@@ -194,15 +187,15 @@ def critical_in_words(verdict: Verdict) -> str:
     critical = verdict.critical
     if critical is None:
         return "not known"
-    assert critical.low is not None
-    if not math.isfinite(critical.low):
+    low, _ = critical.ends
+    if not math.isfinite(low):
         return "beyond measure"
     if critical.value < 1 and critical.high is not None:
         if math.isinf(critical.high):
             return "not known"
         return "below 1" if critical.high < 1 else f"below 1, at most {_rounded(critical.high)}"
     known = math.isfinite(critical.value)
-    return in_words(critical) if known else f"at least {_rounded(critical.low)}"
+    return in_words(critical) if known else f"at least {_rounded(low)}"
 
 
 def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:
