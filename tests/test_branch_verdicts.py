@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 from quadratic import expected_risks
 
 from orchestrator.analysis import (
-    Branch,
     Estimate,
     FactorCost,
     ScheduleStep,
     Verdict,
-    choosing_seeds,
-    chosen_rates,
     megatron,
     schedule_of,
-    settled,
     steps_saved,
     verdict_in_words,
+)
+from orchestrator.analysis.branches import (
+    Branch,
+    choosing_seeds,
+    chosen_rates,
+    settled,
     verdict_of,
 )
 from orchestrator.planning.branch_parts import Rates

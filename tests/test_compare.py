@@ -14,8 +14,8 @@ from test_report import ROW, UNREACHED
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import Agreement, agreement_in_words, agreement_of, remarks_on
-from orchestrator.analysis.agreement import with_holm
+from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
+from orchestrator.analysis.agreement import agreement_of, with_holm
 from orchestrator.analysis.pairs import Answers
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE

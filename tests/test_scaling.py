@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_report import UNREACHED
 
-from orchestrator.analysis import Scaling, compared_with, headline, scaling_of, sentence
+from orchestrator.analysis import Scaling, compared_with, headline, scaling_of, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import rises_after
@@ -176,7 +177,6 @@ def test_smaller_batches_that_need_more_examples_do_not_scale() -> None:
 @pytest.mark.parametrize(
     ("points", "verdict"),
     [
-        ([], "never reached"),
         ([(8, 90)], "too few batch sizes to tell where the curve bends: 1 of 5 can be used, 4 are"),
         ([(1, 90), (2, 50), (4, 30)], "too few batch sizes to tell"),
     ],
@@ -189,8 +189,11 @@ def test_too_little_to_go_on_is_said(points: list[tuple[int, float]], verdict: s
 
 
 def test_what_was_ended_too_early_is_not_said_to_be_out_of_reach() -> None:
-    assert "never" in answer([], tested=3).verdict
-    assert "too early" in answer([], tested=3, censored=True).verdict
+    verdicts = [
+        scalings([replace(UNREACHED, censored=ended)])[0].verdict for ended in (False, True)
+    ]
+    assert "never" in verdicts[0]
+    assert "too early" in verdicts[1]
 
 
 PUBLISHED = {

@@ -1,20 +1,7 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
-from orchestrator.analysis.agreement import (
-    Agreement,
-    agreement_in_words,
-    agreement_of,
-    remarks_on,
-)
-from orchestrator.analysis.branches import (
-    Branch,
-    FactorCost,
-    Verdict,
-    choosing_seeds,
-    chosen_rates,
-    settled,
-    verdict_of,
-)
+from orchestrator.analysis.agreement import Agreement, agreement_in_words, remarks_on
+from orchestrator.analysis.branches import FactorCost, Verdict
 from orchestrator.analysis.comparisons import (
     Group,
     compared_with,
@@ -75,7 +62,6 @@ from orchestrator.analysis.words import (
     confirmed_in_words,
     critical_in_words,
     errors_in_words,
-    exponent_in_words,
     factor_in_words,
     fifth_more_in_words,
     growing_sentence,

@@ -69,19 +69,14 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
         if names in curves_b and has_medians(curve) != has_medians(curves_b[names])
     )
     a, b = (_without_repeats(answers, mixed) for answers in (a, b))
-    of_a, of_b = (
-        {(one.workload, one.recipe, one.goal): one for one in scalings(answers.rows)}
-        for answers in (a, b)
-    )
+    of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
         study_pair(side, sides_b[place], alike=alike.get(side.row.key, False))
         for place, side in sides_a.items()
         if place in sides_b
     ]
-    changed = {
-        (pair.workload, pair.recipe, pair.goal) for pair in studies if pair.verdict != "same"
-    }
+    changed = {pair.names for pair in studies if pair.verdict != "same"}
     pairs = [
         curve_pair(one, of_b[names], same=names not in changed)
         for names, one in of_a.items()

@@ -28,7 +28,7 @@ from orchestrator.analysis.branch_costs import (
     smoothing,
 )
 from orchestrator.analysis.estimates import Estimate, Floats
-from orchestrator.records import BadInput, wrong_value
+from orchestrator.records import BadInput
 
 FEWEST_SEEDS = 2
 """Smallest number of seeds that judge: a single one shows no scatter."""
@@ -58,13 +58,6 @@ class Branch:
     """Number of examples trained since the point, at each evaluation. It rises and may begin with
     0."""
     loss: Floats
-
-    def __post_init__(self) -> None:
-        rising = (np.diff(self.examples, prepend=-1) > 0).all()
-        if not 0 < len(self.examples) == len(self.loss) or not rising:
-            raise wrong_value(
-                "`examples`", f"{len(self.loss)} rising numbers", self.examples.tolist()
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

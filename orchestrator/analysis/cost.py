@@ -13,9 +13,9 @@ import numpy as np
 
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.points import Point, points_of
+from orchestrator.analysis.points import Point, curves_of, points_of, trained_points
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
-from orchestrator.records import ENOUGH_SIZES, Value
+from orchestrator.records import ENOUGH_SIZES, StudyKey, Value
 from orchestrator.results import FrontierRow, StepTime
 
 BUSY = 0.5
@@ -82,6 +82,11 @@ class Priced:
     pareto: bool
     """Whether no other batch size, recipe and timed number of devices needs both less time and
     fewer device-seconds."""
+
+    @property
+    def amounts(self) -> tuple[float, float]:
+        """Time and work."""
+        return self.seconds, self.device_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +235,17 @@ def costs(
     device by recipe. A goal that was reached before the first step costs nothing and is left
     out."""
     points = [point for point in points_of(rows) if point.steps]
-    pairs = _on_front([(point.steps, point.examples) for point in points])
-    priced = _priced(points, devices or {}, price_per_device_hour)
-    intervals: dict[tuple[str, int], Estimate] = {}
-    for recipe in dict.fromkeys(point.recipe for point in points):
-        mine = [point for point in points if point.recipe == recipe]
-        for point, interval in zip(mine, errors_of(mine).intervals(mine), strict=True):
-            intervals[recipe, point.batch_size] = interval
+    amounts = [(point.steps, point.examples) for point in points]
+    speeds = [devices.get(point.recipe) if devices else None for point in points]
+    priced = [
+        [] if device is None else _prices(point, device, price_per_device_hour)
+        for point, device in zip(points, speeds, strict=True)
+    ]
+    timed = [one.amounts for of_point in priced for one in of_point if one.timed]
+    intervals: dict[StudyKey, Estimate] = {}
+    for curve in map(trained_points, curves_of(rows).values()):
+        for point, interval in zip(curve, errors_of(curve).intervals(curve), strict=True):
+            intervals[point.row.key] = interval
     return [
         Cost(
             recipe=point.recipe,
@@ -244,16 +253,41 @@ def costs(
             steps=point.steps,
             examples=point.examples,
             is_median=point.is_median,
-            low=intervals[point.recipe, point.batch_size].low,
-            high=intervals[point.recipe, point.batch_size].high,
+            low=intervals[point.row.key].low,
+            high=intervals[point.row.key].high,
             params=point.params,
             tells=point.tells,
             seconds=point.row.seconds,
-            pareto=pareto,
-            priced=prices,
+            pareto=_is_pareto(of_point, amounts),
+            priced=tuple(
+                replace(one, pareto=one.timed and _is_pareto(one.amounts, timed)) for one in prices
+            ),
         )
-        for point, pareto, prices in zip(points, pairs, priced, strict=True)
+        for point, of_point, prices in zip(points, amounts, priced, strict=True)
     ]
+
+
+def _prices(point: Point, device: Device, price: float | None) -> list[Priced]:
+    """Prices on all numbers of devices, as if none were Pareto-optimal."""
+    found = []
+    for count in device.devices(point.batch_size):
+        seconds = point.steps * device.step_seconds(point.batch_size, count)
+        found.append(
+            Priced(
+                devices=count,
+                seconds=seconds,
+                device_seconds=count * seconds,
+                money=None if price is None else count * seconds * price / 3600,
+                timed=count in device.timed,
+                pareto=False,
+            )
+        )
+    return found
+
+
+def _is_pareto(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether no other of the pairs is at most as large in both."""
+    return not any(a <= pair[0] and b <= pair[1] and (a, b) != pair for a, b in pairs)
 
 
 def advice(costs: Sequence[Cost]) -> Advice | None:
@@ -263,14 +297,20 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
     if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None
     by_times = all(any(one.timed for one in cost.priced) for cost in costs)
-    time, work = (_seconds, _device_seconds) if by_times else (_steps, _examples)
-    every = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
-    choices = [choice for choice in every if choice.priced[0].timed]
-    choices = choices if by_times else [replace(cost, priced=()) for cost in costs]
-    fastest = min(_within_a_tenth(choices, time), key=work)
-    free = min(_within_a_tenth(every, time), key=work) if by_times else fastest
+
+    def time(choice: Cost) -> float:
+        return choice.priced[0].seconds if by_times else choice.steps
+
+    def work(choice: Cost) -> float:
+        return choice.priced[0].device_seconds if by_times else choice.examples
+
+    every = [replace(cost, priced=()) for cost in costs]
+    if by_times:
+        every = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
+    choices = [choice for choice in every if not by_times or choice.priced[0].timed]
+    free = min(_within_a_tenth(every, time), key=work)
     return Advice(
-        fastest=fastest,
+        fastest=min(_within_a_tenth(choices, time), key=work),
         cheapest=min(_within_a_tenth(choices, work), key=time),
         balanced=min(choices, key=lambda choice: time(choice) * work(choice)),
         by_step_times=by_times,
@@ -278,62 +318,6 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
     )
 
 
-def _priced(
-    points: Sequence[Point], devices: Mapping[str, Device], price: float | None
-) -> list[tuple[Priced, ...]]:
-    amounts: list[list[tuple[int, float, bool]]] = []
-    for point in points:
-        device, size = devices.get(point.recipe), point.batch_size
-        amounts.append(
-            []
-            if device is None
-            else [
-                (n, point.steps * device.step_seconds(size, n), n in device.timed)
-                for n in device.devices(size)
-            ]
-        )
-    timed = [(time, time * n) for of_point in amounts for n, time, was in of_point if was]
-    front = iter(_on_front(timed))
-    return [
-        tuple(
-            Priced(
-                devices=n,
-                seconds=time,
-                device_seconds=n * time,
-                money=None if price is None else n * time * price / 3600,
-                timed=was,
-                pareto=was and next(front),
-            )
-            for n, time, was in of_point
-        )
-        for of_point in amounts
-    ]
-
-
-def _on_front(pairs: Sequence[tuple[float, float]]) -> list[bool]:
-    """For each pair, whether it is Pareto-optimal: no other pair is at most as large in both."""
-    return [
-        not any(a <= time and b <= work and (a, b) != (time, work) for a, b in pairs)
-        for time, work in pairs
-    ]
-
-
 def _within_a_tenth(costs: Sequence[Cost], amount: Callable[[Cost], float]) -> list[Cost]:
     least = min(map(amount, costs))
     return [cost for cost in costs if amount(cost) <= (1 + USEFUL_TOLERANCE) * least]
-
-
-def _steps(cost: Cost) -> float:
-    return cost.steps
-
-
-def _examples(cost: Cost) -> float:
-    return cost.examples
-
-
-def _seconds(cost: Cost) -> float:
-    return cost.priced[0].seconds
-
-
-def _device_seconds(cost: Cost) -> float:
-    return cost.priced[0].device_seconds

@@ -112,21 +112,16 @@ class Curves:
     def _log_examples(self) -> Floats:
         return self._shape(self.places) + self.places
 
-    @cached_property
-    def _unseen(self) -> Floats:
-        """log of how many times the fewest examples of the curve those of any tested size are."""
-        # A bend takes the fewest examples at the smallest batch sizes, S_min B_c. None is below 1.
+    @property
+    def unseen(self) -> tuple[float, float]:
+        """The share by which the fewest examples of any tested batch size exceed the fewest of the
+        curve: both ends of its interval."""
+        if self.log_sizes[0] <= 0:
+            return 0.0, 0.0  # no batch size is below 1
+        # A bend takes the fewest examples at the smallest batch sizes, S_min B_c.
         below = np.where(self.share > 0, 0.0, self._log_examples.min(axis=1) - self.log_bend)
-        return below if self.log_sizes[0] > 0 else np.zeros(DRAWS)
-
-    def misses_fewest(self, tolerance: float) -> bool:
-        """Whether all tested batch sizes may take more examples than the curve's fewest, by more
-        than this share."""
-        return bool(np.quantile(self._unseen, (1 + CONFIDENCE) / 2) > np.log2(1 + tolerance))
-
-    def passes_below(self, tolerance: float) -> bool:
-        """Whether the smallest batch size already exceeds the fewest by more than this share."""
-        return bool(np.quantile(self._unseen, (1 - CONFIDENCE) / 2) > np.log2(1 + tolerance))
+        least, _, most = (2 ** np.quantile(below, ENDS) - 1).tolist()
+        return least, most
 
     def steps_within(self, tolerance: float) -> Estimate:
         """The first batch size whose steps exceed the fewest, of any that was tested, by at most

@@ -59,8 +59,7 @@ def schedule_of(
 
 def _affordable(verdict: Verdict, end: Literal["low", "value"]) -> int:
     """The largest power of two, as a factor, that the verdict allows."""
-    limit = verdict.fifth_more.low if end == "low" else verdict.fifth_more.value
-    assert limit is not None
+    limit = verdict.fifth_more.ends[0] if end == "low" else verdict.fifth_more.value
     return int(2 ** math.floor(math.log2(min(limit, verdict.costs[-1].factor))))
 
 

@@ -108,15 +108,13 @@ class Errors:
 def errors_of(points: Sequence[Point]) -> Errors:
     """What the run knows of the errors of the points of one curve."""
     repeats = [point.row.repeats for point in points if point.is_median and point.row.repeats]
-    medians = bool(points) and len(repeats) == len(points)
-    luck = luck_of(repeats)
-    few = _few_trials(points, luck if medians else None)
-    known = medians and luck is not None
+    luck = luck_of(repeats) if len(repeats) == len(points) else None
+    few = _few_trials(points, luck)
     return Errors(
         resolution=np.array([rounding_variance(point.steps, point.resolution) for point in points]),
-        seeds=np.array([_seed_variance(luck, again) for again in repeats])
-        if known and luck is not None
-        else None,
+        seeds=None
+        if luck is None
+        else np.array([_seed_variance(luck, again) for again in repeats]),
         few_trials=None if few is None else np.atleast_2d(np.cov(few, rowvar=False, bias=True)),
         by_part=None if few is None else few.mean(axis=0),
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
-from orchestrator.analysis.points import without_growing
+from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise import estimates
 from orchestrator.records import StudyKey
@@ -40,12 +40,9 @@ class Forecast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(OfCurve):
     """Forecasts for one workload and recipe beside the measured critical batch size."""
 
-    workload: str
-    recipe: str
-    goal: str
     forecasts: tuple[Forecast, ...]
     """The forecasts, from the smallest batch size up."""
     forecast: Estimate
@@ -57,9 +54,6 @@ class Comparison:
     preconditioned: Estimate | None
     """The forecast from the gradient as the optimizer scales it."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def mean_of(course: NoiseCourse) -> estimates.Estimate:
     """The means of |G|^2 and trS over the steps of a training, each divided by the squared length
@@ -69,18 +63,11 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
     ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
     shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
     points = course.points
-    square, variance, square_error, variance_error, covariance = np.array(
-        [
-            (
-                point.gradient_square,
-                point.variance,
-                point.gradient_square_error,
-                point.variance_error,
-                point.covariance,
-            )
-            for point in points
-        ]
-    ).T
+    square = np.array([point.gradient_square for point in points])
+    square_error = np.array([point.gradient_square_error for point in points])
+    variance = np.array([point.variance for point in points])
+    variance_error = np.array([point.variance_error for point in points])
+    covariance = np.array([point.covariance for point in points])
     lengths = np.maximum(square, 0) + variance / course.batch_size
     moves = lengths > 0
     weights = np.divide(
@@ -141,11 +128,9 @@ def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:
 def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
     """The forecast from trainings at one batch size that differ in their seeds. Its interval comes
     from their scatter, or for a single training from its samples."""
-    means = [mean_of(course) for course in courses]
-    if len(means) == 1:
-        (mean,) = means
-        return _told(mean) if mean.variance_error else Estimate(value=mean.noise_scale)
-    return _told(_mean(means))
+    mean = _mean([mean_of(course) for course in courses])
+    known = len(courses) > 1 or mean.variance_error
+    return _told(mean) if known else Estimate(value=mean.noise_scale)
 
 
 def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:

@@ -19,6 +19,7 @@ import numpy as np
 from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.estimates import Estimate, Floats
+from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
 
@@ -53,12 +54,9 @@ Prices = Mapping[tuple[str, str], Mapping[int, Price]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect:
+class Effect(OfCurve):
     """The width of the interval of one curve, in doublings, today and after an addition."""
 
-    workload: str
-    recipe: str
-    goal: str
     before: float
     after: float
 
@@ -126,15 +124,12 @@ def _candidates(
             if totals:
                 whole = tuple(sorted(totals.items()))
                 yield Step(kind=kind, workloads=names[:1], recipes=names[1:], totals=whole)
-    recipes, workloads = ({getattr(s, name): 0 for s in studies} for name in ("recipe", "workload"))
+    workloads = tuple(dict.fromkeys(study.workload for study in studies))
+    recipes = tuple(dict.fromkeys(study.recipe for study in studies))
     trials = min((study.trials for study in studies), default=1)
     for size in _new_sizes(scalings, studies):
-        yield Step(
-            kind="batch size",
-            workloads=(*workloads,),
-            recipes=(*recipes,),
-            totals=((size, trials),),
-        )
+        one = ((size, trials),)
+        yield Step(kind="batch size", workloads=workloads, recipes=recipes, totals=one)
 
 
 def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[int]:
@@ -176,9 +171,8 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
     if covariance is None:
         return None
     if step is not None and step.kind == "batch size":
-        ((size, _),) = step.totals
-        place = int(np.searchsorted(sizes, math.log2(size)))
-        sizes = np.insert(sizes, place, math.log2(size))
+        place = int(np.searchsorted(sizes, math.log2(step.batch_sizes[0])))
+        sizes = np.insert(sizes, place, math.log2(step.batch_sizes[0]))
         typical = float(np.diag(covariance).mean())
         for axis in (0, 1):
             covariance = np.insert(covariance, place, 0.0, axis=axis)
@@ -196,42 +190,25 @@ def width(estimate: Estimate) -> float:
 
 def _after(errors: Errors, step: Step | None) -> Floats | None:
     """The covariance with what the step adds."""
-    if step is not None and step.kind == "repeats":
-        if errors.seeds is None:
-            return None
-        return replace(errors, seeds=errors.seeds / 2).covariance
-    if step is not None and step.kind == "trials":
-        if errors.few_trials is None:
-            return None
-        return replace(errors, few_trials=BY_TWICE_THE_TRIALS * errors.few_trials).covariance
-    return errors.covariance
+    if step is None or step.kind == "batch size":
+        return errors.covariance
+    if step.kind == "repeats":
+        fewer = None if errors.seeds is None else replace(errors, seeds=errors.seeds / 2)
+    else:
+        few = errors.few_trials
+        fewer = None if few is None else replace(errors, few_trials=BY_TWICE_THE_TRIALS * few)
+    return None if fewer is None else fewer.covariance
 
 
 def with_price(step: Step, studies: Sequence[Study], prices: Prices) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
-    added: list[tuple[Study, int, float, float]] = []
-    for study in studies:
-        if study.workload not in step.workloads or study.recipe not in step.recipes:
-            continue
-        totals, repeated = dict(step.totals), study.repeat_best
-        if step.kind == "batch size":
-            ((size, trials),) = step.totals
-            if not any((s.workload, s.recipe) == (study.workload, study.recipe) for s, *_ in added):
-                added.append((study, size, trials, study.repeats * repeated))
-        elif (number := totals.get(study.batch_size)) is not None and not study.batch_schedule:
-            if step.kind == "repeats":
-                added.append((study, study.batch_size, 0, (number - study.repeats) * repeated))
-            else:
-                # If half of the best points are new ones, their repeats are trained as well.
-                more = number - study.trials
-                added.append((study, study.batch_size, more, study.repeats * repeated / 2))
     trainings, examples = 0.0, 0.0
     seconds: list[float | None] = []
-    for study, size, its_trials, repeats in added:
-        if of_recipe := prices.get((study.workload, study.recipe)):
+    for names, size, trials, repeats in _added(step, studies):
+        if of_recipe := prices.get(names):
             price = _price_at(of_recipe, size)
-            its = its_trials * price.trial + repeats * price.repeat
-            trainings, examples = trainings + its_trials + repeats, examples + its
+            its = trials * price.trial + repeats * price.repeat
+            trainings, examples = trainings + trials + repeats, examples + its
             rate = price.seconds_per_example
             seconds.append(None if rate is None else rate * its)
     known = [one for one in seconds if one is not None]
@@ -241,28 +218,49 @@ def with_price(step: Step, studies: Sequence[Study], prices: Prices) -> Step:
     )  # fmt: skip
 
 
+def _added(
+    step: Step, studies: Sequence[Study]
+) -> Iterator[tuple[tuple[str, str], int, float, float]]:
+    """((workload, recipe), batch size, trials, repeats) that the step adds."""
+    totals, seen = dict(step.totals), set()
+    for study in studies:
+        names, repeats = (study.workload, study.recipe), study.repeats * study.repeat_best
+        if study.workload not in step.workloads or study.recipe not in step.recipes:
+            continue
+        if step.kind == "batch size":
+            if names not in seen:
+                yield names, *step.totals[0], repeats
+            seen.add(names)
+        elif (total := totals.get(study.batch_size)) is not None and not study.batch_schedule:
+            if step.kind == "repeats":
+                yield names, study.batch_size, 0, total * study.repeat_best - repeats
+            else:
+                # If half of the best points are new ones, their repeats are trained as well.
+                yield names, study.batch_size, total - study.trials, repeats / 2
+
+
 def _price_at(prices: Mapping[int, Price], batch_size: int) -> Price:
     """The price at a batch size, interpolated between those that were trained."""
     sizes = sorted(prices)
+    known = [prices[size] for size in sizes]
+    rates = [one.seconds_per_example for one in known if one.seconds_per_example is not None]
 
-    def at(amounts: Mapping[int, float]) -> float:
-        logs = [math.log2(amounts[size] or 1) for size in sizes]
+    def at(amounts: Sequence[float]) -> float:
+        logs = [math.log2(amount or 1) for amount in amounts]
         return float(2 ** np.interp(math.log2(batch_size), np.log2(sizes), logs))
 
-    rates = {size: price.seconds_per_example for size, price in prices.items()}
-    timed = all(rate is not None for rate in rates.values())
     return Price(
-        trial=at({size: price.trial for size, price in prices.items()}),
-        repeat=at({size: price.repeat for size, price in prices.items()}),
-        seconds_per_example=at({s: r or 0.0 for s, r in rates.items()}) if timed else None,
+        trial=at([one.trial for one in known]),
+        repeat=at([one.repeat for one in known]),
+        seconds_per_example=at(rates) if len(rates) == len(known) else None,
     )
 
 
 def step_in_words(step: Step) -> str:
     """Says what is trained."""
-    of, sizes = ", ".join(step.recipes), ", ".join(f"{size:,}" for size in step.batch_sizes)
+    of = ", ".join(step.recipes)
     if step.kind == "batch size":
-        return f"one more batch size, {sizes}, for {of}"
+        return f"one more batch size, {step.batch_sizes[0]:,}, for {of}"
     numbers = sorted({number for _, number in step.totals})
     many = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
     return f"{many} {step.kind} for {of}"

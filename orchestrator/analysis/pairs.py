@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import ndtri, stdtr
 
 from orchestrator.analysis.errors import Errors, errors_of, freedom_of
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
-from orchestrator.analysis.points import Names, Point, curves_of, points_of
+from orchestrator.analysis.points import Names, OfCurve, Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
 from orchestrator.results import FrontierRow, to_csv
@@ -37,12 +37,9 @@ EXACT = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class Pair(OfCurve):
     """One number in two runs."""
 
-    workload: str
-    recipe: str
-    goal: str
     a: Estimate | None
     b: Estimate | None
     ratio: Estimate | None = None
@@ -53,9 +50,6 @@ class Pair:
     verdict: Agreed
     beyond_chance: bool = False
     """Whether it differs even considering how many pairs were compared."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

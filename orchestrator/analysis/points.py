@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from orchestrator.records import Value
 from orchestrator.results import FrontierRow
@@ -15,6 +16,22 @@ a tenth or more, depending on where between two steps the goal was passed, so it
 
 Names = tuple[str, str, str]
 """Workload, recipe and goal of a curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCurve:
+    """Something that was found of one curve."""
+
+    workload: str
+    recipe: str
+    goal: str
+
+    @property
+    def names(self) -> Names:
+        return self.workload, self.recipe, self.goal
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

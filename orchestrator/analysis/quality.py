@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,10 +34,8 @@ class Gap:
 
 def gaps(rows: Iterable[FrontierRow | BestRow], goal: Goal) -> list[Gap]:
     """The gaps of the winners that measured the goal's metric on the training set as well."""
-    trained_metric, sign = (
-        f"train/{goal.metric.partition('/')[2]}",
-        1 if goal.direction == "<" else -1,
-    )
+    trained_metric = f"train/{goal.metric.partition('/')[2]}"
+    sign = 1 if goal.direction == "<" else -1
     return [
         Gap(
             recipe=row.recipe,
@@ -90,9 +87,6 @@ class Largeness:
     """Batch size from which on no recipe keeps the baseline's accuracy."""
     full: int | None
     """The whole training set as a batch size, if it was tested."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def largeness(

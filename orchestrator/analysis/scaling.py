@@ -20,7 +20,14 @@ from orchestrator.analysis.curve import (
 )
 from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
-from orchestrator.analysis.points import ENOUGH_STEPS, curves_of, has_medians, points_of
+from orchestrator.analysis.points import (
+    ENOUGH_STEPS,
+    Names,
+    OfCurve,
+    curves_of,
+    has_medians,
+    points_of,
+)
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.results import FrontierRow
 
@@ -67,12 +74,9 @@ Bound = Literal["", "at most", "below the smallest tested"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaling:
+class Scaling(OfCurve):
     """The answer for one workload, recipe and goal. A number that is not known is None."""
 
-    workload: str
-    recipe: str
-    goal: str
     critical_by_examples: Estimate | None = None
     """The batch size that takes a fifth more examples than the fewest of any tested batch size."""
     critical_by_examples_is: Bound = ""
@@ -127,7 +131,7 @@ def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
     return [_scaling(names, curve) for names, curve in curves_of(rows).items()]
 
 
-def _scaling(names: tuple[str, str, str], curve: Sequence[FrontierRow]) -> Scaling:
+def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     points = points_of(curve)
     telling = [point for point in points if point.tells]
     errors = errors_of(telling)
@@ -145,16 +149,15 @@ def _scaling(names: tuple[str, str, str], curve: Sequence[FrontierRow]) -> Scali
         )
         if sizes
     ]
-    return scaling_of(
-        names,
-        [(point.batch_size, point.steps) for point in telling[:until]],
-        errors.of_first(until),
-        tested=len(curve),
-        censored=any(row.censored for row in curve),
-        of_medians=has_medians(curve),
-        left_out=left_out,
-        best_of=tuple(best_of_fewer(point.row) for point in telling),
-    )
+    of_medians = has_medians(curve)
+    used = [(point.batch_size, point.steps) for point in telling[:until]]
+    found = scaling_of(names, used, errors.of_first(until), tested=len(curve))
+    if not used and not left_out:
+        never = "the goal was never reached" + ", in the median of repeats" * of_medians
+        censored = any(row.censored for row in curve)
+        found = replace(found, verdict="trials were ended too early to tell" if censored else never)
+    best_of = tuple(best_of_fewer(point.row) for point in telling)
+    return replace(found, of_medians=of_medians, left_out=tuple(left_out), best_of=best_of)
 
 
 def rises_after(logs: Floats, covariance: Floats) -> int:
@@ -169,30 +172,14 @@ def rises_after(logs: Floats, covariance: Floats) -> int:
 
 
 def scaling_of(
-    names: tuple[str, str, str],
-    points: Sequence[tuple[int, float]],
-    errors: Errors,
-    *,
-    tested: int,
-    censored: bool = False,
-    of_medians: bool = False,
-    left_out: Sequence[str] = (),
-    best_of: tuple[BestOf, ...] = (),
+    names: Names, points: Sequence[tuple[int, float]], errors: Errors, *, tested: int
 ) -> Scaling:
     """The scaling of the curve of a workload, recipe and goal. `points` are (batch size, steps) of
     those that may be used, from the smallest batch size up, and `errors` belong to them. `tested`
-    is the number of batch sizes that were tried, `left_out` says which were not used, and
-    `censored` that trials of others were ended too early to tell."""
+    is the number of batch sizes that were tried."""
     workload, recipe, goal = names
-    found = Scaling(
-        workload=workload, recipe=recipe, goal=goal, of_medians=of_medians,
-        largest=points[-1][0] if points else None, left_out=tuple(left_out), best_of=best_of,
-        verdict=FITS,
-    )  # fmt: skip
-    if not points and not left_out:
-        never = "the goal was never reached" + ", in the median of repeats" * of_medians
-        said = "trials were ended too early to tell" if censored else never
-        return replace(found, verdict=said)
+    largest = points[-1][0] if points else None
+    found = Scaling(workload=workload, recipe=recipe, goal=goal, largest=largest, verdict=FITS)
     if len(points) < ENOUGH_SIZES:
         return replace(
             found,
@@ -219,7 +206,7 @@ def scaling_of(
         found,
         curves=curves,
         critical_by_examples=fifth_more,
-        critical_by_examples_is=_bound(curves),
+        critical_by_examples_is=_bound(*curves.unseen),
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
         critical_batch_size=None if is_refused(of_hyperbola, curves) else of_hyperbola.bends_at,
         steps_min=curves.steps_min,
@@ -230,10 +217,11 @@ def scaling_of(
     )
 
 
-def _bound(curves: Curves) -> Bound:
-    if curves.passes_below(CRITICAL_TOLERANCE):
+def _bound(least: float, most: float) -> Bound:
+    """What the ends of the interval of `Curves.unseen` leave of an answer."""
+    if least > CRITICAL_TOLERANCE:
         return "below the smallest tested"
-    return "at most" if curves.misses_fewest(MISSED) else ""
+    return "at most" if most > MISSED else ""
 
 
 def _verdict(scatter: float, fifth_more: float, largest: int) -> str:

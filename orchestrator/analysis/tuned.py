@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.analysis.estimates import reach_of
-from orchestrator.analysis.points import ENOUGH_STEPS, curves_of
+from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of
 from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of
 from orchestrator.results.counting import stopped_early
@@ -22,12 +22,9 @@ DECAYS = ("momentum", "beta1", "beta2", "decay_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
+class Tuned(OfCurve):
     """The best values of one metaparameter for one workload, recipe and goal."""
 
-    workload: str
-    recipe: str
-    goal: str
     name: str
     points: tuple[tuple[int, float], ...]
     """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""

@@ -71,10 +71,10 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
         b=str(b.place),
         agreement=agreement,
         differences=(
-            *_differences({"seed": a.sweep().get("seed")}, {"seed": b.sweep().get("seed")}),
-            *_studies_differ(*rows),
+            *_differences(*({"seed": run.sweep().get("seed")} for run in (a, b))),
+            *_differences(*_studied(*rows)),
             *_settings_differ(studies_a, studies_b, shared),
-            *_differences(_circumstances(a, rows[0]), _circumstances(b, rows[1])),
+            *_differences(*map(_circumstances, (a, b), rows)),
         ),
     )
 
@@ -101,13 +101,11 @@ def _name(row: FrontierRow) -> str:
     return f"{row.key}, {row.goal}"
 
 
-def _studies_differ(a: Sequence[FrontierRow], b: Sequence[FrontierRow]) -> Iterator[Difference]:
-    """The studies and goals that only one of the runs has."""
-    both = [dict.fromkeys(map(_name, rows)) for rows in (a, b)]
-    for name in both[0] | both[1]:
-        of_a, of_b = ("studied" if name in names else "not studied" for names in both)
-        if of_a != of_b:
-            yield Difference(what=name, a=of_a, b=of_b)
+def _studied(*frontiers: Sequence[FrontierRow]) -> Iterator[dict[str, str]]:
+    """Whether each study and goal of any of the runs was studied, for each run."""
+    every = dict.fromkeys(_name(row) for rows in frontiers for row in rows)
+    for names in (set(map(_name, rows)) for rows in frontiers):
+        yield {name: "studied" if name in names else "not studied" for name in every}
 
 
 def _settings_differ(

@@ -119,8 +119,7 @@ def errors_in_words(scaling: Scaling) -> str:
         return (
             f"{whole} The error from the small number of trials is not known, which takes "
             f"{FEWEST_TRIALS} points or more of a design at each batch size, and repeats of three "
-            f"that reach the goal: "
-            f"`repeats: {{count: 10, of: 5}}`."
+            f"that reach the goal: `repeats: {{count: 10, of: 5}}`."
         )
     return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
 
@@ -133,44 +132,35 @@ def verdict_in_words(verdict: Verdict) -> str:
     limit = verdict.fifth_more
     best = [cost for cost in verdict.costs if cost.factor <= limit.value][-1]
     own = f" (x{verdict.costs[0].rate:.3g} at factor 1)" if best.factor > 1 else ""
-    said = [_fifth_more(verdict), f"learning rate x{best.rate:.3g} at factor {best.factor}{own}"]
+    size = fifth_more_in_words(verdict)
+    fifth = f"batch sizes up to {size} cost less than a fifth more examples"
+    if math.isfinite(limit.value):
+        fifth = f"batch size {size} costs a fifth more examples"
+    said = [fifth, f"learning rate x{best.rate:.3g} at factor {best.factor}{own}"]
     if verdict.critical is not None:
         said.insert(1, f"local critical batch size {critical_in_words(verdict)}")
     if cheaper := [str(cost.factor) for cost in verdict.costs if cost.is_cheaper]:
-        verb = "s" if len(cheaper) == 1 else ""
-        several = "s" * (len(cheaper) > 1)
-        said.append(f"factor{several} {', '.join(cheaper)} take{verb} fewer examples than factor 1")
+        takes = "factors {} take" if len(cheaper) > 1 else "factor {} takes"
+        said.append(f"{takes.format(listed(cheaper))} fewer examples than factor 1")
     if ends := [cost for cost in verdict.costs if cost.not_tried]:
+        factors = listed([str(cost.factor) for cost in ends])
         said.append(
-            f"no {ends[0].not_tried} rate was tried at factor "
-            f"{', '.join(str(cost.factor) for cost in ends)}, which may cost less"
+            f"no {ends[0].not_tried} rate was tried at factor {factors}, which may cost less"
         )
     return f"After {verdict.at_examples:,} examples: {'; '.join(said)}."
 
 
 def confirmed_in_words(one: Confirmed) -> str:
     """Says how a schedule compares with the constant batch size when both were trained."""
-    said = [
-        f"{metric} at the end {_higher(difference)}"
-        for metric, difference in one.differences.items()
-    ]
+    said = []
+    for metric, difference in one.differences.items():
+        low, high = difference.ends
+        said.append(f"{metric} at the end {difference.value:+.3g} ({low:+.3g} to {high:+.3g})")
     failed = f" {one.failed} of the trainings with it failed or diverged." if one.failed else ""
     return (
         f"Confirmed, {one.recipe}: {one.steps:,} steps for {one.constant_steps:,}, "
         f"{one.steps_saved:.0%} fewer; {'; '.join(said)} ({one.seeds} seeds).{failed}"
     )
-
-
-def _higher(difference: Estimate) -> str:
-    low, high = difference.ends
-    return f"{difference.value:+.3g} ({low:+.3g} to {high:+.3g})"
-
-
-def _fifth_more(verdict: Verdict) -> str:
-    size = fifth_more_in_words(verdict)
-    if math.isfinite(verdict.fifth_more.value):
-        return f"batch size {size} costs a fifth more examples"
-    return f"batch sizes up to {size} cost less than a fifth more examples"
 
 
 def fifth_more_in_words(verdict: Verdict) -> str:
@@ -187,15 +177,14 @@ def critical_in_words(verdict: Verdict) -> str:
     critical = verdict.critical
     if critical is None:
         return "not known"
-    low, _ = critical.ends
-    if not math.isfinite(low):
+    if critical.low == math.inf:
         return "beyond measure"
-    if critical.value < 1 and critical.high is not None:
-        if math.isinf(critical.high):
+    if critical.value < 1:
+        high = critical.ends[1]
+        if math.isinf(high):
             return "not known"
-        return "below 1" if critical.high < 1 else f"below 1, at most {_rounded(critical.high)}"
-    known = math.isfinite(critical.value)
-    return in_words(critical) if known else f"at least {_rounded(low)}"
+        return "below 1" if high < 1 else f"below 1, at most {_rounded(high)}"
+    return in_words(critical)
 
 
 def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:

@@ -135,12 +135,12 @@ def _remarks(
             f"the search space."
         )
     effects = [effect for step in steps for effect in step.effects]
-    helped = {(effect.workload, effect.recipe, effect.goal) for effect in effects}
+    helped = {effect.names for effect in effects}
     for one in found:
-        name = f"{one.workload}, {one.recipe}, {one.goal}"
+        name = ", ".join(one.names)
         if one.curves is None:
             yield f"{name}: {one.verdict}."
-        elif (one.workload, one.recipe, one.goal) not in helped:
+        elif one.names not in helped:
             yield f"{name}: nothing cheap would narrow its interval. {errors_in_words(one)}"
     few = len({row.batch_size for row in rows}) < ENOUGH_SIZES
     if few and rows:
