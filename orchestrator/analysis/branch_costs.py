@@ -119,21 +119,22 @@ def _first(places: Floats, line: Floats) -> float:
     return float(places[before] + share * (places[after] - places[before]))
 
 
-def fifth_more(factors: Sequence[int], ratios: Sequence[Estimate]) -> Estimate:
+def fifth_more(ratios: Mapping[int, Estimate]) -> Estimate:
     """The factor that costs a fifth more examples, computed from c_k and from the ends of its
     interval."""
     return Estimate(
-        value=_passing(factors, [ratio.value for ratio in ratios]),
-        low=_passing(factors, [ratio.ends[1] for ratio in ratios]),
-        high=_passing(factors, [ratio.ends[0] for ratio in ratios]),
+        value=_passing({factor: ratio.value for factor, ratio in ratios.items()}),
+        low=_passing({factor: ratio.ends[1] for factor, ratio in ratios.items()}),
+        high=_passing({factor: ratio.ends[0] for factor, ratio in ratios.items()}),
     )
 
 
-def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
+def _passing(ratios: Mapping[int, float]) -> float:
     """The factor at which log c_k, interpolated linearly in log k, first exceeds a fifth more;
     infinite if it never does."""
     bound = math.log(1 + CRITICAL_TOLERANCE)
-    for (below, cheap), (above, dear) in pairwise(zip(factors, np.log(ratios), strict=True)):
+    logs = np.log([*ratios.values()])
+    for (below, cheap), (above, dear) in pairwise(zip(ratios, logs, strict=True)):
         if dear > bound:
             return float(below * (above / below) ** ((bound - cheap) / (dear - cheap)))
     return math.inf

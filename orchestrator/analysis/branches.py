@@ -162,15 +162,13 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
             f"{rates[1]:g} times the trunk's. Add lower ones."
         )
     ends = {factor: _not_tried(branches, factor, rate) for factor, rate in rates.items()}
-    costs = tuple(_cost(factor, rates[factor], ends[factor], curves) for factor in curves)
     unknown = _unknown(curves[1], ends[1], round(length), batch_size)
-    if unknown:
-        costs = tuple(
-            cost if cost.factor == 1 else replace(cost, examples_ratio=NOT_KNOWN) for cost in costs
-        )
+    costs = tuple(
+        _cost(factor, rates[factor], ends[factor], curves, known=not unknown) for factor in curves
+    )
     limit = Estimate(value=1.0, low=1.0, high=math.inf)
     if not unknown:
-        limit = fifth_more([cost.factor for cost in costs], [cost.examples_ratio for cost in costs])
+        limit = fifth_more({cost.factor: cost.examples_ratio for cost in costs})
     sure = {factor: losses for factor, losses in curves.items() if not ends[factor]}
     return Verdict(
         batch_size=batch_size,
@@ -196,10 +194,14 @@ def _not_tried(branches: Collection[Branch], factor: int, rate: float) -> str:
     return "lower" if rate == min(tried) else "higher"
 
 
-def _cost(factor: int, rate: float, not_tried: str, curves: Mapping[int, Floats]) -> FactorCost:
-    ratio = AS_MANY if factor == 1 else examples_ratio(curves[1], curves[factor])
-    if factor > 1 and not_tried:
-        ratio = replace(ratio, low=min(ratio.ends[0], 1.0))
+def _cost(
+    factor: int, rate: float, not_tried: str, curves: Mapping[int, Floats], *, known: bool
+) -> FactorCost:
+    ratio = AS_MANY
+    if factor > 1:
+        ratio = examples_ratio(curves[1], curves[factor]) if known else NOT_KNOWN
+        if not_tried:
+            ratio = replace(ratio, low=min(ratio.ends[0], 1.0))
     return FactorCost(factor=factor, rate=rate, examples_ratio=ratio, not_tried=not_tried)
 
 

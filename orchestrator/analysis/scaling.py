@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -115,15 +115,9 @@ class Scaling(OfCurve):
     """The errors of the points."""
 
     def to_json(self) -> dict[str, Any]:
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = asdict(replace(self, curves=None, errors=None))
         del found["curves"], found["errors"]
-        return {name: _plain(value) for name, value in found.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return vars(value) | {} if isinstance(value, (Estimate, Parts, BestOf)) else value
+        return found
 
 
 def scalings(rows: Sequence[FrontierRow]) -> list[Scaling]:
@@ -137,18 +131,18 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     errors = errors_of(telling)
     logs = np.log2([point.steps for point in telling])
     until = rises_after(logs, errors.covariance)
-    left_out = [
+    reasons = {
+        "not finished yet": [row.batch_size for row in curve if not row.finished],
+        f"fewer than {ENOUGH_STEPS} steps": [
+            point.batch_size for point in points if point.row.finished and not point.tells
+        ],
+        "steps rise again": [point.batch_size for point in telling[until:]],
+    }
+    left_out = tuple(
         f"{', '.join(f'{size:,}' for size in sizes)} ({why})"
-        for sizes, why in (
-            ([row.batch_size for row in curve if not row.finished], "not finished yet"),
-            (
-                [p.batch_size for p in points if p.row.finished and not p.tells],
-                f"fewer than {ENOUGH_STEPS} steps",
-            ),
-            ([point.batch_size for point in telling[until:]], "steps rise again"),
-        )
+        for why, sizes in reasons.items()
         if sizes
-    ]
+    )
     of_medians = has_medians(curve)
     used = [(point.batch_size, point.steps) for point in telling[:until]]
     found = scaling_of(names, used, errors.of_first(until), tested=len(curve))
@@ -157,7 +151,7 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         censored = any(row.censored for row in curve)
         found = replace(found, verdict="trials were ended too early to tell" if censored else never)
     best_of = tuple(best_of_fewer(point.row) for point in telling)
-    return replace(found, of_medians=of_medians, left_out=tuple(left_out), best_of=best_of)
+    return replace(found, of_medians=of_medians, left_out=left_out, best_of=best_of)
 
 
 def rises_after(logs: Floats, covariance: Floats) -> int:
