@@ -21,7 +21,6 @@ from orchestrator.analysis import (
     in_words,
     relative,
     shared_size,
-    sparkline,
     tuned,
 )
 from orchestrator.analysis.comparisons import groups_of
@@ -242,12 +241,6 @@ def test_too_little_to_tell_a_power_is_said() -> None:
     (one,) = tuned([replace(row, steps=10) for row in short])
     assert one.exponent == pytest.approx(1)
     assert tuned([at(8, kind="a"), at(16, kind="b"), at(32, rate=-1)]) == []
-
-
-def test_a_curve_in_a_few_characters() -> None:
-    assert sparkline([8, 4, 2, 1, None]) == "█▆▃▁ "
-    assert sparkline([5, 5]) == "▁▁"
-    assert sparkline([None, 0]) == ""
 
 
 @pytest.mark.parametrize(

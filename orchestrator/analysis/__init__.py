@@ -21,14 +21,6 @@ from orchestrator.analysis.cost import (
     doubts_about,
 )
 from orchestrator.analysis.curve import Curves
-from orchestrator.analysis.doubling import (
-    Confirmed,
-    ScheduleStep,
-    confirmed,
-    megatron,
-    schedule_of,
-    steps_saved,
-)
 from orchestrator.analysis.errors import BestOf, Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
@@ -42,7 +34,6 @@ from orchestrator.analysis.forecasts import (
     forecast_by,
     forecasts_of,
 )
-from orchestrator.analysis.judging import BranchJudge
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import (
     Point,
@@ -54,6 +45,15 @@ from orchestrator.analysis.points import (
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
+from orchestrator.analysis.schedules import (
+    BranchJudge,
+    Confirmed,
+    ScheduleStep,
+    confirmed,
+    megatron,
+    schedule_of,
+    steps_saved,
+)
 from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
 from orchestrator.analysis.words import (
@@ -75,7 +75,6 @@ from orchestrator.analysis.words import (
     remarks_of,
     schedule_in_words,
     sentence,
-    sparkline,
     steps_of,
     verdict_in_words,
 )

@@ -236,10 +236,10 @@ def costs(
     out."""
     points = [point for point in points_of(rows) if point.steps]
     amounts = [(point.steps, point.examples) for point in points]
-    speeds = [devices.get(point.recipe) if devices else None for point in points]
+    devices = devices or {}
     priced = [
-        [] if device is None else _prices(point, device, price_per_device_hour)
-        for point, device in zip(points, speeds, strict=True)
+        _prices(p, devices[p.recipe], price_per_device_hour) if p.recipe in devices else []
+        for p in points
     ]
     timed = [one.amounts for of_point in priced for one in of_point if one.timed]
     intervals: dict[StudyKey, Estimate] = {}

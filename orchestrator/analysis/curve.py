@@ -266,11 +266,6 @@ def _last_within(logs: Floats, places: Floats, tolerance: float) -> Floats:
     return found
 
 
-def is_refused(hyperbola: Curves, curves: Curves) -> bool:
-    """Whether another bend explains the points so much better that there is no B_crit."""
-    return curves.likelihood - hyperbola.likelihood > REFUSED
-
-
 def ratio_of_draws(first: Floats, second: Floats) -> Estimate:
     """The ratio of draws of two curves, which are independent of each other."""
     return told(first / second[np.random.default_rng(1).permutation(DRAWS)])

@@ -4,7 +4,7 @@ far the weights move."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,12 +107,13 @@ def largeness(
     reference, loss = _accuracy(base, goal), f"{goal.metric.partition('/')[0]}/loss"
     if not (_is_share(goal) and 0 < reference <= 1):
         raise BadInput(f"{goal.metric} is neither an error rate nor an accuracy", code="no-share")
+    unit = base.metrics.get(loss)
     held = tuple(
         Held(
             recipe=row.recipe,
             batch_size=row.batch_size,
             accuracy_share=_accuracy(row, goal) / reference,
-            loss_ratio=_ratio(row.metrics, base.metrics, loss),
+            loss_ratio=row.metrics[loss] / unit if unit and loss in row.metrics else None,
         )
         for row in usable
     )
@@ -137,10 +138,6 @@ def largeness(
 def _accuracy(row: BestRow, goal: Goal) -> float:
     assert row.value is not None
     return row.value if goal.direction == ">" else 1 - row.value
-
-
-def _ratio(of: Mapping[str, float], base: Mapping[str, float], loss: str) -> float | None:
-    return of[loss] / base[loss] if loss in of and base.get(loss) else None
 
 
 def _lost_for_good(sizes: Iterable[int], holding: Iterable[int]) -> int | None:

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from orchestrator.analysis.curve import (
+    REFUSED,
     SCATTER_OF_LUCK,
     USUAL_SCATTER,
     Curves,
     curves_through,
-    is_refused,
 )
 from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
@@ -195,6 +195,7 @@ def scaling_of(
     )
     if 2 ** float(steps.min() - steps.max()) > STILL:
         return replace(found, verdict=FLAT)
+    refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     fifth_more = curves.examples_within(CRITICAL_TOLERANCE)
     return replace(
         found,
@@ -202,7 +203,7 @@ def scaling_of(
         critical_by_examples=fifth_more,
         critical_by_examples_is=_bound(*curves.unseen),
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
-        critical_batch_size=None if is_refused(of_hyperbola, curves) else of_hyperbola.bends_at,
+        critical_batch_size=None if refused else of_hyperbola.bends_at,
         steps_min=curves.steps_min,
         perfect_scaling_until=curves.examples_within(PERFECT_TOLERANCE),
         perfect_scaling_from=_first_enough(points),

@@ -53,29 +53,24 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     known = [row for row in rows if row.params is not None and not row.censored]
     found = []
     for (workload, recipe, goal), curve in curves_of(known).items():
-        values = [_numbers(row.answering[1] or {}) for row in curve]
-        names = dict.fromkeys(name for numbers in values for name in numbers)
-        sure = {
-            row.batch_size for row in curve if row.finished and (row.steps or 0) >= ENOUGH_STEPS
-        }
+        best = {row.batch_size: row.answering[1] or {} for row in curve}
+        values = {size: _numbers(params) for size, params in best.items()}
+        steps = {row.batch_size: row.steps or 0 for row in curve if row.finished}
+        names = dict.fromkeys(name for numbers in values.values() for name in numbers)
         for name in sorted(names, key=lambda name: name != EFFECTIVE):
-            points = tuple(
-                (row.batch_size, numbers[name])
-                for row, numbers in zip(curve, values, strict=True)
-                if name in numbers
-            )
+            points = [(size, numbers[name]) for size, numbers in values.items() if name in numbers]
             if len({value for _, value in points}) < 2:
                 continue
-            zeros = sum((row.answering[1] or {}).get(name) == 0 for row in curve)
-            telling = [] if zeros else [point for point in points if point[0] in sure]
-            exponent, interval = _power(telling)
+            zeros = sum(params.get(name) == 0 for params in best.values())
+            telling = [point for point in points if steps.get(point[0], 0) >= ENOUGH_STEPS]
+            exponent, interval = _power([] if zeros else telling)
             found.append(
                 Tuned(
                     workload=workload,
                     recipe=recipe,
                     goal=goal,
                     name=name,
-                    points=points,
+                    points=tuple(points),
                     zeros=zeros,
                     exponent=exponent,
                     exponent_interval=interval,
@@ -137,18 +132,18 @@ def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[O
     found = []
     for option in dict.fromkeys(row[column] for row in rows):
         of_option = [row for row in rows if row[column] == option]
-        steps = min(
-            (r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None), default=None
-        )
+        reached = [r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None]
+        steps = min(reached, default=math.inf)
         ended_early = [r for r in of_option if stopped_early(study, r)]
-        upcoming = [study.following(r["steps"]) for r in ended_early if r["steps_to_goal"] is None]
+        sooner = any(
+            study.following(r["steps"]) <= steps for r in ended_early if r["steps_to_goal"] is None
+        )
         values = [r["best"] for r in of_option if math.isfinite(r["best"])]
-        sooner = any(steps is None or step <= steps for step in upcoming)
         found.append(
             OptionPoint(
                 option=option,
                 batch_size=study.batch_size,
-                steps=None if sooner else steps,
+                steps=None if sooner or not reached else min(reached),
                 best=better(values) if values and not ended_early else None,
             )
         )

@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
-from orchestrator.analysis.doubling import Confirmed
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
+from orchestrator.analysis.schedules import Confirmed
 from orchestrator.results import FrontierRow
-
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def headline(scaling: Scaling) -> str:
@@ -298,15 +296,3 @@ def in_time(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
-
-
-def sparkline(values: Sequence[float | None]) -> str:
-    """Draws a bar for each value, by its logarithm, and a gap for each missing value."""
-    logs = [None if value is None or value <= 0 else math.log(value) for value in values]
-    known = [log for log in logs if log is not None]
-    if not known:
-        return ""
-    low, span = min(known), max(max(known) - min(known), 1e-9)
-    return "".join(
-        " " if log is None else BARS[round((log - low) / span * (len(BARS) - 1))] for log in logs
-    )

@@ -12,15 +12,12 @@ from rich.text import Text
 
 from orchestrator.analysis import (
     batch_sizes_of,
-    curves_of,
     errors_in_words,
     growing_sentence,
     median_of,
     on_medians,
-    points_of,
     scalings,
     sentence,
-    sparkline,
     steps_of,
 )
 from orchestrator.cli.options import print_json
@@ -70,22 +67,18 @@ def frontier_table(
 
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
-    """The answer of each curve, beside a sparkline of its log(steps) against batch size."""
-    curves = curves_of(rows)
+    """The answer of each curve, with the errors behind it."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for scaling in scalings(rows):
-        curve = curves[scaling.workload, scaling.recipe, scaling.goal]
-        found = {point.batch_size: point.steps for point in points_of(curve)}
-        steps = [found.get(row.batch_size) for row in curve]
-        where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
-        table.add_row(sparkline(steps), f"{where}{sentence(scaling)}")
+    found = scalings(rows)
+    for scaling in found:
+        where = f"{scaling.workload}, {scaling.goal}. " if len(found) > 1 else ""
+        table.add_row(f"{where}{sentence(scaling)}")
         if said := errors_in_words(scaling):
-            table.add_row("", said)
+            table.add_row(said)
     for row in rows:
         if row.batch_schedule is not None:
-            table.add_row("", growing_sentence(row))
+            table.add_row(growing_sentence(row))
     return table
 
 

@@ -142,13 +142,15 @@ def _show(line: Mapping[str, float]) -> None:
 
 
 def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) -> list[str]:
-    from orchestrator.analysis import corrected, factor_in_words, sparkline, together
+    from orchestrator.analysis import Estimate, corrected, factor_in_words, in_words, together
 
     (course,) = courses.plain
-    scales = [point.noise_scale for point in course.points]
+    first, last = (
+        f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
+        for at in (0, -1)
+    )
     lines = [
-        f"Noise scale  {sparkline([s if math.isfinite(s) else None for s in scales])}  "
-        f"at steps {course.steps[0]:,} to {course.steps[-1]:,}",
+        f"Noise scale: {first}, {last}.",
         f"Forecast: {_meaning(found.noise_scale)}.",
     ]
     if found.preconditioned is not None:
