@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def test_a_fifth_more_lies_between_factors() -> None:
     assert found == pytest.approx(1.2 * 16 + 0.2 * 64, rel=0.02)
     exact = judged([branch(k, k**0.25, seed) for k in (1, 2, 4) for seed in (0, 1)]).fifth_more
     assert exact.value == pytest.approx(1.2**4, rel=0.03)
-    assert json.loads(json.dumps(by_law(64).to_json()))["batch_size"] == 16
+    assert json.loads(json.dumps(asdict(by_law(64))))["batch_size"] == 16
 
 
 def test_factors_that_keep_up_and_factors_that_diverge() -> None:

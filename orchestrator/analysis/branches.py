@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -109,9 +108,6 @@ class Verdict:
     def sure_batch_size(self) -> float:
         """Lower bound of the batch size that costs a fifth more examples, within those measured."""
         return min(self.fifth_more_batch_size.ends[0], self.costs[-1].factor * self.batch_size)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def choosing_seeds(branches: Collection[Branch]) -> tuple[int, ...]:
@@ -237,11 +233,10 @@ def _check(
             code="branch-count",
         )
     wanted = [(factor, rate, seed) for factor, rate in rates.items() for seed in judging]
-    if wrong := [key for key in (*wanted, *counts) if counts[key] != 1]:
-        factor, rate, seed = wrong[0]
+    for factor, rate, seed in (key for key in (*wanted, *counts) if counts[key] != 1):
         raise BadInput(
             f"A verdict needs one branch of factor {factor} at {rate:g} times the learning rate "
-            f"for seed {seed}, but has {counts[wrong[0]]}.",
+            f"for seed {seed}, but has {counts[factor, rate, seed]}.",
             code="branch-count",
         )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -83,11 +82,6 @@ class Priced:
     """Whether no other batch size, recipe and timed number of devices needs both less time and
     fewer device-seconds."""
 
-    @property
-    def amounts(self) -> tuple[float, float]:
-        """Time and work."""
-        return self.seconds, self.device_seconds
-
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -133,9 +127,6 @@ class Advice:
     """The fastest choice on any number of devices if the exchange of gradients took no time; None
     if so many devices were timed, or if nothing was."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
     """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
@@ -164,18 +155,13 @@ def doubts_about(times: Iterable[StepTime]) -> list[str]:
 
 
 def _fitted(times: Sequence[StepTime]) -> dict[str, Device]:
-    by_recipe: dict[str, list[StepTime]] = {}
-    for time in times:
-        if not _is_disturbed(time, times):
-            by_recipe.setdefault(time.recipe, []).append(time)
-    return {
-        recipe: replace(
-            fit_device([(_per_device(t), t.seconds) for t in of_recipe]),
-            timed=tuple(sorted({t.ranks for t in of_recipe})),
-        )
-        for recipe, of_recipe in by_recipe.items()
-        if len({_per_device(t) for t in of_recipe}) > 1
-    }
+    found = {}
+    for recipe in dict.fromkeys(time.recipe for time in times):
+        mine = [t for t in times if t.recipe == recipe and not _is_disturbed(t, times)]
+        if len({_per_device(t) for t in mine}) > 1:
+            device = fit_device([(_per_device(t), t.seconds) for t in mine])
+            found[recipe] = replace(device, timed=tuple(sorted({t.ranks for t in mine})))
+    return found
 
 
 def _per_device(time: StepTime) -> int:
@@ -241,7 +227,11 @@ def costs(
         _prices(p, devices[p.recipe], price_per_device_hour) if p.recipe in devices else []
         for p in points
     ]
-    timed = [one.amounts for of_point in priced for one in of_point if one.timed]
+    timed = [(one.seconds, one.device_seconds) for each in priced for one in each if one.timed]
+
+    def is_best(one: Priced) -> bool:
+        return one.timed and _is_pareto((one.seconds, one.device_seconds), timed)
+
     intervals: dict[StudyKey, Estimate] = {}
     for curve in map(trained_points, curves_of(rows).values()):
         for point, interval in zip(curve, errors_of(curve).intervals(curve), strict=True):
@@ -259,9 +249,7 @@ def costs(
             tells=point.tells,
             seconds=point.row.seconds,
             pareto=_is_pareto(of_point, amounts),
-            priced=tuple(
-                replace(one, pareto=one.timed and _is_pareto(one.amounts, timed)) for one in prices
-            ),
+            priced=tuple(replace(one, pareto=is_best(one)) for one in prices),
         )
         for point, of_point, prices in zip(points, amounts, priced, strict=True)
     ]

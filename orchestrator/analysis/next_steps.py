@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from operator import mul
 from typing import Any, Literal
 
 import numpy as np
 
 from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import Errors
-from orchestrator.analysis.estimates import Estimate, Floats
+from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
@@ -162,8 +163,8 @@ def _effects(step: Step, scalings: Sequence[Scaling]) -> Iterator[Effect]:
 
 
 def _width(scaling: Scaling, step: Step | None) -> float | None:
-    """The width of the interval of the fifth-more batch size, for points on the curve in the middle
-    of all; None if the step changes nothing that is known."""
+    """The width of the interval of the fifth-more batch size, in doublings, for points on the curve
+    in the middle of all; None if the step changes nothing that is known."""
     curves, errors = scaling.curves, scaling.errors
     assert curves is not None
     assert errors is not None
@@ -179,12 +180,7 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
         covariance[place, place] = typical
     covariance = covariance + float(np.median(curves.scatter)) ** 2 * np.eye(len(sizes))
     middle = np.median(curves.log_steps(sizes), axis=0)
-    return width(curves_through(sizes, middle, covariance).examples_within(CRITICAL_TOLERANCE))
-
-
-def width(estimate: Estimate) -> float:
-    """The width of an interval that has both ends, in doublings."""
-    low, high = estimate.ends
+    low, high = curves_through(sizes, middle, covariance).examples_within(CRITICAL_TOLERANCE).ends
     return math.log2(high / low)
 
 
@@ -202,20 +198,20 @@ def _after(errors: Errors, step: Step | None) -> Floats | None:
 
 def with_price(step: Step, studies: Sequence[Study], prices: Prices) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
-    trainings, examples = 0.0, 0.0
-    seconds: list[float | None] = []
-    for names, size, trials, repeats in _added(step, studies):
-        if of_recipe := prices.get(names):
-            price = _price_at(of_recipe, size)
-            its = trials * price.trial + repeats * price.repeat
-            trainings, examples = trainings + trials + repeats, examples + its
-            rate = price.seconds_per_example
-            seconds.append(None if rate is None else rate * its)
-    known = [one for one in seconds if one is not None]
+    added = [
+        (trials, repeats, _price_at(prices[names], size))
+        for names, size, trials, repeats in _added(step, studies)
+        if prices.get(names)
+    ]
+    examples = [trials * price.trial + repeats * price.repeat for trials, repeats, price in added]
+    rates = [price.seconds_per_example for *_, price in added]
+    known = [rate for rate in rates if rate is not None]
     return replace(
-        step, trainings=trainings, examples=examples,
-        seconds=sum(known) if known and len(known) == len(seconds) else None,
-    )  # fmt: skip
+        step,
+        trainings=sum(trials + repeats for trials, repeats, _ in added),
+        examples=sum(examples),
+        seconds=sum(map(mul, known, examples)) if known and len(known) == len(rates) else None,
+    )
 
 
 def _added(

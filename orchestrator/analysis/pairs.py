@@ -19,10 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
-import numpy as np
 from scipy.special import ndtri, stdtr
 
-from orchestrator.analysis.errors import Errors, errors_of, freedom_of
+from orchestrator.analysis.errors import errors_of, freedom_of
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
 from orchestrator.analysis.points import Names, OfCurve, Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
@@ -92,7 +91,8 @@ class Side:
     own: tuple[Error, ...] = ()
     """Errors from the distance between measurements, and from the seeds of repeats."""
     few_trials: Error | None = None
-    """The error from the small number of trials; None if nothing tells of it."""
+    """The error from the small number of trials, or the scatter of the points about their curve in
+    its place; None if neither is known."""
 
     @property
     def steps(self) -> float:
@@ -137,31 +137,26 @@ def sides_of(
     for names, curve in answers.curves().items():
         points = points_of(curve)
         errors = errors_of(points)
-        few_trials = _few_trials(points, errors, scalings.get(names))
+        scatter = None
+        if (scaling := scalings.get(names)) is not None and scaling.contributions is not None:
+            # Where the error from few trials is not known, the scatter about the curve stands in.
+            telling = sum(point.tells for point in points)
+            scatter = Error(scaling.contributions.scatter**2, telling - 2)
         for place in ((row.key, row.goal) for row in curve):
             sides[place] = Side(row=rows[place], budget=answers.budgets.get(place[0]))
         for at, point in enumerate(points):
+            few, again = errors.few_trials, point.row.repeats
             own = [Error(float(errors.resolution[at]))]
-            if errors.seeds is not None and point.row.repeats is not None:
-                own.append(Error(float(errors.seeds[at]), freedom_of(point.row.repeats)))
+            if errors.seeds is not None and again is not None:
+                own.append(Error(float(errors.seeds[at]), freedom_of(again)))
             place = point.row.key, point.row.goal
             sides[place] = replace(
-                sides[place], point=point, own=tuple(own), few_trials=few_trials[at]
+                sides[place],
+                point=point,
+                own=tuple(own),
+                few_trials=scatter if few is None else Error(float(few[at, at])),
             )
     return sides
-
-
-def _few_trials(
-    points: Sequence[Point], errors: Errors, scaling: Scaling | None
-) -> list[Error | None]:
-    """The error of each point from the small number of trials, or the scatter of the points about
-    their curve in its place; None if neither is known."""
-    if errors.few_trials is not None:
-        return [Error(float(variance)) for variance in np.diag(errors.few_trials)]
-    if scaling is None or scaling.contributions is None:
-        return [None] * len(points)
-    telling = sum(point.tells for point in points)
-    return [Error(scaling.contributions.scatter**2, telling - 2)] * len(points)
 
 
 def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:

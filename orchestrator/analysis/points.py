@@ -96,10 +96,31 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
     repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
-        _median(row) if in_medians[row.workload, row.recipe, row.goal] else _minimum(row)
+        _point(row, of_medians=in_medians[row.workload, row.recipe, row.goal])
         for row in without_growing(rows)
     )
     return [point for point in points if point is not None]
+
+
+def _point(row: FrontierRow, *, of_medians: bool) -> Point | None:
+    again = row.repeats
+    if row.censored:
+        return None
+    if not of_medians:
+        if row.steps is None:
+            return None
+        return Point(row=row, steps=row.steps, is_median=False, resolution=row.resolution or 0)
+    if again is None or again.median is None:
+        return None
+    return Point(
+        row=row,
+        steps=again.median,
+        is_median=True,
+        low=again.low,
+        high=again.high,
+        confidence=again.confidence,
+        resolution=again.resolution,
+    )
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:
@@ -117,27 +138,6 @@ def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
     return (
         f" Some curves show medians of repeats, but the curves of {', '.join(minima)} show minima "
         f"over trials, which are too low because the best trial was lucky."
-    )
-
-
-def _minimum(row: FrontierRow) -> Point | None:
-    if row.steps is None or row.censored:
-        return None
-    return Point(row=row, steps=row.steps, is_median=False, resolution=row.resolution or 0)
-
-
-def _median(row: FrontierRow) -> Point | None:
-    again = row.repeats
-    if again is None or again.median is None or row.censored:
-        return None
-    return Point(
-        row=row,
-        steps=again.median,
-        is_median=True,
-        low=again.low,
-        high=again.high,
-        confidence=again.confidence,
-        resolution=again.resolution,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
 from orchestrator.analysis.estimates import Estimate, reach_of_mean
-from orchestrator.records import BadInput, FinishedTrial, Value
+from orchestrator.records import FinishedTrial, Value
 from orchestrator.search import STOPPED, Point
 
 ENDED = ("exhausted", "reached")
@@ -97,12 +97,7 @@ def schedule_of(
     fifth more examples there. `end` chooses the number of the verdict: its value, or, on the safe
     side, the low end of its interval. The batch size never shrinks, and never grows beyond the
     largest measured factor."""
-    sizes = sorted({verdict.batch_size for verdict in verdicts})
-    if len(sizes) != 1:
-        raise BadInput(
-            f"A schedule needs verdicts of one trunk, but these have the trunk batch sizes {sizes}."
-        )
-    (batch_size,) = sizes
+    batch_size = next(iter(verdicts)).batch_size
     steps = [ScheduleStep(examples=0, batch_size=batch_size, rate=1.0)]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.at_examples):
         factor = max(steps[-1].batch_size // batch_size, _affordable(verdict, end))

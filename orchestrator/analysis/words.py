@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import FEWEST_TRIALS
@@ -193,29 +193,26 @@ def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, sam
     )
 
 
-def in_words(estimate: Estimate) -> str:
+def in_words(estimate: Estimate, said: Callable[[float], str] | None = None) -> str:
     """Says the value, and its interval if it has one. An infinite value only says what it is
-    larger than."""
+    larger than. `said` is how a number is said, by default with three digits."""
+    said = said or _rounded
     if math.isinf(estimate.value):
         least = estimate.low or 0
-        return f"at least {_rounded(least)}" if 0 < least < math.inf else "not known"
-    value = _rounded(estimate.value)
+        return f"at least {said(least)}" if 0 < least < math.inf else "not known"
+    value = said(estimate.value)
     if estimate.low is None or estimate.high is None:
         return value
-    if not math.isfinite(estimate.high):
-        return f"{value} ({_rounded(estimate.low)} or more)"
-    low, high = _rounded(estimate.low), _rounded(estimate.high)
-    return value if low == high == value else f"{value} ({low} to {high})"
+    low, high = said(estimate.low), estimate.high
+    if not math.isfinite(high):
+        return f"{value} ({low} or more)"
+    return value if low == said(high) == value else f"{value} ({low} to {said(high)})"
 
 
 def factor_in_words(ratio: Estimate) -> str:
     """Says a ratio and its interval with two digits, because ratios such as 1.4 and 0.6 are not
     whole numbers."""
-    said = [ratio.value, *(end for end in (ratio.low, ratio.high) if end is not None)]
-    value, *ends = (f"{number:.2g}" if number < 99.5 else f"{number:,.0f}" for number in said)
-    if len(ends) == 2 and not math.isfinite(said[-1]):
-        return f"{value} ({ends[0]} or more)"
-    return f"{value} ({' to '.join(ends)})" if len(ends) == 2 else value
+    return in_words(ratio, lambda end: f"{end:.2g}" if end < 99.5 else f"{end:,.0f}")
 
 
 def _rounded(value: float) -> str:

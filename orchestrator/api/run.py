@@ -176,7 +176,7 @@ class Run:
         trunk."""
         verdicts = self._branches().verdicts
         said = "\n".join(map(verdict_in_words, verdicts))
-        return Table(verdicts, Verdict.to_json, said, shown=VERDICTS)
+        return Table(verdicts, asdict, said, shown=VERDICTS)
 
     def schedules(self) -> dict[str, dict[str, Any]]:
         """The schedules of batch sizes that follow from the verdicts, `conservative` and `central`,

@@ -192,7 +192,7 @@ def _document(
     ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     (course,) = courses.plain
     return {
-        **found.to_json(),
+        **asdict(found),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,
         "compared": [comparison.to_json() for comparison in known],
         "status": outcome.status,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -168,7 +169,7 @@ def _answers(
                 recommended = advice.get(scaling.recipe)
                 answer = {
                     **scaling.to_json(),
-                    "recommended": None if recommended is None else recommended.to_json(),
+                    "recommended": None if recommended is None else asdict(recommended),
                     "forecast": beside[scaling.recipe].to_json()
                     if scaling.recipe in beside
                     else None,

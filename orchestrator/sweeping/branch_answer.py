@@ -3,7 +3,7 @@ batch sizes that follow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -132,8 +132,8 @@ class Answer:
         return {
             "complete": self.is_complete,
             "problems": self.queue.problems,
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
-            "by_length": [[verdict.to_json() for verdict in point] for point in self.by_length],
+            "verdicts": [*map(asdict, self.verdicts)],
+            "by_length": [[*map(asdict, point)] for point in self.by_length],
             "schedules": self.schedules,
         }
 
