@@ -68,7 +68,7 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
         for names, curve in curves_a.items()
         if names in curves_b and has_medians(curve) != has_medians(curves_b[names])
     )
-    a, b = (_without_repeats(answers, mixed) for answers in (a, b))
+    a, b = (answers.as_minima(mixed) for answers in (a, b))
     of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
@@ -88,14 +88,6 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
         curves=tuple(with_holm(pairs)),
         as_minima=mixed,
     )
-
-
-def _without_repeats(answers: Answers, curves: Sequence[Names]) -> Answers:
-    rows = [
-        replace(row, repeats=None) if (row.workload, row.recipe, row.goal) in curves else row
-        for row in answers.rows
-    ]
-    return replace(answers, rows=rows)
 
 
 def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:

@@ -122,19 +122,16 @@ def _first(places: Floats, line: Floats) -> float:
 def fifth_more(ratios: Mapping[int, Estimate]) -> Estimate:
     """The factor that costs a fifth more examples, computed from c_k and from the ends of its
     interval."""
-    return Estimate(
-        value=_passing({factor: ratio.value for factor, ratio in ratios.items()}),
-        low=_passing({factor: ratio.ends[1] for factor, ratio in ratios.items()}),
-        high=_passing({factor: ratio.ends[0] for factor, ratio in ratios.items()}),
-    )
+    of_ends = zip(*((one.value, *reversed(one.ends)) for one in ratios.values()), strict=True)
+    value, low, high = (_passing([*ratios], found) for found in of_ends)
+    return Estimate(value=value, low=low, high=high)
 
 
-def _passing(ratios: Mapping[int, float]) -> float:
+def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
     """The factor at which log c_k, interpolated linearly in log k, first exceeds a fifth more;
     infinite if it never does."""
     bound = math.log(1 + CRITICAL_TOLERANCE)
-    logs = np.log([*ratios.values()])
-    for (below, cheap), (above, dear) in pairwise(zip(ratios, logs, strict=True)):
+    for (below, cheap), (above, dear) in pairwise(zip(factors, np.log(ratios), strict=True)):
         if dear > bound:
             return float(below * (above / below) ** ((bound - cheap) / (dear - cheap)))
     return math.inf

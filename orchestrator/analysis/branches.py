@@ -279,7 +279,5 @@ def settled(verdicts: Collection[Verdict]) -> bool:
 def _agree(first: Estimate, second: Estimate) -> bool:
     if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
-    return all(
-        interval.ends[0] <= estimate.value <= interval.ends[1]
-        for estimate, interval in ((first, second), (second, first))
-    )
+    (low, high), (least, most) = first.ends, second.ends
+    return low <= second.value <= high and least <= first.value <= most

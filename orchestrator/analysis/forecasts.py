@@ -153,11 +153,9 @@ def _told(estimate: estimates.Estimate) -> Estimate:
 def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Comparison]:
     """The B_crit of each curve beside the forecasts for its workload and recipe."""
     found = []
+    ordered = sorted(forecasts, key=lambda forecast: forecast.batch_size)
     for scaling in scalings:
-        of_recipe = sorted(
-            (f for f in forecasts if (f.workload, f.recipe) == (scaling.workload, scaling.recipe)),
-            key=lambda forecast: forecast.batch_size,
-        )
+        of_recipe = [f for f in ordered if (f.workload, f.recipe) == scaling.names[:2]]
         if not of_recipe:
             continue
         forecast = together([each.noise_scale for each in of_recipe])

@@ -127,6 +127,12 @@ class Answers:
         others."""
         return curves_of([replace(row, batch_schedule=None) for row in self.rows])
 
+    def as_minima(self, curves: Sequence[Names]) -> Answers:
+        """The same answers without the repeats of these curves."""
+        gone = {(row.key, row.goal) for names in curves for row in self.curves()[names]}
+        rows = [replace(r, repeats=None) if (r.key, r.goal) in gone else r for r in self.rows]
+        return replace(self, rows=rows)
+
 
 def sides_of(
     answers: Answers, scalings: Mapping[Names, Scaling]
