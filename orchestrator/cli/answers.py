@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,10 +13,12 @@ from rich.text import Text
 
 from orchestrator.analysis import (
     batch_sizes_of,
+    curves_of,
     errors_in_words,
     growing_sentence,
     median_of,
     on_medians,
+    points_of,
     scalings,
     sentence,
     steps_of,
@@ -28,6 +31,8 @@ from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""
+
+BARS = "▁▂▃▄▅▆▇█"
 
 POINT = "Metaparameters"
 DROPPED = ("Notes", "Examples", "±", "Trial", POINT)
@@ -67,19 +72,33 @@ def frontier_table(
 
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
-    """The answer of each curve, with the errors behind it."""
+    """The answer of each curve, with its shape before it and the errors behind it."""
     table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    found = scalings(rows)
-    for scaling in found:
-        where = f"{scaling.workload}, {scaling.goal}. " if len(found) > 1 else ""
-        table.add_row(f"{where}{sentence(scaling)}")
+    curves = curves_of(rows)
+    for scaling in scalings(rows):
+        curve = curves[scaling.names]
+        found = {point.batch_size: point.steps for point in points_of(curve)}
+        bars = sparkline([found.get(row.batch_size) for row in curve])
+        where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
+        table.add_row(bars, f"{where}{sentence(scaling)}")
         if said := errors_in_words(scaling):
-            table.add_row(said)
+            table.add_row("", said)
     for row in rows:
         if row.batch_schedule is not None:
-            table.add_row(growing_sentence(row))
+            table.add_row("", growing_sentence(row))
     return table
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Draws a bar for each value, by its logarithm, and a gap for each missing value."""
+    logs = [math.log(value) if value else None for value in values]
+    known = [log for log in logs if log is not None]
+    low, span = min(known, default=0), max(max(known, default=0) - min(known, default=0), 1e-9)
+    return "".join(
+        " " if log is None else BARS[round((log - low) / span * (len(BARS) - 1))] for log in logs
+    )
 
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
