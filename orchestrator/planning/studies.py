@@ -228,7 +228,7 @@ def _studies_of(
             repeats=sweep.repeats,
             repeat_best=sweep.repeat_best,
             stop_at_goal=sweep.stop.at_goal,
-            repeats_stay=sweep.stop.at_goal and sweep.stop.repeats_stay,
+            repeats_stay=sweep.stop.repeats_stay,
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),

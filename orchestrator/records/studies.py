@@ -159,7 +159,7 @@ class Study:
     """Whether a trial ends once it has passed all goals."""
     stop_dominated: Annotated[bool, SEARCH, "stop.dominated"] = True
     """Whether a trial ends once it can no longer be among the best `keep` trials at any goal."""
-    repeats_stay: Annotated[bool, END, "stop.repeats_stay"] = False
+    repeats_stay: Annotated[bool, FREE, "stop.repeats_stay"] = False
     """Whether repeats that judge train on after their goals, to see whether these hold."""
     keep: Annotated[int, FREE, "stop.keep"] = 1
     """Number of best trials whose steps to goal are known exactly; 1: only the winner's."""
