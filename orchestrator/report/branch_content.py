@@ -1,4 +1,4 @@
-"""Gathers from a run of branches everything that its page shows."""
+"""A run of branches: everything that its page shows, and its two figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 
 from orchestrator.analysis import (
     BranchJudge,
@@ -23,8 +24,18 @@ from orchestrator.analysis import (
 )
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
-from orchestrator.report.figures.branches import BranchCurve, Mark, Series, Stairs
-from orchestrator.report.figures.style import evenly, rounded
+from orchestrator.report.style import (
+    COLOURS,
+    SYMBOLS,
+    evenly,
+    guide,
+    log2_axis,
+    log10_axis,
+    rounded,
+    safe,
+    shades,
+    styled,
+)
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
@@ -32,6 +43,30 @@ from orchestrator.search import Branching, Point
 MOST_CURVES = 60
 """The most branches in the figure of the trunk's loss. If there are more, fewer points are shown,
 but all batch sizes."""
+
+
+APART = 1 / 75
+"""Distance between marks at the same examples, which stand side by side, as a share of the axis."""
+
+FURTHEST = 8
+"""An interval is drawn up to this many times the largest value, and down to the smallest value
+divided by it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchCurve:
+    """The loss of branches from one point at one batch size, as the mean over seeds."""
+
+    at_examples: int
+    batch_size: int
+    factor: int
+    """The batch size of these branches over the trunk's."""
+    seeds: int
+    rate: float
+    """Learning rate of these branches over the trunk's."""
+    examples: Sequence[float]
+    """Examples since the beginning of the trunk."""
+    losses: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,63 +166,237 @@ class BranchContent:
         return curves
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A batch size at one point of a training."""
+
+    at_examples: int
+    batch_size: Estimate
+    bound: float
+    """A lower bound, drawn where the value is infinite."""
+    said: str
+    """The text that appears on hovering."""
+
+    @property
+    def value(self) -> float:
+        size = self.batch_size.value
+        return size if math.isfinite(size) else self.bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Batch sizes of one kind along a training."""
+
+    name: str
+    marks: Sequence[Mark]
+    line: Sequence[tuple[int, float]] = ()
+    """(examples, batch size) along the line that joins the marks."""
+
+
 def series_of(content: BranchContent) -> list[Series]:
     """Returns the batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in content.verdicts if verdict.is_known]
+    scales = {examples: point.scale for examples, point in content.noise.items()}
+    critical = [
+        _mark(v.at_examples, v.critical, None, f"local critical batch size {critical_in_words(v)}")
+        for v in known
+        if v.critical is not None
+    ]
+    noise = [
+        _mark(examples, scales[examples], None, f"noise scale {in_words(scales[examples])}")
+        for examples in content.points
+        if examples in scales
+    ]
+    line = [(x, scale.value) for x, scale in scales.items() if x and math.isfinite(scale.value)]
+    fifth_more = [
+        _mark(
+            verdict.at_examples,
+            verdict.fifth_more_batch_size,
+            verdict.sure_batch_size,
+            f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+        )
+        for verdict in known
+    ]
     return [
-        Series(name="local critical batch size", marks=[*_critical(known)]),
-        _noise(content),
-        Series(name="a fifth more examples", marks=[*map(_fifth_more, known)]),
+        Series(name="local critical batch size", marks=critical),
+        Series(name="noise scale", marks=noise, line=line),
+        Series(name="a fifth more examples", marks=fifth_more),
     ]
 
 
-def _critical(known: Sequence[Verdict]) -> Iterator[Mark]:
-    for verdict in known:
-        if verdict.critical is not None:
-            said = f"local critical batch size {critical_in_words(verdict)}"
-            yield _mark(verdict.at_examples, verdict.critical, verdict.critical.low or 0.0, said)
-
-
-def _fifth_more(verdict: Verdict) -> Mark:
-    said = f"a fifth more examples at batch size {fifth_more_in_words(verdict)}"
-    size, sure = verdict.fifth_more_batch_size, verdict.sure_batch_size
-    return _mark(verdict.at_examples, size, sure, said)
-
-
-def _mark(examples: int, size: Estimate, bound: float, said: str) -> Mark:
+def _mark(examples: int, size: Estimate, bound: float | None, said: str) -> Mark:
     said = f"<b>after {examples:,} examples</b><br>{said}"
+    bound = size.low or 0.0 if bound is None else bound
     return Mark(at_examples=examples, batch_size=size, bound=bound, said=said)
 
 
-def _noise(content: BranchContent) -> Series:
-    noise = content.noise
-    marks = [
-        _mark(examples, scale, scale.low or 0.0, f"noise scale {in_words(scale)}")
-        for examples in content.points
-        if examples in noise
-        for scale in [noise[examples].scale]
-    ]
-    line = [
-        (examples, point.scale.value)
-        for examples, point in noise.items()
-        if examples and math.isfinite(point.scale.value)
-    ]
-    return Series(name="noise scale", marks=marks, line=line)
-
-
-def stairs_of(schedules: Mapping[str, Mapping[str, Any]]) -> list[Stairs]:
-    return [
-        Stairs(
-            name=f"{name} schedule",
-            stages=[
-                (
-                    stage["examples"],
-                    stage["batch_size"],
-                    f"<b>{name} schedule</b><br>from {stage['examples']:,} examples on: batch size "
-                    f"{stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}",
-                )
-                for stage in schedule["stages"]
+def batch_sizes_along(
+    series: Sequence[Series],
+    schedules: Mapping[str, Mapping[str, Any]],
+    *,
+    trunk: int,
+    largest: int,
+    until: int,
+) -> go.Figure:
+    """Draws each series as marks with intervals, schedules as steps, and lines at the smallest (the
+    trunk's) and the largest batch size that was measured."""
+    beginnings = [x for one in series for x, _ in one.line]
+    beginnings += [mark.at_examples for one in series for mark in one.marks]
+    first = min((x for x in beginnings if x > 0), default=1) / 1.3
+    stages = {name: schedule["stages"] for name, schedule in schedules.items()}
+    sizes = [stage["batch_size"] for several in stages.values() for stage in several]
+    edges = _edges(series, sizes, trunk, largest)
+    figure = go.Figure()
+    figure.add_traces(guide([first, until], [trunk, trunk], "trunk's batch size"))
+    figure.add_traces(guide([first, until], [largest, largest], "largest measured", "dot"))
+    looks = ((COLOURS[2], "solid", 4), (COLOURS[3], "dash", 2.5))
+    for (name, several), (colour, dash, width) in zip(stages.items(), looks, strict=False):
+        figure.add_scatter(
+            x=[*(max(stage["examples"], first) for stage in several), until],
+            y=[stage["batch_size"] for stage in (*several, several[-1])],
+            name=f"{safe(name)} schedule",
+            mode="lines",
+            line={"color": colour, "dash": dash, "width": width, "shape": "hv"},
+            hovertext=[
+                f"<b>{safe(name)} schedule</b><br>from {stage['examples']:,} examples on: batch "
+                f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}"
+                for stage in (*several, several[-1])
             ],
+            hoverinfo="text",
         )
-        for name, schedule in schedules.items()
+    for number, one in enumerate(series):
+        apart = (until / first) ** (APART * (number - 1))
+        colour = (COLOURS[0], COLOURS[4], COLOURS[1])[number % 3]
+        for trace in _traces(one, apart, colour, SYMBOLS[number % 3], edges):
+            figure.add_scatter(**trace)
+    styled(figure, "Examples seen", "Batch size", height=520)
+    figure.update_xaxes(**log10_axis([first, until]))
+    figure.update_yaxes(**log2_axis(edges))
+    return figure
+
+
+def _edges(
+    series: Sequence[Series], sizes: Sequence[int], trunk: int, largest: int
+) -> tuple[float, float]:
+    """Returns the smallest and the largest batch size of the axis. It covers all values except
+    those far from the measured range, and intervals as far as they do not extend much beyond it."""
+    marks = [mark for one in series for mark in one.marks]
+    values = [*sizes, *(mark.value for mark in marks)]
+    values += [y for one in series for _, y in one.line]
+    within = [y for y in values if 1 / 2 <= y <= largest * FURTHEST]
+    low, high = min([trunk, *within]), max([largest, *within])
+    ends = [
+        end
+        for mark in marks
+        for end in (mark.batch_size.low, mark.batch_size.high)
+        if end is not None and low / FURTHEST <= end <= high * FURTHEST
     ]
+    ends = [low, high, *ends]
+    return 2 ** math.floor(math.log2(min(ends))), 2 ** math.ceil(math.log2(max(ends)))
+
+
+def _traces(
+    one: Series, apart: float, colour: str, symbol: str, edges: tuple[float, float]
+) -> list[dict[str, Any]]:
+    """Returns the line of a series, its marks (hollow if they are only a bound), and arrows where
+    an interval continues beyond the figure."""
+    group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
+    line = {
+        **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines",
+        "line": {"color": colour, "width": 1, "dash": "dot"},
+        "x": [x for x, _ in one.line], "y": [y for _, y in one.line],
+    }  # fmt: skip
+    drawn = [_drawn(mark, edges) for mark in one.marks]
+    marks = {
+        **group, "x": [mark.at_examples * apart for mark in one.marks],
+        "y": [at for at, _, _ in drawn],
+        "mode": "markers", "hovertext": [mark.said for mark in one.marks],
+        "marker": {
+            "color": colour, "size": 11, "line": {"width": 2, "color": colour},
+            "symbol": [
+                symbol if mark.batch_size.value == at else f"{symbol}-open"
+                for mark, (at, _, _) in zip(one.marks, drawn, strict=True)
+            ],
+        },
+        "error_y": {
+            "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
+            "array": [high - at for at, _, high in drawn],
+            "arrayminus": [at - low for at, low, _ in drawn],
+        },
+    }  # fmt: skip
+    beyond = [
+        (mark, edge, shape)
+        for mark in one.marks
+        for end, edge, shape in (
+            (mark.batch_size.low, edges[0], "triangle-down"),
+            (mark.batch_size.high, edges[1], "triangle-up"),
+        )
+        if end is not None and (end < edge if shape == "triangle-down" else end > edge)
+    ]
+    arrows = {
+        **group, "showlegend": False, "mode": "markers",
+        "x": [mark.at_examples * apart for mark, _, _ in beyond],
+        "y": [edge for _, edge, _ in beyond],
+        "hovertext": [mark.said for mark, _, _ in beyond],
+        "marker": {"color": colour, "size": 10, "symbol": [shape for _, _, shape in beyond]},
+    }  # fmt: skip
+    return [trace for trace in (line, marks, arrows) if trace["x"]]
+
+
+def _drawn(mark: Mark, edges: tuple[float, float]) -> tuple[float, float, float]:
+    """Returns the height of a mark and both ends of its interval, as far as they are drawn."""
+    ends = (mark.value, mark.batch_size.low, mark.batch_size.high)
+    within = [min(max(end, edges[0]), edges[1]) for end in ends if end is not None]
+    return within[0], min(within), max(within)
+
+
+def trunk_and_branches(
+    trunk: Sequence[tuple[float, float]],
+    points: Sequence[float],
+    curves: Sequence[BranchCurve],
+    metric: str,
+) -> go.Figure:
+    """Draws the loss along the trunk with its points marked, and the branches: blue at the trunk's
+    batch size, the others from small (dark) to large (bright) batch sizes."""
+    figure = go.Figure()
+    for trace in _branches(curves):
+        figure.add_scatter(mode="lines", opacity=0.8, **trace)
+    drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
+    marked = [(x, y) for x, y in drawn if x in points]
+    for name, some, look, text in (
+        ("trunk", drawn, {"mode": "lines", "line": {"width": 2.5}}, "trunk"),
+        (
+            "points", marked, {"mode": "markers", "marker": {"size": 11, "symbol": "diamond"}},
+            "branches go on from here",
+        ),
+    ):  # fmt: skip
+        hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
+        x, y = ([at[axis] for at in some] for axis in (0, 1))
+        figure.add_scatter(x=x, y=y, name=name, hovertemplate=hover, **look)
+    figure.update_traces(marker_color=COLOURS[1], selector={"name": "points"})
+    figure.update_traces(line_color=COLOURS[1], selector={"name": "trunk"})
+    styled(figure, "Examples seen", safe(metric))
+    values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
+    seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
+    figure.update_xaxes(**log10_axis(seen))
+    if values and min(values) > 0 and max(values) > 10 * min(values):
+        figure.update_yaxes(**log10_axis(values))
+    return figure
+
+
+def _branches(curves: Sequence[BranchCurve]) -> Iterator[dict[str, Any]]:
+    sizes = sorted({curve.batch_size for curve in curves})
+    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
+    colours = dict(zip(sizes, [COLOURS[0], *shades(len(sizes))[1:]], strict=True)) if sizes else {}
+    seen: set[int] = set()
+    for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
+        size = curve.batch_size
+        yield {
+            "x": curve.examples, "y": curve.losses, "name": f"batch size {size:,}",
+            "line": {"color": colours[size], "width": 2 if curve.factor == 1 else 1},
+            "legendgroup": str(size), "showlegend": size not in seen,
+            "hovertemplate": f"<b>batch size {size:,}, from {curve.at_examples:,} examples on</b>"
+            f"<br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
+            "%{x:,} examples: %{y:.4g}<extra></extra>",
+        }  # fmt: skip
+        seen.add(size)

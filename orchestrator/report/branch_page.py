@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis import (
+    FactorCost,
     Verdict,
     confirmed_in_words,
+    critical_in_words,
+    factor_in_words,
     fifth_more_in_words,
+    in_words,
+    ratio_of,
     schedule_in_words,
     verdict_in_words,
 )
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.report.branch_content import BranchContent, series_of, stairs_of
-from orchestrator.report.branch_tables import cost_table, length_table, noise_table
-from orchestrator.report.figures.branches import batch_sizes_along, trunk_and_branches
+from orchestrator.report.branch_content import (
+    BranchContent,
+    batch_sizes_along,
+    series_of,
+    trunk_and_branches,
+)
+from orchestrator.report.course import course_of
 from orchestrator.report.page import Figures, check_images, page_of
 from orchestrator.report.runs import provenance_of
-from orchestrator.report.sections import Show, contents, provenance_section, section
-from orchestrator.report.trials import course_of
+from orchestrator.report.sections import (
+    Show,
+    bullets,
+    contents,
+    lead,
+    provenance_section,
+    section,
+    table,
+)
+
+POINT = ("After examples", False)
 
 READING = (
     "A batch size costs a fifth more examples if it needs 1.2 times the examples that the trunk's "
@@ -72,7 +91,7 @@ def write_branch_report(
     ]
     text = "".join(parts)
     page = page_of(
-        f'<p class="lead">{escape(_lead(content))}</p>{contents(text)}{text}',
+        f"{lead(escape(_about(content)))}{contents(text)}{text}",
         title=content.sweep.name,
         about="how large the batch may be along a training",
         reload_seconds=reload_seconds,
@@ -82,7 +101,7 @@ def write_branch_report(
         shown.save(*images)
 
 
-def _lead(content: BranchContent) -> str:
+def _about(content: BranchContent) -> str:
     trunk = content.trunk
     factors = ", ".join(f"{factor:,}" for factor in content.factors)
     return (
@@ -100,7 +119,7 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
     if not content.verdicts:
         text += "<p>No branches have been trained far enough to tell.</p>"
     problems = content.queue.problems.items()
-    text += _listed(
+    text += bullets(
         [
             *map(verdict_in_words, content.verdicts),
             *(f"After {examples:,} examples: {problem}" for examples, problem in problems),
@@ -118,14 +137,8 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
         for name, schedule in content.schedules.items()
     ]
     lines += [confirmed_in_words(one) for one in content.confirmed]
-    text += f'{_cards(content)}{_listed(lines)}<p class="lead">{escape(READING)}</p>'
+    text += f"{_cards(content)}{bullets(lines)}{lead(escape(READING))}"
     return section("answer", "The answer", text)
-
-
-def _listed(lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
 def _notice(content: BranchContent) -> str:
@@ -165,7 +178,7 @@ def _along(content: BranchContent, show: Show) -> str:
     size = content.trunk.batch_size
     figure = batch_sizes_along(
         series,
-        stairs_of(content.schedules),
+        content.schedules,
         trunk=size,
         largest=size * content.factors[-1],
         until=content.total_examples,
@@ -181,7 +194,7 @@ def _along(content: BranchContent, show: Show) -> str:
         f"noise scale of the trunk's gradients is a forecast of the local critical batch size."
         f"{_not_known(content)}",
     )
-    text += noise_table(content)
+    text += _noise_table(content)
     return section("along", "How large the batch may be", text)
 
 
@@ -215,7 +228,7 @@ def _costs(content: BranchContent, show: Show) -> str:
             _falls(content),
             f"Diamonds are the points from which branches go on.{LINES if content.curves else ''}",
         )
-    text += cost_table(content.verdicts) + length_table(content)
+    text += _cost_table(content.verdicts) + _length_table(content)
     return section("costs", "What larger batches cost", text) if text else ""
 
 
@@ -228,9 +241,9 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
     """Shows the schedules, ready to copy into this project and into other trainers."""
     if not schedules:
         return ""
-    text = (
-        '<p class="lead">Learning rates are multiples of the trunk\'s learning rate at the same '
-        "example. The file schedules.yaml in the run's folder has the same schedules.</p>"
+    text = lead(
+        "Learning rates are multiples of the trunk's learning rate at the same example. The file "
+        "schedules.yaml in the run's folder has the same schedules."
     )
     for name, schedule in schedules.items():
         text += f"<h3>{escape(name.capitalize())}</h3><p>{WHAT_A_SCHEDULE_IS.get(name, '')}</p>"
@@ -244,3 +257,89 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
         ):
             text += f'<h4>{what}</h4><pre tabindex="0">{escape(written)}</pre>'
     return section("schedules", "The schedules, to copy", text)
+
+
+def _cost_table(verdicts: Sequence[Verdict]) -> str:
+    """Returns the table of what each batch size costs at each point."""
+    if not verdicts:
+        return ""
+    sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
+    rows = [
+        [
+            f"{verdict.at_examples:,}",
+            *(f"{_ratio(cost, verdict)}, x{cost.rate:.3g}" for cost in verdict.costs),
+        ]
+        for verdict in verdicts
+    ]
+    return table(
+        "For each batch size, how many times the examples it needs for the loss that the trunk's "
+        "own batch size reaches, with 90 % intervals, and its best learning rate, as a multiple of "
+        "the trunk's. Below 1, the larger batch needs fewer examples.",
+        [POINT, *((f"Batch size {size:,}", False) for size in sizes)],
+        rows,
+    )
+
+
+def _ratio(cost: FactorCost, verdict: Verdict) -> str:
+    ratio = cost.examples_ratio
+    if cost.factor == 1:
+        return "1"
+    if not verdict.is_known:
+        return "not known"
+    assert ratio.low is not None
+    assert ratio.high is not None
+    if not math.isfinite(ratio.low):
+        return "never"
+    if not math.isfinite(ratio.value):
+        return f"{ratio.low:.2f} or more"
+    end = f"to {ratio.high:.2f}" if math.isfinite(ratio.high) else "or more"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} {end})"
+
+
+def _length_table(content: BranchContent) -> str:
+    """Returns the table of how the answer changed as branches became longer."""
+    heads = [
+        POINT, ("Length of branches, in examples", False), ("Costs a fifth more", False),
+        ("B_crit", False), ("Seeds that judge", False),
+    ]  # fmt: skip
+    rows = [
+        [
+            f"{verdict.at_examples:,}",
+            f"{verdict.length:,}",
+            fifth_more_in_words(verdict),
+            critical_in_words(verdict),
+            f"{verdict.seeds}",
+        ]
+        for found in content.by_length
+        for verdict in found
+    ]
+    return table(
+        "The answer by the length of branches, which is doubled until three in a row agree, or "
+        "they are as long as they may be. The last row of each point is the one that counts.",
+        heads,
+        rows,
+    )
+
+
+def _noise_table(content: BranchContent) -> str:
+    """Returns the table of the noise scale beside the measurements at the same points."""
+    heads = [POINT, ("Noise scale", False), ("B_crit", False), ("Ratio", False)]
+    rows = []
+    for verdict in content.verdicts:
+        if (point := content.noise.get(verdict.at_examples)) is not None:
+            ratio = ratio_of(point.scale, verdict.critical)
+            rows.append(
+                [
+                    f"{verdict.at_examples:,}",
+                    in_words(point.scale) if math.isfinite(point.scale.value) else "not known",
+                    critical_in_words(verdict),
+                    "not known" if ratio is None else factor_in_words(ratio),
+                ]
+            )
+    return table(
+        "The noise scale of the trunk's gradient beside the local critical batch size by branches, "
+        "with 90 % intervals, and the ratio of the two. By the theory they are the same: "
+        "a ratio of 2 means that the noise scale foretold a batch size twice as large.",
+        heads,
+        rows,
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from orchestrator.analysis import (
     Advice,
@@ -16,6 +17,8 @@ from orchestrator.analysis import (
     Forecast,
     Gap,
     Largeness,
+    NoisePoint,
+    OptionPoint,
     Scaling,
     Tuned,
     advice,
@@ -27,12 +30,19 @@ from orchestrator.analysis import (
     scalings,
     tuned,
 )
-from orchestrator.records import Baseline, Goal
-from orchestrator.report.figures.course import Curve
-from orchestrator.report.figures.noise import NoiseLine
-from orchestrator.report.trial_table import Listed
-from orchestrator.report.trials import Grid, Options, Tried
+from orchestrator.records import Baseline, Goal, Value
 from orchestrator.results import BestRow, FrontierRow
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Returns the items by key; keys and items keep their order."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +63,77 @@ class Settings:
         if "baseline" in given:
             given["baseline"] = Baseline.parse(str(given["baseline"]))
         return cls(**given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The measurements of one trial in one metric."""
+
+    recipe: str
+    batch_size: int
+    trial: int
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseLine:
+    """The noise scale along the trainings of one point."""
+
+    batch_size: int
+    points: Sequence[NoisePoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """All trials of a recipe by two of its metaparameters."""
+
+    x: str
+    y: str
+    y_from_one: bool
+    """Whether 1 - y, not y, was searched evenly."""
+    outcomes: Sequence[tuple[int, pa.Table]]
+    """(batch size, trials); where there are too many, the best trials and a selection of the
+    others."""
+    counts: Sequence[tuple[int, int, int]]
+    """(batch size, number that reached the goal, number of trials), over all trials."""
+    cut: bool
+    """Whether any trials were ended because they could no longer win."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The results at the points of a grid of two metaparameters."""
+
+    x: str
+    y: str
+    xs: Sequence[Value]
+    ys: Sequence[Value]
+    shown: str
+    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
+    is_steps: bool
+    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
+    """(batch size, (x, y) -> the best value over all other metaparameters)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The results of each option of a metaparameter."""
+
+    name: str
+    points: Sequence[OptionPoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """The trials of a recipe, or a selection of them."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """Batch size, trial, status, steps, steps to goal, best value and metaparameters, from the
+    smallest batch size up and by steps to goal."""
+    total: int
+    reached: int
+    """The number of all trials that reached the goal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +158,6 @@ class Panel:
     """Recipe -> the goal's metric of a selection of the trials that did not win."""
     compact: Sequence[str] = ()
     """The recipes whose runs are compact and hold the curves of the best trials only."""
-    distances: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
-    """Recipe -> the distance of the weights from their initial values."""
-    schedules: Sequence[Curve] = ()
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)
@@ -103,7 +181,7 @@ class Panel:
 
     @property
     def by_recipe(self) -> dict[str, list[FrontierRow]]:
-        return {name: [row for row in self.rows if row.recipe == name] for name in self.recipes}
+        return grouped(self.rows, lambda row: row.recipe)
 
     @cached_property
     def drawn(self) -> Panel:
@@ -132,19 +210,15 @@ class Panel:
 
     @property
     def advice_by_recipe(self) -> dict[str, Advice]:
-        found = {
-            recipe: advice([cost for cost in self.costs if cost.recipe == recipe])
-            for recipe in self.recipes
-        }
+        by_recipe = grouped(self.costs, lambda cost: cost.recipe)
+        found = {recipe: advice(mine) for recipe, mine in by_recipe.items()}
         return {recipe: one for recipe, one in found.items() if one is not None}
 
     @property
     def fewest_steps(self) -> dict[str, float]:
-        """The row with the fewest steps of each recipe that reached the goal."""
-        fewest: dict[str, float] = {}
-        for point in points_of(self.rows):
-            fewest[point.recipe] = min(point.steps, fewest.get(point.recipe, math.inf))
-        return fewest
+        """The fewest steps of each recipe that reached the goal."""
+        points = grouped(points_of(self.rows), lambda point: point.recipe)
+        return {recipe: min(point.steps for point in mine) for recipe, mine in points.items()}
 
     @property
     def least(self) -> str:

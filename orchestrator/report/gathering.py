@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis import (
@@ -21,19 +21,12 @@ from orchestrator.analysis import (
     without_growing,
 )
 from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
-from orchestrator.report.content import Panel, Settings
-from orchestrator.report.courses import curves_of_losers, curves_of_winners, schedules_of
-from orchestrator.report.figures.course import Curve
-from orchestrator.report.figures.noise import NoiseLine
-from orchestrator.report.trial_table import MOST_LISTED, listed_of
-from orchestrator.report.trials import (
-    SIDE_BY_SIDE,
-    Tables,
-    grid_of,
-    options_of,
-    outcomes,
-    tried_of,
-)
+from orchestrator.report.content import Curve, NoiseLine, Panel, Settings, grouped
+from orchestrator.report.metaparameters import options_of
+from orchestrator.report.quality import best_within_budgets
+from orchestrator.report.training import curves_of_losers, curves_of_winners
+from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
+from orchestrator.report.trials import SIDE_BY_SIDE, grid_of, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -44,32 +37,21 @@ from orchestrator.results import (
     step_times,
     whole_curves,
 )
-from orchestrator.results.counting import Unit
 from orchestrator.results.noise_courses import noise_courses
 
 MOST_TRIED = 30_000
 """The most trials per page that the figures of metaparameters draw; each takes about 100 bytes."""
 
-
 MOST_OF_STUDY = 1000
 """The most of these trials in each study; more would cover each other."""
-
 
 MOST_IN_DETAIL = 40
 """The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about
 five figures, and a browser draws about 15 a second."""
 
-
 MOST_STUDIES = 2000
 """The most studies of these recipes. Each study is a point, with its hover text, in up to ten
 figures."""
-
-
-SHARES = (16, 8, 4, 2, 1)
-"""The fractions of a budget within which the best value is asked for."""
-
-
-DISTANCE = "weights/distance"
 
 Row = TypeVar("Row", FrontierRow, BestRow, Curve)
 
@@ -88,6 +70,11 @@ class Source:
         return sorted(self.run.studies(), key=lambda study: study.batch_size)
 
     @cached_property
+    def _by_panel(self) -> dict[tuple[str, str], list[FrontierRow]]:
+        """The frontier of each workload and goal."""
+        return grouped(self.rows, lambda row: (row.workload, row.goal))
+
+    @cached_property
     def _is_compact(self) -> bool:
         return self.run.is_compact
 
@@ -101,8 +88,8 @@ class Source:
     def answers(self, settings: Settings) -> list[Panel]:
         """Returns what is known of each workload and goal without reading single trials."""
         found = []
-        for workload, goal in dict.fromkeys((row.workload, row.goal) for row in self.rows):
-            rows = self._named(self._of(workload, goal))
+        for (workload, goal), mine in self._by_panel.items():
+            rows = self._named(mine)
             found.append(
                 Panel(
                     workload=workload,
@@ -120,33 +107,21 @@ class Source:
         """Returns the whole panel, with at most so many trials of each study in the figures of
         metaparameters and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
-        asked = without_growing(self._of(workload, str(goal)))
+        asked = without_growing(self._by_panel[workload, str(goal)])
         drawn = set(answer.drawn.recipes)
         rows = [row for row in asked if self.name(row.recipe) in drawn]
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
+        whole = self._with_curves(studies, tables)
         noise, forecasts = self._forecasts(rows)
-        far = [row for row in rows if DISTANCE in row.metrics]
-        schedules = (
-            []
-            if run.imported
-            else schedules_of(rows, {s.key: s for s in studies}, answer.settings.compare_at)
-        )
         return replace(
             answer,
             **self._trials(goal, studies, tables, most, most_listed),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            losers=self._by_name(
-                curves_of_losers(run, goal.metric, rows, self._with_curves(studies, tables))
-            ),
+            losers=self._by_name(curves_of_losers(run, goal.metric, rows, whole)),
             compact=sorted(drawn) if self._is_compact else [],
-            distances=self._by_name(curves_of_winners(run, DISTANCE, far)),
-            schedules=self._named(schedules),
-            quality={
-                self.name(recipe): self._named(some)
-                for recipe, some in _quality(run, goal, studies).items()
-            },
+            quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
             forecasts=forecasts,
             largeness=self._largeness(answer, {row.key for row in asked}),
@@ -158,15 +133,15 @@ class Source:
         """Returns what a panel shows of single trials, by field of the panel and by recipe."""
         names = ("tried", "grids", "options", "listed", "fixed")
         found: dict[str, Any] = {name: {} for name in names}
-        for recipe in dict.fromkeys(study.recipe for study in studies):
-            mine, name = [s for s in studies if s.recipe == recipe], self.name(recipe)
+        for recipe, mine in grouped(studies, lambda study: study.recipe).items():
+            name = self.name(recipe)
             if (tried := tried_of(mine, tables, most)) is not None:
                 found["tried"][name] = tried
             if (grid := grid_of(mine, tables, goal)) is not None:
                 found["grids"][name] = grid
             if options := options_of(mine, tables, goal):
                 found["options"][name] = options
-            found["listed"][name] = listed_of(name, mine, tables, most_listed)
+            found["listed"][name] = listed_of(mine, tables, most_listed)
             found["fixed"][name] = {
                 key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
             }
@@ -181,8 +156,8 @@ class Source:
         found = self.run.in_parallel(lambda study: whole_curves(self.run, study), studies)
         return {study.key: sorted(some) for study, some in zip(studies, found, strict=True)}
 
-    def _by_name(self, found: Mapping[str, list[Curve]]) -> dict[str, list[Curve]]:
-        return {self.name(recipe): curves for recipe, curves in found.items()}
+    def _by_name(self, found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+        return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
 
     def _forecasts(
         self, rows: Sequence[FrontierRow]
@@ -219,9 +194,6 @@ class Source:
             return largeness(self._named(rows), key, answer.goal, base.train_size)
         except BadInput as error:
             return str(error)
-
-    def _of(self, workload: str, goal: str) -> list[FrontierRow]:
-        return [row for row in self.rows if (row.workload, row.goal) == (workload, goal)]
 
     def _named(self, rows: Sequence[Row]) -> list[Row]:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
@@ -291,30 +263,3 @@ def _joined(one: Panel, other: Panel) -> Panel:
     )
     largeness = one.largeness or other.largeness
     return replace(one, **parts, detailed=some, largeness=largeness)
-
-
-def _quality(run: Run, goal: Goal, studies: Sequence[Study]) -> dict[str, Sequence[BestRow]]:
-    """Returns the best values within the largest budgets that all studies of a recipe had, and
-    within fractions of these budgets."""
-    found: dict[str, Sequence[BestRow]] = {}
-    for recipe in dict.fromkeys(study.recipe for study in studies):
-        mine = [study for study in studies if study.recipe == recipe]
-        if not all(study.budget_steps for study in mine):
-            continue
-        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
-        if size := mine[0].train_size:
-            epochs = min(study.examples(study.budget_steps) // size for study in mine)
-            budgets.append(("epochs", epochs))
-        within = [
-            Within(amount=amount // part, unit=unit)
-            for unit, amount in budgets
-            for part in SHARES
-            if amount // part
-        ]
-        best = partial(best_of_studies, run, mine, goal.metric, maximise=goal.direction == ">")
-        # Where trials were ended early, the largest budgets tell, and nothing else is shown.
-        whole = [Within(amount=amount, unit=unit) for unit, amount in budgets if amount]
-        found[recipe] = best(within=whole)
-        if not any(row.censored for row in found[recipe]):
-            found[recipe] = best(within=within)
-    return found

@@ -109,23 +109,12 @@ function show(id) {
   if (drawn.has(id) || plot.closest("details:not([open])")) return;
   drawn.add(id);
   const figure = told(id);
-  if (figure.data.some(trace => trace.type === "parcoords")) makeRoom(id);
   figure.layout.font = {...figure.layout.font, color: ink()};
   const small = plot.closest(".small") !== null;
   Plotly.newPlot(plot, figure.data, figure.layout, {displaylogo: false, responsive: true,
     displayModeBar: small || !matchMedia("(hover: hover)").matches ? false : "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"],
     modeBarButtonsToAdd: [SAVE_AS_SVG], toImageButtonOptions: {scale: 2}});
-}
-
-// A browser draws into few WebGL contexts at once: the oldest is drawn again when its fold reopens.
-const MOST_IN_WEBGL = 4, inWebgl = [];
-function makeRoom(id) {
-  inWebgl.push(id);
-  if (inWebgl.length <= MOST_IN_WEBGL) return;
-  const oldest = inWebgl.shift();
-  Plotly.purge(oldest);
-  drawn.delete(oldest);
 }
 
 function fill(table) {

@@ -16,12 +16,12 @@ from plotly.offline import get_plotlyjs
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
-from orchestrator.report import sections
-from orchestrator.report.comparisons_section import comparisons
+from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel
-from orchestrator.report.figures.course import Span
+from orchestrator.report.course import Span, course
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
+from orchestrator.report.sections import alone, contents, provenance_section
 
 
 class Figures:
@@ -69,9 +69,8 @@ class Figures:
 
 
 def _columns(figure: go.Figure) -> int:
-    """Returns how many panels or axes stand side by side."""
-    axes = [len(trace.dimensions) for trace in figure.data if trace.type == "parcoords"]
-    return max([len({(axis.domain or (0,))[0] for axis in figure.select_xaxes()}), *axes])
+    """Returns how many panels stand side by side."""
+    return len({(axis.domain or (0,))[0] for axis in figure.select_xaxes()})
 
 
 def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
@@ -80,9 +79,9 @@ def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[st
     found: dict[tuple[str, str], go.Figure] = {}
     drawn = [panel.drawn for panel in panels]
     shown = Figures()
-    sections.overview(drawn, shown.show)
+    overview(drawn, shown.show)
     comparisons(drawn, shown.show)
-    sections.course(spans, shown.show)
+    course(spans, shown.show)
     several = [("", shown)]
     for number, panel in enumerate(panels):
         several.append((panel.workload, Figures()))
@@ -125,16 +124,16 @@ def write_report(
     figures = Figures()
     drawn = [panel.drawn for panel in panels]
     several = len(panels) > 1
-    glance = sections.alone("All curves", lambda: sections.overview(drawn, figures.show))
+    glance = alone("All curves", lambda: overview(drawn, figures.show))
     parts = [
         *(panel_section(n, panel, figures.show, several) for n, panel in enumerate(panels)),
-        sections.alone("Recipes compared", lambda: comparisons(drawn, figures.show)),
-        sections.alone("How the run went", lambda: sections.course(spans, figures.show)),
-        sections.provenance_section(provenance, sweep_file),
+        alone("Recipes compared", lambda: comparisons(drawn, figures.show)),
+        alone("How the run went", lambda: course(spans, figures.show)),
+        provenance_section(provenance, sweep_file),
     ]
     text = "".join(parts)
     page = page_of(
-        f"{glance}{sections.contents(text) if several else ''}{text}",
+        f"{glance}{contents(text) if several else ''}{text}",
         title=title,
         about="steps to goal against batch size",
         subtitle=", ".join(f"{one.workload}, until {one.goal}" for one in panels[: not several]),

@@ -12,9 +12,9 @@ from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
+from orchestrator.report.course import Course, course_of
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import all_figures, write_report
-from orchestrator.report.trials import Course, course_of
 from orchestrator.results import FrontierRow, Run, holds_branches
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]

@@ -1,5 +1,5 @@
-"""The parts of the page that are about the whole page, as HTML. All text that comes from a run is
-escaped."""
+"""What parts of the page are made of, as HTML: sections, folds and tables. All text that comes from
+a run is escaped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import in_time
-from orchestrator.records import BadInput, mistake
-from orchestrator.report.content import Panel
-from orchestrator.report.figures.course import MOST_BARS, MOST_LINES, Span, timeline
-from orchestrator.report.figures.steps import small_steps
+from orchestrator.records import BadInput, Value, mistake
 
 logger = logging.getLogger(__name__)
+
+MOST_ROWS = 2000
+"""The most rows of a table; each takes about 500 bytes."""
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
@@ -41,11 +40,11 @@ def alone(title: str, make: Callable[[], str]) -> str:
         return f'<p class="notice">{escape(line)}</p>'
 
 
-def fold(place: str, title: str, finding: str, text: str, *, level: int = 3) -> str:
+def fold(place: str, title: str, finding: str, text: str) -> str:
     """Returns a section that opens on a click or when a link leads to it. Its line says what is
     inside."""
     return (
-        f'<details class="fold" id="{place}"><summary><h{level}>{escape(title)}</h{level}>'
+        f'<details class="fold" id="{place}"><summary><h3>{escape(title)}</h3>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"
     )
 
@@ -57,54 +56,15 @@ def contents(text: str) -> str:
     return f'<nav aria-label="On this page"><ul>{links}</ul></nav>' if links else ""
 
 
-def overview(panels: Sequence[Panel], show: Show) -> str:
-    """Shows all curves side by side, where there are several workloads or goals."""
-    panels = [panel for panel in panels if panel.rows]
-    if len(panels) < 2:
-        return ""
-    shown = "".join(
-        show(
-            small_steps(panel.rows),
-            f"{panel.workload}, {panel.goal}",
-            panel.least,
-            "",
-        )
-        for panel in panels
-    )
-    lead = (
-        "Steps to goal against batch size. Both axes are logarithmic. Along a dashed line, "
-        "doubling the batch size halves the steps."
-    )
-    two = " two" if len(panels) == 2 else ""
-    return f'<p class="lead">{lead}</p><div class="small{two}">{shown}</div>'
+def lead(text: str) -> str:
+    """Returns a paragraph that explains; `text` is HTML."""
+    return f'<p class="lead">{text}</p>'
 
 
-def course(spans: Sequence[Span], show: Show) -> str:
-    """Shows which trial ran when."""
-    if not spans:
-        return ""
-    figure = show(
-        timeline(spans),
-        "Which trial ran when",
-        f"{len(spans):,} trials, coloured by how they ended." + _merged(spans),
-        "Each bar is one trial. A trial that was set aside for others and went on later shows its "
-        "last part only. A gap is the earlier part of such a trial, or a time in which the slot "
-        "had nothing to train. Trials that were trained together in one model are drawn one after "
-        "the other, each as long as its share of the time.",
-    )
-    seconds = max(span.started + span.seconds for span in spans)
-    finding = f"{len(spans):,} trials in {in_time(seconds)}"
-    return fold("course", "How the run went", finding, figure)
-
-
-def _merged(spans: Sequence[Span]) -> str:
-    if len(spans) <= MOST_BARS:
-        return ""
-    return (
-        f" The figure has at most {MOST_BARS:,} bars: trials of one slot that began at about the "
-        f"same time share a bar, whose colour shows how the trials ended that took most of its "
-        f"time. Of all trials that ran at the same time, at most {MOST_LINES} are drawn."
-    )
+def bullets(lines: Sequence[str]) -> str:
+    """Returns the lines as a list; it is empty if there are none."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
@@ -119,3 +79,47 @@ def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
         f'<dl>{items}</dl><h4>The sweep file, in full</h4><pre tabindex="0">'
         f"{escape(sweep_file)}</pre>",
     )
+
+
+def table(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table whose first column names the row; it is empty if there are no rows. A head is
+    the name of a column, and whether it holds text. If there are too many rows, only the first are
+    shown."""
+    if not rows:
+        return ""
+    if len(rows) > MOST_ROWS:
+        caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
+        rows = rows[:MOST_ROWS]
+    caption = escape(caption)
+    looks = [_look(name, text) for name, text in heads]
+    head = "".join(
+        f'<th scope="col"{look}>{escape(name)}</th>'
+        for (name, _), look in zip(heads, looks, strict=True)
+    )
+    body = ""
+    for first, *rest in rows:
+        cells = "".join(
+            f"<td{look}>{escape(cell)}</td>" for look, cell in zip(looks[1:], rest, strict=True)
+        )
+        body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
+    return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
+<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
+
+
+def _look(name: str, text: bool) -> str:
+    if name == "Notes":
+        return ' class="text wrap"'
+    if name in ("Remarks", "Trials"):
+        return ' class="text told"'
+    return ' class="text"' if text else ""
+
+
+def short(value: Value | None) -> str:
+    """Formats the value of a metaparameter."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def in_devices(count: int) -> str:
+    return f"{count:,} device{'s' * (count != 1)}"

@@ -1,20 +1,31 @@
-"""The data of figures that show all trials: by two metaparameters, on grids, by option and in
-time."""
+"""The fold of all trials: by two metaparameters, and on grids."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import plotly.graph_objects as go
 import pyarrow as pa
+from plotly.subplots import make_subplots
 
-from orchestrator.analysis import OptionPoint, by_option
-from orchestrator.records import Choice, Goal, Range, Study, StudyKey, Value
-from orchestrator.report.figures.course import Span
-from orchestrator.report.figures.style import evenly
-from orchestrator.results import Run, column_of, outcomes_of
+from orchestrator.records import Choice, Goal, Range, Study, Value
+from orchestrator.report.content import Grid, Panel, Tried, grouped
+from orchestrator.report.sections import Show, short
+from orchestrator.report.style import (
+    COLOURS,
+    GUIDE,
+    evenly,
+    exact,
+    legend_once,
+    log10_axis,
+    rounded,
+    safe,
+    styled,
+)
+from orchestrator.report.trial_table import Tables, best_and_others, reached
+from orchestrator.results import column_of
 from orchestrator.results.counting import stopped_early
 
 SIDE_BY_SIDE = 6
@@ -23,53 +34,25 @@ SIDE_BY_SIDE = 6
 MOST_CELLS = 40
 """On each side of a heat map."""
 
-Tables = Mapping[StudyKey, pa.Table]
-"""The outcomes of each study's trials."""
+LOOKS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "unreached": (
+        "not reached, or stopped early",
+        {"color": GUIDE, "symbol": "circle-open", "size": 6, "opacity": 0.6},
+    ),
+    "diverged": ("diverged", {"color": COLOURS[1], "symbol": "x-thin-open", "size": 7}),
+    "reached": ("reached the goal", {"coloraxis": "coloraxis", "symbol": "circle", "size": 7}),
+    "best": (
+        "the best",
+        {"color": COLOURS[4], "symbol": "star", "size": 15, "line": {"color": "#000", "width": 1}},
+    ),
+}
 
+CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
+"""The colours of trials, from the best to those far from it; all are visible on white and on
+black."""
 
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """All trials of a recipe by two of its metaparameters."""
-
-    x: str
-    y: str
-    y_from_one: bool
-    """Whether 1 - y, not y, was searched evenly."""
-    outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials); where there are too many, the best trials and a selection of the
-    others."""
-    counts: Sequence[tuple[int, int, int]]
-    """(batch size, number that reached the goal, number of trials), over all trials."""
-    cut: bool
-    """Whether any trials were ended because they could no longer win."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The results at the points of a grid of two metaparameters."""
-
-    x: str
-    y: str
-    xs: Sequence[Value]
-    ys: Sequence[Value]
-    shown: str
-    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
-    is_steps: bool
-    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
-    """(batch size, (x, y) -> the best value over all other metaparameters)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The results of each option of a metaparameter."""
-
-    name: str
-    points: Sequence[OptionPoint]
-
-
-def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
-    tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), studies)
-    return {study.key: table for study, table in zip(studies, tables, strict=True)}
+FARTHEST = 3
+"""The colour scale of trials ends at this many doublings of the fewest steps."""
 
 
 def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
@@ -89,15 +72,13 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
     ]
     if not whole:
         return None
+    columns = ["trial", "status", "counted", "steps", "steps_to_goal", column_of(x), column_of(y)]
     return Tried(
         x=x,
         y=y,
         y_from_one=ranges[y].scale == "reverse_log",
-        outcomes=[(size, _shown(table, (x, y), most)) for size, table in whole],
-        counts=[
-            (size, len(table) - table["steps_to_goal"].null_count, len(table))
-            for size, table in whole
-        ],
+        outcomes=[(size, best_and_others(table.select(columns), most)) for size, table in whole],
+        counts=[(size, reached(table), len(table)) for size, table in whole],
         cut=any({"dominated", "paused"} & {*table["status"].to_pylist()} for _, table in whole),
     )
 
@@ -112,33 +93,15 @@ def _numbers(table: pa.Table) -> set[str]:
     }
 
 
-def _shown(table: pa.Table, names: tuple[str, str], most: int) -> pa.Table:
-    """Returns the trials that are shown, in the columns that are shown."""
-    columns = ["trial", "status", "counted", "steps", "steps_to_goal", *map(column_of, names)]
-    return best_and_others(table.select(columns), most)
-
-
-def best_and_others(table: pa.Table, most: int) -> pa.Table:
-    """All trials, or where there are too many, half of `most` those that reached the goal first,
-    and half evenly among the others."""
-    if len(table) <= most:
-        return table
-    by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
-        [("steps_to_goal", "ascending"), ("trial", "ascending")]
-    )
-    places = by_steps["place"].to_pylist()
-    best, others = places[: most // 2], sorted(places[most // 2 :])
-    return table.take(sorted([*best, *evenly(others, most - len(best))]))
-
-
 def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None:
     """Returns the grid of one recipe, if its first two varying metaparameters form one."""
     chosen = evenly(studies, SIDE_BY_SIDE)
+    rows = {study.batch_size: tables[study.key].to_pylist() for study in chosen}
     names = [name for name, entry in studies[0].space.items() if isinstance(entry, Range | Choice)]
     points = [
         {name: row.get(column_of(name)) for name in names}
-        for study in chosen
-        for row in tables[study.key].to_pylist()
+        for of_study in rows.values()
+        for row in of_study
     ]
     varying = [name for name in names if len({point[name] for point in points} - {None}) > 1]
     if len(varying) < 2:
@@ -149,19 +112,17 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
     filled = 4 * len(pairs) >= 3 * len(xs) * len(ys)
     if not filled or min(len(xs), len(ys)) < 2 or max(len(xs), len(ys)) > MOST_CELLS:
         return None
-    cut = any(
-        stopped_early(study, row) for study in chosen for row in tables[study.key].to_pylist()
-    )
+    cut = any(stopped_early(study, row) for study in chosen for row in rows[study.batch_size])
     column = "steps_to_goal" if cut else "best"
     better = max if goal.direction == ">" and not cut else min
     cells: list[tuple[int, Mapping[tuple[Value, Value], float]]] = []
-    for study in chosen:
+    for size, of_study in rows.items():
         best: dict[tuple[Value, Value], float] = {}
-        for row in tables[study.key].to_pylist():
+        for row in of_study:
             value, at = row[column], (row.get(column_of(x)), row.get(column_of(y)))
             if row["counted"] and None not in (value, *at) and value == value:  # noqa: PLR0124
                 best[at] = better(value, best.get(at, value))
-        cells.append((study.batch_size, best))
+        cells.append((size, best))
     shown = "steps to goal" if cut else f"best {goal.metric}"
     return Grid(x=x, y=y, xs=xs, ys=ys, shown=shown, is_steps=cut, cells=cells)
 
@@ -171,75 +132,180 @@ def _rank(value: Any) -> tuple[bool, Any]:
     return (True, str(value)) if isinstance(value, str) else (False, value)
 
 
-def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
-    """Returns the options of one recipe, for each metaparameter that is a choice."""
-    return [
-        Options(
-            name=name,
-            points=[
-                point
-                for study in studies
-                for point in by_option(study, tables[study.key], name, goal)
-            ],
+def all_tried(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _every_trial(tried),
+            f"{recipe}: every trial by {tried.x} and {tried.y}",
+            _counts(tried) + _sampled(tried),
+            "Colours show how many times the fewest steps of that batch size a trial took. They "
+            "tell how wide the good region is, where it moves as the batch grows, and how near it "
+            "lies to an end of the ranges. The best trial is starred.",
         )
-        for name, entry in studies[0].space.items()
-        if isinstance(entry, Choice) and 1 < len(entry.options) < 8
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Course:
-    """How the trials of a run ended, and when they were trained."""
-
-    statuses: Mapping[str, int]
-    """(ending, number of trials), the most frequent first."""
-    seconds: float | None
-    """Seconds from the start of the first trial to the end of the last; None if unknown."""
-    spans: Sequence[Span]
-    """The time in which each trial, or its last part, was trained, in order of start, as far as it
-    is known."""
-
-
-def course_of(run: Run) -> Course:
-    keys = [study.key for study in run.studies()]
-    tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
-    rows = [(key, row) for key, some in zip(keys, tables, strict=True) for row in some]
-    timed = [(key, row) for key, row in rows if _is_timed(row)]
-    first = min((row["started"] for _, row in timed), default=0.0)
-    spans = _spans(timed, first)
-    return Course(
-        statuses=dict(Counter(row["status"] for _, row in rows).most_common()),
-        seconds=max((span.started + span.seconds for span in spans), default=None),
-        spans=spans,
+        for recipe, tried in panel.tried.items()
     )
 
 
-def _spans(timed: Sequence[tuple[StudyKey, dict[str, Any]]], first: float) -> list[Span]:
-    """Returns the spans in order of start. Trials that were trained together are drawn one after
-    another, each as long as its share."""
-    spans, ends = list[Span](), dict[str, float]()
-    for key, row in sorted(timed, key=lambda one: one[1]["started"]):
-        started, where = row["started"] - first, row.get("where") or ""
-        if (row["width"] or 1) > 1:
-            started = max(started, ends.get(where, started))
-            ends[where] = started + _seconds(row)
-        spans.append(
-            Span(
-                study=str(key),
-                trial=row["trial"],
-                status=row["status"],
-                started=round(started, 3),
-                seconds=round(_seconds(row), 3),
-                where=where,
-            )
+def _counts(tried: Tried) -> str:
+    parts = [f"{those} of {count} at {size:,}" for size, those, count in tried.counts]
+    more = (
+        " Trials that could no longer win were stopped early, so more might have reached the goal."
+    )
+    return f"Trials that reached the goal, by batch size: {', '.join(parts)}.{more * tried.cut}"
+
+
+def _sampled(tried: Tried) -> str:
+    few, many = sum(len(table) for _, table in tried.outcomes), sum(n for _, _, n in tried.counts)
+    if few == many:
+        return ""
+    return (
+        f" {few:,} of {many:,} trials are drawn: at each batch size the trials that reached the "
+        f"goal in the fewest steps, and an even sample of the others."
+    )
+
+
+def grids(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _heat_maps(grid),
+            f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
+            _best_cell(grid, panel.goal),
+            "Each cell is the best trial with these two values. A cell is empty if no such trial "
+            + (
+                "reached the goal, or if all of them were stopped early."
+                if grid.is_steps
+                else "has a value."
+            ),
         )
-    return sorted(spans, key=lambda span: span.started)
+        for recipe, grid in panel.grids.items()
+        if any(values for _, values in grid.cells)
+    )
 
 
-def _is_timed(row: Mapping[str, Any]) -> bool:
-    return row["started"] is not None and row["seconds"] is not None
+def _best_cell(grid: Grid, goal: Goal) -> str:
+    size, values = [cell for cell in grid.cells if cell[1]][-1]
+    best = max if goal.direction == ">" and not grid.is_steps else min
+    x, y = best(values, key=lambda at: values[at])
+    return (
+        f"Best at batch size {size:,}: {values[x, y]:.4g} with {grid.x} {short(x)} and {grid.y} "
+        f"{short(y)}."
+    )
 
 
-def _seconds(row: Mapping[str, Any]) -> float:
-    """Returns the seconds since `started`."""
-    return float(row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"])
+def found(panel: Panel) -> str:
+    total = sum(one.total for one in panel.listed.values())
+    those = sum(one.reached for one in panel.listed.values())
+    return f"{those:,} of {total:,} reached the goal" if total else "By their metaparameters"
+
+
+def _every_trial(tried: Tried) -> go.Figure:
+    """Draws every trial by two metaparameters, with a panel for each batch size; the best trial is
+    starred."""
+    wide = len(tried.outcomes)
+    figure = make_subplots(
+        rows=1, cols=wide, shared_yaxes=True, horizontal_spacing=0.02,
+        subplot_titles=[f"B = {size:,}" for size, _ in tried.outcomes],
+    )  # fmt: skip
+    # All at once: plotly takes several times as long for one after the other.
+    placed = [
+        (trace, column)
+        for column, (_, table) in enumerate(tried.outcomes, start=1)
+        for trace in _traces(tried, table)
+    ]
+    traces, columns = zip(*placed, strict=True)
+    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
+    # Their colours have a bar.
+    figure.update_traces(showlegend=False, selector={"legendgroup": "reached"})
+    styled(figure, "", "")
+    figure.update_layout(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
+    xs, ys = ([value for trace in traces for value in trace[axis]] for axis in ("x", "y"))
+    figure.update_xaxes(**log10_axis(xs, most=max(2, 9 // wide)))
+    figure.update_yaxes(**log10_axis(ys))
+    figure.update_xaxes(title=safe(tried.x), col=(wide + 1) // 2)
+    figure.update_yaxes(title="1 - " * tried.y_from_one + safe(tried.y), col=1)
+    return figure
+
+
+def _colours() -> dict[str, Any]:
+    """Returns the colours of trials by their steps over the fewest, with a colour bar."""
+    ticks = [*range(FARTHEST + 1)]
+    names = [f"{2**tick}" for tick in ticks[:-1]]
+    return {
+        "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
+        "colorbar": {
+            "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12, "x": 1.01,
+            "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
+        },
+    }  # fmt: skip
+
+
+def _traces(tried: Tried, table: pa.Table) -> list[dict[str, Any]]:
+    """Returns the trials of each kind as marks, and a star for the best."""
+    x, y = column_of(tried.x), column_of(tried.y)
+    rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
+    kinds = grouped(rows, _kind)
+    goals = sorted(kinds.get("reached", []), key=lambda row: (row["steps_to_goal"], row["trial"]))
+    kinds["best"] = goals[:1]
+    traces = []
+    for kind, (name, look) in LOOKS.items():
+        points = kinds.get(kind, [])
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": name, "legendgroup": kind,
+            "x": [rounded(row[x]) for row in points],
+            "y": [rounded(1 - row[y] if tried.y_from_one else row[y]) for row in points],
+            "marker": look | ({"color": _far(points)} if kind == "reached" else {}),
+            "hovertext": [_describe(row) for row in points],
+            "hoverinfo": "skip" if kind == "best" else "text+x+y",
+        })  # fmt: skip
+    return traces
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    if row["counted"] and row["steps_to_goal"] is not None:
+        return "reached"
+    return "diverged" if row["status"] == "diverged" else "unreached"
+
+
+def _far(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Returns how many doublings of the fewest steps each of the trials took."""
+    fewest = min((row["steps_to_goal"] for row in rows), default=1)
+    return [rounded(math.log2(row["steps_to_goal"] / fewest)) for row in rows]
+
+
+def _describe(row: Mapping[str, Any]) -> str:
+    steps = row["steps_to_goal"]
+    how = f"{row['status']}, {row['steps']:,} steps"
+    return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
+
+
+def _heat_maps(grid: Grid) -> go.Figure:
+    """Draws the results at the points of a grid, with a map for each batch size. Colours of steps
+    follow the logarithm."""
+    figure = make_subplots(
+        rows=1, cols=len(grid.cells), shared_yaxes=True, horizontal_spacing=0.02,
+        subplot_titles=[f"B = {size:,}" for size, _ in grid.cells],
+    )  # fmt: skip
+    few = len(grid.xs) * len(grid.cells) <= 12
+    for column, (_, values) in enumerate(grid.cells, start=1):
+        known = [[values.get((one, other)) for one in grid.xs] for other in grid.ys]
+        z = [[v and math.log2(v) if grid.is_steps else v for v in line] for line in known]
+        figure.add_heatmap(
+            x=[exact(value) for value in grid.xs], y=[exact(value) for value in grid.ys], z=z,
+            coloraxis="coloraxis", xgap=1, ygap=1,
+            text=[["" if v is None else f"{v:.4g}" for v in line] for line in known],
+            texttemplate="%{text}" if few else None,
+            hovertemplate=f"{safe(grid.x)} %{{x}}<br>{safe(grid.y)} %{{y}}<br>{safe(grid.shown)} "
+            "%{text}<extra></extra>",
+            row=1, col=column,
+        )  # fmt: skip
+    styled(figure, "", "")
+    bar = f"{safe(grid.shown)},<br>in doublings" if grid.is_steps else safe(grid.shown)
+    figure.update_layout(
+        margin={"t": 70},
+        coloraxis={"colorscale": "Viridis", "colorbar": {"title": {"text": bar}}},
+    )
+    figure.update_xaxes(type="category", showgrid=False, tickangle=-45)
+    figure.update_yaxes(type="category", showgrid=False)
+    figure.update_xaxes(title=safe(grid.x), col=(len(grid.cells) + 1) // 2)
+    figure.update_yaxes(title=safe(grid.y), col=1)
+    return figure

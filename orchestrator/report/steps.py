@@ -1,32 +1,17 @@
-"""Steps to goal against batch size: recipes, goals and workloads compared."""
+"""The figure of steps to goal against batch size."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.analysis import (
-    Curves,
-    Estimate,
-    Point,
-    errors_of,
-    in_count,
-    relative,
-    trained_points,
-)
-from orchestrator.report.figures.style import (
-    add_line,
-    described,
-    guide,
-    log2_axis,
-    mark,
-    safe,
-    styled,
-)
+from orchestrator.analysis import Curves, Estimate, Point, errors_of, in_count, trained_points
+from orchestrator.report.content import grouped
+from orchestrator.report.sections import short
+from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, safe, styled
 from orchestrator.results import FrontierRow
 
 PLACES_DRAWN = 41
@@ -39,7 +24,7 @@ def steps_to_goal(
     """Draws one workload and goal: for each recipe a line, the curves that its points allow, and
     perfect scaling from the point that needed the fewest examples. Batch sizes that never reached
     the goal are marked at the top."""
-    curves = _curves(rows, "recipe")
+    curves = grouped(rows, lambda row: row.recipe)
     figure = _lines(curves)
     for number, name in enumerate(curves):
         if (found := (fitted or {}).get(name)) is not None:
@@ -65,49 +50,7 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
 
 def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
     """Draws one workload and recipe, with a line per goal."""
-    return _lines(_curves(rows, "goal"), perfect=False)
-
-
-def small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
-    """Draws steps to goal in a small figure that stands beside others of its kind."""
-    figure = steps_to_goal(rows)
-    figure.update_layout(
-        height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
-        showlegend=len(_curves(rows, "recipe")) > 1, hovermode="closest",
-    )  # fmt: skip
-    figure.update_traces(showlegend=False, selector={"name": "perfect scaling"})
-    figure.update_xaxes(tickangle=0)
-    for axis, most in ((figure.layout.xaxis, 4), (figure.layout.yaxis, 6)):
-        keep = slice(None, None, math.ceil(len(axis.tickvals) / most))
-        axis.tickvals, axis.ticktext = axis.tickvals[keep], axis.ticktext[keep]
-    return figure
-
-
-def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> go.Figure:
-    """Draws the curves of different workloads or recipes, each divided by its steps at batch size
-    `at`, or else by its steps at its smallest batch size."""
-    figure = go.Figure()
-    shares, sizes = [], []
-    for number, (name, rows) in enumerate(curves.items()):
-        found = relative(rows, at)
-        if found is None:
-            continue
-        unit, points = found
-        at_each = []
-        for point, share in points:
-            text = f"<b>{safe(name)}, batch size {point.batch_size:,}</b><br>"
-            text += f"{in_count(point.steps)} steps, {share:.3g} of those at {unit:,}"
-            at_each.append((point.batch_size, share, text))
-        add_line(figure, name, at_each, mark(number))
-        shares += [share for _, share in points]
-        sizes += [point.batch_size for point, _ in points]
-    if at and shares:
-        low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
-        figure.add_traces(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
-    styled(figure, "Batch size", "Steps to goal, relative")
-    figure.update_xaxes(**log2_axis(sizes))
-    figure.update_yaxes(**log2_axis(shares))
-    return figure
+    return _lines(grouped(rows, lambda row: row.goal), perfect=False)
 
 
 def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> go.Figure:
@@ -179,7 +122,7 @@ def _why(name: str, row: FrontierRow) -> str:
         why = "too few of the winner's repeats reached the goal"
     else:
         why = "the goal was not reached" if row.finished else "not finished yet"
-    said = f"<b>{safe(name)}, batch size {row.batch_size:,}</b><br>{why}"
+    said = of_size(row.batch_size, name) + why
     return f"{said}<br>trials: {ended}" if ended else said
 
 
@@ -201,7 +144,7 @@ def _spread(intervals: Sequence[Estimate | None]) -> dict[str, object]:
 
 
 def _describe(name: str, point: Point) -> str:
-    row, lines = point.row, [f"<b>{safe(name)}, batch size {point.batch_size:,}</b>"]
+    row, lines = point.row, []
     if row.repeats is not None and point.is_median:
         low, high = (f"{end:,}" if end else "never" for end in (point.low, point.high))
         lines.append(
@@ -210,11 +153,5 @@ def _describe(name: str, point: Point) -> str:
         )
     if row.steps is not None:
         lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")
-    return "<br>".join([*lines, described(row.params)])
-
-
-def _curves(rows: Sequence[FrontierRow], field: str) -> dict[str, list[FrontierRow]]:
-    found: dict[str, list[FrontierRow]] = {}
-    for row in rows:
-        found.setdefault(getattr(row, field), []).append(row)
-    return found
+    lines += [f"{safe(key)} = {safe(short(value))}" for key, value in (row.params or {}).items()]
+    return of_size(point.batch_size, name) + "<br>".join(lines)

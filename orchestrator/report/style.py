@@ -21,14 +21,6 @@ GUIDE = "#8A8A8A"
 """The colour of lines for comparison; it is visible on white and on black."""
 
 
-CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
-"""The colours of trials, from the best to those far from it; all are visible on white and on
-black."""
-
-
-FARTHEST = 3
-"""The colour scale of trials ends at this many doublings of the fewest steps."""
-
 MOST_CURVES = 40
 """The most batch sizes in one figure, including the smallest and the largest; more shades can't be
 told apart."""
@@ -111,8 +103,12 @@ _TEMPLATE = go.layout.Template(
 each of a dozen axes."""
 
 
-def styled(figure: go.Figure, x_title: str, y_title: str, *, height: int = 460) -> go.Figure:
+def styled(
+    figure: go.Figure, x_title: str, y_title: str, *, height: int = 460, legend: str = ""
+) -> go.Figure:
     figure.update_layout(template=_TEMPLATE, height=height)
+    if legend:
+        figure.update_layout(legend_title_text=f"{legend} ")
     if x_title:
         figure.update_xaxes(title_text=x_title)
     if y_title:
@@ -185,15 +181,6 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
 
 
-def described(params: Mapping[str, Any] | None) -> str:
-    """Lists metaparameters for the text that appears on hovering."""
-    return "<br>".join(
-        f"{safe(name)} = {value:.4g}" if isinstance(value, float) else
-        f"{safe(name)} = {safe(value)}"
-        for name, value in (params or {}).items()
-    )  # fmt: skip
-
-
 def exact(value: object) -> str:
     """Formats the value of a metaparameter, as the name of a category."""
     return f"{value:.6g}" if isinstance(value, float) else safe(value)
@@ -202,6 +189,11 @@ def exact(value: object) -> str:
 def rounded(number: float, digits: int = 4) -> float:
     """Rounds to so many significant digits, as exactly as the number can be drawn."""
     return float(f"{number:.{digits}g}")
+
+
+def of_size(batch_size: int, name: str = "") -> str:
+    """Returns the first line of the text that appears on hovering: a name and a batch size."""
+    return f"<b>{safe(name)}{', ' * bool(name)}batch size {batch_size:,}</b><br>"
 
 
 def safe(text: object) -> str:

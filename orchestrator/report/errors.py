@@ -1,15 +1,23 @@
-"""The report's part on what the errors are made of, and whether there were enough trials, as
-HTML."""
+"""The fold of errors: what the errors are made of, and whether there were enough trials."""
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Sequence
 
-from orchestrator.analysis import Parts, errors_in_words
+import plotly.graph_objects as go
+
+from orchestrator.analysis import BestOf, Parts, errors_in_words, in_count
 from orchestrator.report.content import Panel
-from orchestrator.report.figures import enough
-from orchestrator.report.sections import Show
-from orchestrator.report.tables import table
+from orchestrator.report.sections import Show, table
+from orchestrator.report.style import (
+    MOST_CURVES,
+    evenly,
+    log2_axis,
+    log10_axis,
+    of_size,
+    shades,
+    styled,
+)
 
 HEADS = [
     ("Recipe", True), ("Few trials", False), ("Seeds", False), ("Resolution", False),
@@ -29,7 +37,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
     """Draws a figure for each recipe whose best trials are known."""
     return "".join(
         show(
-            enough.best_of_trials(scaling.best_of),
+            _best_of(scaling.best_of),
             f"{scaling.recipe}: fewest steps by number of trials",
             errors_in_words(scaling),
             "A line is the median fewest steps of n trials, as it follows from the trials that "
@@ -52,7 +60,7 @@ def made_of(panel: Panel, show: Show) -> str:
         for scaling in panel.scalings
         if scaling.contributions is not None
     ]
-    return table(escape(CAPTION), HEADS, rows) if rows else ""
+    return table(CAPTION, HEADS, rows)
 
 
 def _errors(parts: Parts) -> list[str]:
@@ -60,10 +68,34 @@ def _errors(parts: Parts) -> list[str]:
     return ["not known" if part is None else f"{100 * (2**part - 1):.1f} %" for part in found]
 
 
-def enough_found(panel: Panel) -> str:
+def found(panel: Panel) -> str:
     """Says what two thirds of the trials would have found."""
     known = [one.by_part for one in panel.drawn.scalings if one.by_part is not None]
     if not known:
         return "Not known"
     ends = [f"{100 * (2**part - 1):.0f}" for part in (min(known), max(known))]
     return f"Two thirds of the trials would need {' to '.join(dict.fromkeys(ends))} % more steps"
+
+
+def _best_of(sizes: Sequence[BestOf]) -> go.Figure:
+    """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
+    n trials, up to the number of trials that were made."""
+    figure = go.Figure()
+    ordered = evenly([one for one in sizes if one.medians], MOST_CURVES)
+    for one, colour in zip(ordered, shades(len(ordered)), strict=True):
+        figure.add_scatter(
+            x=[n for n, _ in one.medians],
+            y=[steps for _, steps in one.medians],
+            name=f"{one.batch_size:,}",
+            mode="lines",
+            line={"color": colour, "width": 2, "shape": "hv"},
+            hovertext=[
+                f"{of_size(one.batch_size)}best of {n:,} trials: {in_count(steps)}"
+                for n, steps in one.medians
+            ],
+            hoverinfo="text",
+        )
+    styled(figure, "Trials", "Fewest steps to goal, median", legend="batch size")
+    figure.update_xaxes(**log2_axis(x for trace in figure.data for x in trace.x))
+    figure.update_yaxes(**log10_axis(y for trace in figure.data for y in trace.y))
+    return figure

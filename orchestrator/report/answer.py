@@ -16,11 +16,10 @@ from orchestrator.analysis import (
 )
 from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.records import ENOUGH_SIZES
-from orchestrator.report.content import Panel
-from orchestrator.report.figures.steps import steps_to_goal
-from orchestrator.report.figures.style import COLOURS
-from orchestrator.report.sections import Show
-from orchestrator.report.tables import in_devices, short
+from orchestrator.report.content import Panel, grouped
+from orchestrator.report.sections import Show, bullets, in_devices, lead, short
+from orchestrator.report.steps import steps_to_goal
+from orchestrator.report.style import COLOURS
 
 MOST_SENTENCES = 6
 """The most sentences on the first screen, which has no room for more beside the figure."""
@@ -53,7 +52,7 @@ def answer_of(panel: Panel, show: Show) -> str:
     return (
         f"{listed(lines)}{_left_out(panel)}"
         f'<div class="first{advised}"><div>{figure}</div>{cards}</div>'
-        f"{_no_advice(panel)}{_notes(panel)}"
+        f"{lead(NO_ADVICE) if panel.costs and panel.advice is None else ''}{_notes(panel)}"
     )
 
 
@@ -83,9 +82,9 @@ def _left_out(panel: Panel) -> str:
     if panel.detailed is None:
         return ""
     few, many = len(panel.drawn.recipes), len(panel.recipes)
-    return (
-        f'<p class="lead">{few:,} of {many:,} recipes are drawn, those that need the fewest steps. '
-        f"The frontier below has all of them.</p>"
+    return lead(
+        f"{few:,} of {many:,} recipes are drawn, those that need the fewest steps. The frontier "
+        f"below has all of them."
     )
 
 
@@ -122,28 +121,26 @@ def _reading(panel: Panel) -> str:
     return " ".join(said)
 
 
-def _no_advice(panel: Panel) -> str:
-    none = panel.costs and panel.advice is None
-    return f'<p class="lead">{NO_ADVICE}</p>' if none else ""
-
-
 def _cards(panel: Panel) -> str:
     """Returns a card for each recommendation, over all recipes; those that agree share one."""
     advice = panel.advice
     if advice is None:
         return ""
-    named: dict[str, list[str]] = {}
-    for name, cost in (
-        ("fastest", advice.fastest), ("balanced", advice.balanced), ("cheapest", advice.cheapest),
-    ):  # fmt: skip
-        said = f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
-        named.setdefault(f"{said}<span>{escape(_needs(cost))}</span>", []).append(name)
+    named = grouped(
+        ("fastest", "balanced", "cheapest"),
+        lambda name: _card(getattr(advice, name)),
+    )
     cards = "".join(
         f"<div><dt>{' and '.join(', '.join(names).rsplit(', ', 1)).capitalize()}</dt>"
         f"<dd>{said}</dd></div>"
         for said, names in named.items()
     )
     return f'<div><h3>Recommended batch size</h3><dl class="cards">{cards}</dl></div>'
+
+
+def _card(cost: Cost) -> str:
+    said = f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
+    return f"{said}<span>{escape(_needs(cost))}</span>"
 
 
 def _needs(cost: Cost) -> str:
@@ -195,10 +192,10 @@ def _notes(panel: Panel) -> str:
     first, *others = notes
     if not others:
         return f'<p class="notice">Mind: {escape(first)}</p>'
-    items = "".join(f"<li>{escape(note)}</li>" for note in others[:MOST_NOTES])
-    rest = len(others) - MOST_NOTES
-    items += f"<li>{rest:,} more, in the table of the frontier.</li>" if rest > 0 else ""
+    listed = others[:MOST_NOTES]
+    if (rest := len(others) - MOST_NOTES) > 0:
+        listed.append(f"{rest:,} more, in the table of the frontier.")
     return (
         f'<details class="notice"><summary>Mind: {escape(first)} ({len(others):,} more)</summary>'
-        f"<ul>{items}</ul></details>"
+        f"{bullets(listed)}</details>"
     )

@@ -1,0 +1,182 @@
+"""The fold of cost: what each batch size costs, and which are recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from orchestrator.analysis import Cost, Priced, in_count, in_time
+from orchestrator.report.content import Panel, grouped
+from orchestrator.report.sections import Show, in_devices, lead, table
+from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled
+
+MOST_TOLD = 8
+"""The most Pareto-optimal choices in the text; the figure shows all."""
+
+BY_STEP_TIMES = (
+    "We compare every batch size on every number of devices on which steps were timed. "
+    "Fastest: of all choices within 10 % of the shortest time to the goal, the choice with the "
+    "fewest device-seconds. Cheapest: of all choices within 10 % of the fewest device-seconds, the "
+    "choice with the shortest time. Balanced: the smallest product of time and device-seconds. "
+    "Step times were measured while other trials ran, which may have slowed them down."
+)
+
+BY_STEPS = (
+    "Step times are not known, so steps stand for time and examples for work. Fastest: of all "
+    "batch sizes within 10 % of the fewest steps, the batch size with the fewest examples. "
+    "Cheapest: of all batch sizes within 10 % of the fewest examples, the batch size with the "
+    "fewest steps. Balanced: the smallest product of steps and examples."
+)
+
+
+def costs(panel: Panel, show: Show) -> str:
+    if not panel.costs:
+        return ""
+    shown = show(
+        _examples_against_steps(panel.costs, panel.recipes),
+        "Work against time",
+        _optimal(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto),
+        "Steps stand for time, if there are devices enough for the whole batch; examples stand for "
+        "work. A filled mark is Pareto-optimal: no other batch size takes fewer steps without "
+        "taking more examples.",
+    )
+    priced = [cost for cost in panel.costs if cost.priced]
+    if priced:
+        price = panel.settings.price_per_device_hour
+        front = (
+            f"{cost.recipe} {cost.batch_size:,} on {in_devices(one.devices)}"
+            for cost in priced
+            for one in cost.priced
+            if one.pareto
+        )
+        shown += show(
+            _device_seconds_against_time(priced, panel.recipes),
+            "Device-seconds against seconds",
+            _optimal(front),
+            "Each batch size is a line from one device to as many as it keeps half busy. A filled "
+            "mark is Pareto-optimal among the numbers of devices on which steps were timed. On "
+            "other numbers, these are the times if exchanging gradients took no time."
+            + ("" if price is None else f" A device-hour costs {price:g}."),
+        )
+    return shown
+
+
+def recommended(panel: Panel, show: Show) -> str:
+    """Returns the table of the recommended batch sizes of each recipe, and how they follow."""
+    rows = [
+        [recipe, *map(_in_short, (advice.fastest, advice.balanced, advice.cheapest))]
+        for recipe, advice in panel.advice_by_recipe.items()
+    ]
+    heads = [(name, True) for name in ("Recipe", "Fastest", "Balanced", "Cheapest")]
+    shown = table("The recommended batch size of each recipe.", heads, rows)
+    return shown + (lead(_basis(panel)) if rows else "") + _if_free(panel)
+
+
+def _in_short(cost: Cost) -> str:
+    """Says a batch size and what it needs."""
+    timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
+    return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
+
+
+def _basis(panel: Panel) -> str:
+    """Says how recommendations are derived."""
+    found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
+    said = []
+    if any(advice.by_step_times for advice in found):
+        said.append(BY_STEP_TIMES)
+        residuals = [device.residual for device in panel.devices.values()]
+        off = [residual for residual in residuals if residual is not None]
+        if off:
+            said.append(
+                f"Step times scatter about a straight line in the batch size by up to "
+                f"{100 * max(off):.0f} % (root mean square of a recipe)."
+            )
+    if not all(advice.by_step_times for advice in found):
+        said.append(BY_STEPS)
+    return " ".join(said)
+
+
+def _if_free(panel: Panel) -> str:
+    """Says what more devices than were timed could bring."""
+    free = None if panel.advice is None else panel.advice.if_free
+    if free is None:
+        return ""
+    (one,) = free.priced
+    return lead(
+        f"If exchanging gradients took no time, {escape(free.recipe)} at batch size "
+        f"{free.batch_size:,} would take {in_time(one.seconds)} on {in_devices(one.devices)}. "
+        f"Nobody has timed that: train with several ranks (<code>resources</code>) to know."
+    )
+
+
+def _optimal(front: Iterable[str]) -> str:
+    names = [*front]
+    more = len(names) - MOST_TOLD
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"Pareto-optimal: {', '.join(names[:MOST_TOLD])}{rest}."
+
+
+def found(panel: Panel) -> str:
+    best = sum(cost.pareto for cost in panel.costs)
+    devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
+    said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"
+    several = max(devices, default=1)
+    return f"{said}; up to {in_devices(several)} pay off" if several > 1 else said
+
+
+def _examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
+    """Draws each batch size of each recipe; a filled mark is Pareto-optimal. `recipes` are all
+    recipes of the page, in their order."""
+    figure = go.Figure()
+    ordered = sorted(costs, key=lambda cost: cost.batch_size)
+    for recipe, mine in grouped(ordered, lambda cost: cost.recipe).items():
+        look = _filled(recipes.index(recipe), [cost.pareto for cost in mine])
+        add_line(figure, recipe, [(c.steps, c.examples, _describe(c)) for c in mine], look)
+    styled(figure, "Steps to goal", "Examples")
+    figure.update_xaxes(**log2_axis(cost.steps for cost in costs))
+    figure.update_yaxes(**log2_axis(cost.examples for cost in costs))
+    return figure
+
+
+def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
+    """Draws each batch size as a line from one device to as many as it keeps busy."""
+    figure = go.Figure()
+    for recipe, mine in grouped(costs, lambda cost: cost.recipe).items():
+        # A gap after each batch size.
+        points = [(cost, one) for cost in mine for one in (*cost.priced, None)]
+        look = _filled(recipes.index(recipe), [one is not None and one.pareto for _, one in points])
+        look["marker"]["size"] = 9
+        at = [
+            (one and one.seconds, one and one.device_seconds, _describe(cost, one))
+            for cost, one in points
+        ]
+        add_line(figure, recipe, at, look)
+    styled(figure, "Seconds to goal", "Device-seconds")
+    priced = [one for cost in costs for one in cost.priced]
+    figure.update_xaxes(**log10_axis(one.seconds for one in priced))
+    figure.update_yaxes(**log10_axis(one.device_seconds for one in priced))
+    return figure
+
+
+def _filled(number: int, filled: Sequence[bool]) -> dict[str, Any]:
+    """Returns the look of the n-th recipe, its other marks hollow."""
+    look = mark(number)
+    symbol = look["marker"]["symbol"]
+    look["marker"]["symbol"] = [symbol if one else f"{symbol}-open" for one in filled]
+    look["line"]["width"] = 1
+    return look
+
+
+def _describe(cost: Cost, one: Priced | None = None) -> str:
+    said = of_size(cost.batch_size, cost.recipe)
+    said += f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
+    if one is not None:
+        said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
+        said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
+        said += "<br>not timed: if exchanging gradients took no time" * (not one.timed)
+    elif cost.seconds is not None:
+        said += f"<br>{cost.seconds:.3g} s of training as measured of the winner"
+    return said

@@ -1,1 +1,0 @@
-"""Figures: data in, figure out."""

@@ -1,0 +1,237 @@
+"""The fold of metaparameters: their best values against batch size, and the results of options."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from orchestrator.analysis import OptionPoint, Tuned, by_option
+from orchestrator.analysis.tuned import EFFECTIVE
+from orchestrator.records import Choice, Goal, Study
+from orchestrator.report.content import Options, Panel, grouped
+from orchestrator.report.sections import Show, bullets, lead, short
+from orchestrator.report.style import (
+    GUIDE,
+    exact,
+    legend_once,
+    log2_axis,
+    log10_axis,
+    mark,
+    of_size,
+    safe,
+    styled,
+    value_axis,
+)
+from orchestrator.report.trial_table import Tables
+
+MOST_PANELS = 24
+"""The most metaparameters in the figure."""
+
+RULES = ((1.0, "linear rule", "dash"), (0.5, "square-root rule", "dot"))
+
+POWERS = (
+    "B is the batch size. The power 1 is the linear rule, 0.5 the square-root rule, 0 means that "
+    "the best value does not depend on the batch size."
+)
+
+PANEL_HEIGHT = 250
+"""Height of the panel of each metaparameter, in pixels."""
+
+
+def best_values(panel: Panel, show: Show) -> str:
+    """Draws one figure with a panel for each metaparameter, and lists the powers of the batch
+    size."""
+    found = _by_name(panel)
+    if not found:
+        return ""
+    few = dict([*found.items()][:MOST_PANELS])
+    left_out = len(found) - len(few)
+    shown = show(
+        _best_values(few, panel.recipes),
+        "Best metaparameters against batch size",
+        "The values of the winner at each batch size."
+        + (f" {left_out:,} more metaparameters are not drawn." if left_out else ""),
+        "Dashed: the linear rule, which multiplies the learning rate by the batch size. Dotted: "
+        "the square-root rule. Both go through the first point of the first recipe. An effective "
+        "learning rate is the learning rate divided by 1 - momentum."
+        if any(curve.is_rate for curves in few.values() for curve in curves)
+        else "",
+    )
+    powers = bullets([*filter(None, (_powers(panel, *one) for one in found.items()))])
+    return shown + powers + (powers and lead(POWERS))
+
+
+def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
+    return grouped(panel.tuned, lambda curve: curve.name)
+
+
+def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
+    """Returns the powers of a metaparameter that was searched in a range; options follow no
+    power."""
+    told: list[str] = []
+    for curve in curves:
+        if _searched_as(name) in panel.fixed.get(curve.recipe, ()):
+            continue
+        if curve.exponent is not None and curve.exponent_interval is not None:
+            low, high = curve.exponent_interval
+            first = "90 % interval: " * (not told)
+            told.append(
+                f"B^{curve.exponent:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
+            )
+    zeros = [f"{curve.recipe} ({curve.zeros} batch sizes)" for curve in curves if curve.zeros]
+    falls = any(curve.exponent is not None and curve.exponent < 0 for curve in curves)
+    how = "follows" if falls else "grows like"
+    said = f"Best {_spoken(name)} {how} {', '.join(told)}." if told else ""
+    if zeros:
+        said += f" Best {_spoken(name)} is 0, which is not drawn, for {', '.join(zeros)}."
+    return said.strip()
+
+
+def _searched_as(name: str) -> str:
+    return "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def found(panel: Panel) -> str:
+    """Says the power of the first metaparameter that has one."""
+    for name, curves in _by_name(panel).items():
+        for curve in curves:
+            if said := _powers(panel, name, [curve]):
+                return said.rstrip(".")
+    return "The best values at each batch size"
+
+
+def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
+    """Returns the options of one recipe, for each metaparameter that is a choice."""
+    return [
+        Options(
+            name=name,
+            points=[
+                point
+                for study in studies
+                for point in by_option(study, tables[study.key], name, goal)
+            ],
+        )
+        for name, entry in studies[0].space.items()
+        if isinstance(entry, Choice) and 1 < len(entry.options) < 8
+    ]
+
+
+def options(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _options(found.points, found.name, panel.goal),
+            f"{recipe}: what {found.name} changes",
+            _told(found),
+            "Left: of the trials with each value, the fewest steps to the goal. Right: the best "
+            "value that any of them reached. A point is missing if no trial reached the goal, or "
+            "if trials with that value were stopped early, which would tell too little.",
+        )
+        for recipe, several in panel.options.items()
+        for found in several
+        if any(point.steps or point.best is not None for point in found.points)
+    )
+
+
+def _told(found: Options) -> str:
+    size = max(point.batch_size for point in found.points if point.steps or point.best is not None)
+    said = [
+        f"{short(point.option)}" + (f" in {point.steps:,} steps" if point.steps else "")
+        + ("" if point.best is None else f", best {point.best:.4g}")
+        for point in found.points
+        if point.batch_size == size
+    ]  # fmt: skip
+    return f"At batch size {size:,}: {'; '.join(said)}."
+
+
+def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> go.Figure:
+    """Draws the best values of metaparameters, with a panel for each and a line per recipe. For a
+    learning rate it adds the linear and square-root rules through the first point of the first
+    recipe. `recipes` are all recipes of the page, in their order."""
+    across = min(3, len(found))
+    down = math.ceil(len(found) / across)
+    figure = make_subplots(
+        rows=down, cols=across, horizontal_spacing=0.24 / across, vertical_spacing=0.32 / down,
+        subplot_titles=[safe(name) for name in found],
+    )  # fmt: skip
+    placed = [
+        (trace, 1 + number // across, 1 + number % across)
+        for number, curves in enumerate(found.values())
+        for trace in (*_rules(curves[0]), *(_best(c, recipes.index(c.recipe)) for c in curves))
+    ]
+    traces, rows, columns = zip(*placed, strict=True)
+    figure.add_traces(legend_once(traces), rows=rows, cols=columns)
+    height = 110 + PANEL_HEIGHT * down
+    styled(figure, "", "", height=height)
+    figure.update_layout(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
+    figure.update_annotations(font={"size": 13})
+    for number, curves in enumerate(found.values()):
+        place = {"row": 1 + number // across, "col": 1 + number % across}
+        points = [point for curve in curves for point in curve.points]
+        figure.update_xaxes(**log2_axis((size for size, _ in points), most=5), **place)
+        figure.update_yaxes(**log10_axis([value for _, value in points], most=6), **place)
+        if number >= len(found) - across:
+            figure.update_xaxes(title_text="Batch size", **place)
+    return figure
+
+
+def _rules(first: Tuned) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for exponent, name, dash in RULES if first.is_rate else ():
+        sizes, values = zip(*first.rule(exponent), strict=True)
+        found.append({
+            "type": "scatter", "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
+            "line": {"color": GUIDE, "dash": dash, "width": 1.2}, "hoverinfo": "skip",
+            "legendgroup": name,
+        })  # fmt: skip
+    return found
+
+
+def _best(curve: Tuned, number: int) -> dict[str, Any]:
+    look = mark(number)
+    look["line"]["width"], look["marker"]["size"] = 1.8, 7
+    label = safe(curve.recipe), safe(curve.name)
+    return {
+        "type": "scatter", "mode": "lines+markers", "name": label[0],
+        "legendgroup": f"recipe {curve.recipe}", "hoverinfo": "text",
+        "x": [size for size, _ in curve.points], "y": [value for _, value in curve.points],
+        "hovertext": [
+            f"{of_size(size, curve.recipe)}{label[1]} {value:.4g}"
+            for size, value in curve.points
+        ],
+        **look,
+    }  # fmt: skip
+
+
+def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
+    """Draws, for each option of a metaparameter, the fewest steps to goal and, on the right, the
+    best value that its trials reached."""
+    titles = ["steps to goal", f"best {safe(goal.metric)}"]
+    figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
+    traces, columns = [], []
+    for number, option in enumerate(dict.fromkeys(point.option for point in points)):
+        mine = [point for point in points if point.option == option]
+        for column, what in ((1, "steps"), (2, "best")):
+            there = [point for point in mine if getattr(point, what) is not None]
+            columns.append(column)
+            traces.append({
+                "type": "scatter", "mode": "lines+markers", "legendgroup": str(number),
+                "x": [point.batch_size for point in there],
+                "y": [getattr(point, what) for point in there],
+                "name": f"{safe(name)} = {exact(option)}", **mark(number),
+            })  # fmt: skip
+    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
+    styled(figure, "Batch size", "")
+    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
+    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
+    figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
+    values = [point.best for point in points if point.best is not None]
+    figure.update_yaxes(**value_axis(values, goal), col=2)
+    return figure

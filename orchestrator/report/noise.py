@@ -1,0 +1,174 @@
+"""The fold of the gradient noise scale: along trainings, and what it forecasts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from orchestrator.analysis import Comparison, Estimate, a_fifth_more, factor_in_words, in_words
+from orchestrator.report.content import NoiseLine, Panel, grouped
+from orchestrator.report.sections import Show, table
+from orchestrator.report.style import (
+    MOST_CURVES,
+    evenly,
+    guide,
+    log2_axis,
+    log10_axis,
+    mark,
+    of_size,
+    safe,
+    shades,
+    styled,
+)
+
+HEADS = [
+    ("Recipe", True), ("Forecast", False), ("Measured", False), ("Ratio", False),
+    ("By the gradient as the optimizer scales it", False),
+]  # fmt: skip
+
+
+def noise_along(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _noise_along(lines),
+            f"{recipe}: noise scale while it trains",
+            _grows(lines),
+            "The noise scale is the variance of one example's gradient, divided by the squared "
+            "length of the mean gradient. Far below it, doubling the batch halves the steps. It "
+            "was measured in the winner's repeats; bars are 90 % intervals. Dark lines are small "
+            "batch sizes, bright lines large ones.",
+        )
+        for recipe, lines in panel.noise.items()
+    )
+
+
+def _grows(lines: Sequence[NoiseLine]) -> str:
+    line = max(lines, key=lambda line: line.batch_size)
+    first, last = line.points[0], line.points[-1]
+    return (
+        f"At batch size {line.batch_size:,}: {in_words(first.scale)} at first, "
+        f"{in_words(last.scale)} at step {last.step:,}."
+    )
+
+
+def forecasts(panel: Panel, show: Show) -> str:
+    """Returns the table of the forecasts by noise scales beside the measurements."""
+    return table(
+        "The batch size that takes a fifth more examples: the forecast from the noise scale beside "
+        "the measurement, with 90 % intervals. The interval of a forecast follows from the scatter "
+        "of the forecasts from single batch sizes.",
+        HEADS,
+        [_cells(one) for one in panel.comparisons],
+    )
+
+
+def _cells(one: Comparison) -> list[str]:
+    scaled = one.preconditioned
+    return [
+        one.recipe,
+        in_words(a_fifth_more(one.forecast)),
+        "not known" if one.measured is None else in_words(a_fifth_more(one.measured)),
+        "" if one.ratio is None else factor_in_words(one.ratio),
+        "" if scaled is None else in_words(a_fifth_more(scaled)),
+    ]
+
+
+def forecasts_compared(panels: Sequence[Panel], show: Show) -> str:
+    """Shows all forecasts of a page beside the measurements."""
+    known = [one for panel in panels for one in panel.comparisons if one.ratio is not None]
+    if not known:
+        return ""
+    ratios = [one.ratio.value for one in known if one.ratio is not None]
+    return show(
+        _forecast_against_measured(known),
+        "Forecasts against measurements",
+        f"The forecasts for {len(known)} curves are {min(ratios):.2g} to {max(ratios):.2g} times "
+        f"the measured B_crit.",
+        "On the dashed line, the noise scale along one training foretells exactly what a whole "
+        "sweep measures. Bars are 90 % intervals.",
+    )
+
+
+def found(panel: Panel) -> str:
+    ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
+    if not ratios:
+        return "The gradient noise scale along the winners' trainings"
+    ends = f"{min(ratios):.2g} to {max(ratios):.2g}" if len(ratios) > 1 else f"{ratios[0]:.2g}"
+    return f"Forecasts are {ends} times the measured values"
+
+
+def _noise_along(lines: Sequence[NoiseLine]) -> go.Figure:
+    """Draws a line per batch size, from small (dark) to large (bright), against examples."""
+    figure = go.Figure()
+    ordered = evenly(sorted(lines, key=lambda line: line.batch_size), MOST_CURVES)
+    for line, colour in zip(ordered, shades(len(ordered)), strict=True):
+        # Both axes are logarithmic: before the first step there were no examples.
+        points = [p for p in line.points if p.step and math.isfinite(p.scale.value)]
+        figure.add_scatter(
+            x=[point.step * line.batch_size for point in points],
+            y=[point.scale.value for point in points],
+            name=f"{line.batch_size:,}",
+            mode="lines+markers",
+            line={"color": colour, "width": 2},
+            marker={"size": 6},
+            error_y=_whiskers([point.scale for point in points], thickness=1, width=0),
+            hovertext=[
+                f"{of_size(line.batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
+                f"{point.trainings} trainings"
+                for point in points
+            ],
+            hoverinfo="text",
+        )
+    styled(figure, "Examples", "Noise scale, in examples", legend="batch size")
+    found = [trace for trace in figure.data if trace.x]
+    figure.update_xaxes(**log10_axis(x for trace in found for x in trace.x))
+    figure.update_yaxes(**log10_axis(y for trace in found for y in trace.y))
+    return figure
+
+
+def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
+    """Draws a point for each curve; on the dashed line, forecast and measurement are equal."""
+    figure = go.Figure()
+    known = [one for one in comparisons if one.measured]
+    ends: list[float] = []
+    for number, (name, mine) in enumerate(grouped(known, lambda one: one.workload).items()):
+        measured = [one.measured for one in mine if one.measured]
+        forecasts = [one.forecast for one in mine]
+        values = [e.value for e in (*measured, *forecasts)]
+        bounds = [end for e in (*measured, *forecasts) for end in (e.low, e.high)]
+        ends += [end for end in (*values, *bounds) if end and math.isfinite(end)]
+        figure.add_scatter(
+            x=[estimate.value for estimate in measured],
+            y=[estimate.value for estimate in forecasts],
+            error_x=_whiskers(measured),
+            error_y=_whiskers(forecasts),
+            name=safe(name),
+            mode="markers",
+            marker=mark(number)["marker"] | {"size": 11},
+            hovertext=[
+                f"<b>{safe(one.workload)}, {safe(one.recipe)}, {safe(one.goal)}</b><br>"
+                f"forecast {in_words(one.forecast)}<br>"
+                f"measured {'' if one.measured is None else in_words(one.measured)}"
+                for one in mine
+            ],
+            hoverinfo="text",
+        )
+    low, high = min(ends, default=1.0), max(ends, default=2.0)
+    figure.add_traces(guide([low, high], [low, high], "the same"))
+    styled(figure, "B_crit as measured", "Forecast by the noise scale", height=520)
+    figure.update_xaxes(**log2_axis(ends))
+    figure.update_yaxes(**log2_axis(ends))
+    return figure
+
+
+def _whiskers(estimates: Sequence[Estimate], **look: object) -> dict[str, object]:
+    """Returns intervals about values; an interval without an end is drawn up to a factor of
+    1000."""
+    up, down = [], []
+    for estimate in estimates:
+        value, low, high = estimate.value, estimate.low, estimate.high
+        up.append(0.0 if high is None else min(high, 1000 * value) - value)
+        down.append(0.0 if low is None else value - max(low, value / 1000))
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}

@@ -1,0 +1,226 @@
+"""The fold of quality: whether large batches reach worse values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from html import escape
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from orchestrator.analysis import Gap, Held, Largeness
+from orchestrator.analysis.quality import ACCURACY_SHARE
+from orchestrator.records import Goal, Study
+from orchestrator.report.content import Panel, grouped
+from orchestrator.report.sections import Show, lead
+from orchestrator.report.style import (
+    add_line,
+    graded,
+    guide,
+    log2_axis,
+    mark,
+    of_size,
+    safe,
+    styled,
+    value_axis,
+)
+from orchestrator.results import BestRow, Run, Within, best_of_studies
+from orchestrator.results.counting import Unit
+
+SHARES = (16, 8, 4, 2, 1)
+"""The fractions of a budget within which the best value is asked for."""
+
+
+def best_within_budgets(
+    run: Run, goal: Goal, studies: Sequence[Study]
+) -> dict[str, Sequence[BestRow]]:
+    """Returns the best values within the largest budgets that all studies of a recipe had, and
+    within fractions of these budgets."""
+    found: dict[str, Sequence[BestRow]] = {}
+    for recipe, mine in grouped(studies, lambda study: study.recipe).items():
+        if not all(study.budget_steps for study in mine):
+            continue
+        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
+        if size := mine[0].train_size:
+            epochs = min(study.examples(study.budget_steps) // size for study in mine)
+            budgets.append(("epochs", epochs))
+        within = [
+            Within(amount=amount // part, unit=unit)
+            for unit, amount in budgets
+            for part in SHARES
+            if amount // part
+        ]
+        best = partial(best_of_studies, run, mine, goal.metric, maximise=goal.direction == ">")
+        # Where trials were ended early, the largest budgets tell, and nothing else is shown.
+        whole = [Within(amount=amount, unit=unit) for unit, amount in budgets if amount]
+        found[recipe] = best(within=whole)
+        if not any(row.censored for row in found[recipe]):
+            found[recipe] = best(within=within)
+    return found
+
+
+def best_values_within(panel: Panel, show: Show) -> str:
+    """Shows the best values within budgets. It refuses if trials were stopped at their goals,
+    because that would favour trials that trained on."""
+    metric = panel.goal.metric
+    shown, refused = "", []
+    for recipe, rows in panel.quality.items():
+        if any(row.censored for row in rows):
+            refused.append(recipe)
+        elif any(row.value is not None for row in rows):
+            shown += show(
+                _best_within(rows, panel.goal),
+                f"{recipe}: best {metric} within budgets",
+                _ends(rows),
+                "They show whether a large batch size gets worse values with as many steps, and "
+                "with as many epochs. Dark lines are small budgets, bright lines are large ones.",
+            )
+    if refused:
+        shown += lead(
+            f"The best {escape(metric)} within budgets is not shown for "
+            f"{escape(', '.join(refused))}: their trials were stopped as soon as they had reached "
+            f"their goals or could no longer win, so their best values are not known. A sweep with "
+            f"<code>stop: {{at_goal: false}}</code> measures them."
+        )
+    return shown
+
+
+def _ends(rows: Sequence[BestRow]) -> str:
+    """Says the best values within the largest budget, at the smallest and the largest batch
+    size."""
+    known = [row for row in rows if row.within == rows[-1].within and row.value is not None]
+    said = [f"{row.value:.4g} at batch size {row.batch_size:,}" for row in known]
+    unit, _, amount = (rows[-1].within or "").partition("=")
+    ends = ", ".join([*said[:1], *said[1:][-1:]])
+    return f"Within {float(amount):,g} {unit}: {ends}." if said else ""
+
+
+def generalisation(panel: Panel, show: Show) -> str:
+    if not panel.gaps:
+        return ""
+    widest = max(panel.gaps, key=lambda gap: gap.value)
+    return show(
+        _generalisation_gap(panel.gaps, panel.goal.metric, panel.recipes),
+        "Generalisation gap",
+        f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
+        f"against {widest.trained:.4g} on the training set.",
+        "The gap is how much better the winners are on the training set, "
+        + (
+            "at their best value within the recipe's budget."
+            if panel.bests
+            else "at the step at which they reached the goal."
+        ),
+    )
+
+
+def large_batches(panel: Panel, show: Show) -> str:
+    large = panel.largeness
+    if large is None:
+        return ""
+    if isinstance(large, str):
+        return lead(f"Large and huge batch sizes are not known: {escape(large)}.")
+    return show(
+        _accuracy_held(large.held, panel.recipes),
+        "Large, huge and full batches",
+        _sizes(large),
+        "Large: the baseline's recipe, its learning rate scaled by rule, no longer reaches 99.5 % "
+        "of the baseline's accuracy with at most 1.2 times its loss. Huge: no recipe reaches that "
+        "accuracy. All are trained on as many examples as the baseline.",
+    )
+
+
+def _sizes(large: Largeness) -> str:
+    def from_(size: int | None) -> str:
+        return "at no batch size tested" if size is None else f"from {size:,} on"
+
+    full = "" if large.full is None else f" The full batch is {large.full:,}."
+    return (
+        f"Beside {large.recipe} at {large.batch_size:,} ({large.accuracy:.2%} within "
+        f"{large.examples:,} examples), batches are large {from_(large.large_from)}, huge "
+        f"{from_(large.huge_from)}.{full}"
+    )
+
+
+def found(panel: Panel) -> str:
+    if isinstance(panel.largeness, Largeness):
+        return _sizes(panel.largeness).rstrip(".")
+    if panel.gaps:
+        widest = max(panel.gaps, key=lambda gap: gap.value)
+        return f"The generalisation gap is at most {widest.value:.3g}"
+    if not panel.bests:
+        return "Not measured: trials were stopped early"
+    return "Whether large batch sizes get worse values"
+
+
+def _best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
+    """Draws one recipe: a line per budget, small (dark) to large (bright), with budgets in steps on
+    the left and in epochs on the right."""
+    by_unit = grouped(rows, lambda row: (row.within or "").partition("=")[0])
+    figure = make_subplots(
+        rows=1, cols=len(by_unit), shared_yaxes=True, horizontal_spacing=0.04,
+        subplot_titles=[f"within so many {unit}" for unit in by_unit],
+    )  # fmt: skip
+    for column, mine in enumerate(by_unit.values(), start=1):
+        budgets = grouped(mine, lambda row: row.within or "")
+        for (budget, of_budget), look in zip(budgets.items(), graded(len(budgets)), strict=True):
+            at = [
+                (row.batch_size, row.value, _describe(row))
+                for row in sorted(of_budget, key=lambda row: row.batch_size)
+                if row.value is not None
+            ]
+            add_line(figure, budget.replace("=", " "), at, look, row=1, col=column)
+    styled(figure, "Batch size", "")
+    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
+    figure.update_xaxes(**log2_axis(row.batch_size for row in rows))
+    figure.update_yaxes(**value_axis([row.value for row in rows if row.value is not None], goal))
+    figure.update_yaxes(title=f"Best {safe(rows[0].metric)}", col=1)
+    return figure
+
+
+def _describe(row: BestRow) -> str:
+    return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
+
+
+def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
+    """Draws the share of the baseline's accuracy that each recipe reached at each batch size."""
+    figure = go.Figure()
+    ordered = sorted(held, key=lambda one: one.batch_size)
+    sizes = [one.batch_size for one in ordered]
+    bounds = [ACCURACY_SHARE, ACCURACY_SHARE]
+    figure.add_traces(guide([sizes[0], sizes[-1]], bounds, f"{ACCURACY_SHARE:.1%}"))
+    for recipe, mine in grouped(ordered, lambda one: one.recipe).items():
+        at = []
+        for one in mine:
+            text = of_size(one.batch_size, recipe)
+            text += f"{one.accuracy_share:.2%} of the baseline's accuracy"
+            text += "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
+            at.append((one.batch_size, one.accuracy_share, text))
+        add_line(figure, recipe, at, mark(recipes.index(recipe)))
+    styled(figure, "Batch size", "Share of the baseline's accuracy")
+    figure.update_xaxes(**log2_axis(sizes))
+    # What fails altogether would flatten what is near.
+    shares = [one.accuracy_share for one in held]
+    low = min([share for share in shares if share > 0.9], default=min(shares))
+    figure.update_yaxes(tickformat=".1%", range=[low - 0.01, max([*shares, 1]) + 0.005])
+    return figure
+
+
+def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> go.Figure:
+    """Draws how much better the winners are on their training set than on the test set."""
+    figure = go.Figure()
+    ordered = sorted(gaps, key=lambda gap: gap.batch_size)
+    for recipe, mine in grouped(ordered, lambda gap: gap.recipe).items():
+        at = [
+            (
+                gap.batch_size,
+                gap.value,
+                f"{of_size(gap.batch_size, recipe)}{gap.judged:.4g} against {gap.trained:.4g} in "
+                f"training",
+            )
+            for gap in mine
+        ]
+        add_line(figure, recipe, at, mark(recipes.index(recipe)))
+    styled(figure, "Batch size", f"Gap in {safe(metric)}")
+    figure.update_xaxes(**log2_axis(gap.batch_size for gap in gaps))
+    return figure
