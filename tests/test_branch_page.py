@@ -14,7 +14,7 @@ from conftest import assert_refused, orchestrate
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
-from orchestrator.report.figures.branches import Mark, Series, Stairs, batch_sizes_along
+from orchestrator.report.branch_content import Mark, Series, batch_sizes_along
 from orchestrator.results import Run
 from orchestrator.sweeping.branch_answer import answer_in
 
@@ -142,7 +142,10 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
     bound = Mark(at_examples=400, batch_size=endless, bound=64, said="at least 64")
     figure = batch_sizes_along(
         [Series(name="a", marks=[known, bound])],
-        [Stairs(name="s", stages=[(0, 8, "8"), (100, 32, "32")])],
+        {"s": {"stages": [
+            {"examples": 0, "batch_size": 8, "learning_rate": 1},
+            {"examples": 100, "batch_size": 32, "learning_rate": 2},
+        ]}},
         trunk=8, largest=64, until=1000,
     )  # fmt: skip
     marks, arrows = (trace for trace in figure.data if trace.name == "a")
@@ -151,7 +154,7 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
     assert list(arrows.marker.symbol) == ["triangle-up"]
     assert list(marks.error_y.arrayminus) == [16, 0]
     assert marks.y[1] + marks.error_y.array[1] == arrows.y[0]
-    (steps,) = (trace for trace in figure.data if trace.name == "s")
+    (steps,) = (trace for trace in figure.data if trace.name == "s schedule")
     assert list(steps.y) == [8, 32, 32]
 
 

@@ -14,7 +14,7 @@ from orchestrator.cli import answers, app
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
-from orchestrator.report import panel, sections
+from orchestrator.report import course, panel
 from orchestrator.results import Run
 
 pytestmark = pytest.mark.dear
@@ -59,7 +59,7 @@ def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.Monke
     command("report", trained)
     whole = places(trained)
     monkeypatch.setattr(panel, "answer_of", fails)
-    monkeypatch.setattr(sections, "timeline", fails)
+    monkeypatch.setattr(course, "slots_at_work", fails)
     groups = [replace(g, parts=(fails,)) if g.place == "trials" else g for g in panel.GROUPS]
     monkeypatch.setattr(panel, "GROUPS", groups)
     command("report", trained)

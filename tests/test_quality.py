@@ -1,13 +1,12 @@
-"""Gaps, large and huge batches, wandering weights: planted, and read off again."""
+"""Gaps, large and huge batches: planted, and read off again."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from conftest import refused
 
-from orchestrator.analysis import gaps, largeness, wander
+from orchestrator.analysis import gaps, largeness
 from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow
 
@@ -98,10 +97,3 @@ def test_the_gap_is_what_was_lost_off_the_training_set() -> None:
     higher = replace(BASE, metrics={"val/accuracy": 0.9, "train/accuracy": 0.97})
     (gap,) = gaps([higher], Goal.parse("val/accuracy > 0.5"))
     assert gap.value == pytest.approx(0.07)
-
-
-def test_the_power_of_the_logarithm_is_found() -> None:
-    steps = [0, 1, 2, 3, 10, 100, 1000]
-    planted = [2.5 * math.log(max(t, 1)) ** 0.7 for t in steps]
-    assert wander(steps, planted) == pytest.approx(0.7)
-    assert wander([0, 1, 2, 3, 4], planted[:5]) is None

@@ -32,13 +32,16 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
-from orchestrator.report.figures.course import MOST_BARS, Curve, Span, timeline
-from orchestrator.report.figures.steps import relative_steps, steps_to_goal
+from orchestrator.report.comparisons import relative_steps
+from orchestrator.report.content import Curve, Grid, Tried
+from orchestrator.report.course import MOMENTS, Span, course_of, slots_at_work
 from orchestrator.report.gathering import MOST_OF_STUDY
+from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
-from orchestrator.report.tables import table_of_ratios
-from orchestrator.report.trials import Grid, Options, Tried, course_of, grid_of, outcomes
+from orchestrator.report.steps import steps_to_goal
+from orchestrator.report.trial_table import outcomes
+from orchestrator.report.trials import grid_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -97,14 +100,9 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
-        params=None, metrics={}, trials_used=2,
+        params=None, metrics={"val/error": 0.1, "train/error": 0.05}, trials_used=2,
     )  # fmt: skip
     bests = [best, replace(best, batch_size=2), replace(best, batch_size=4, value=None)]
-    metrics = {"val/error": 0.1, "train/error": 0.05}
-    rungs = {
-        recipe: [replace(row, recipe=recipe, metrics=metrics) for row in bests]
-        for recipe in ("a", "b", name)
-    }
     times = [
         StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
         for size in (1, 100)
@@ -120,21 +118,19 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         recipe=name, batch_size=1, examples=60, accuracy=0.9, held=tuple(held), large_from=2,
         huge_from=None, full=2,
     )  # fmt: skip
-    cut = replace(best, censored=True)
     workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
     panels = [
         Panel(
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
-            quality={**rungs, "cut": [cut]}, devices=devices_of(times), distances={name: [curve]},
-            settings=Settings(price_per_device_hour=2), schedules=[curve], grids={name: grid},
-            options={name: [Options(name=name, points=points)]}, largeness=large,
-            rows=[*mine, *(replace(rows[0], recipe=recipe) for recipe in sorted({"a", "b", name} - {
-                row.recipe for row in mine}))],
+            quality={name: bests, "cut": [replace(best, censored=True)]},
+            devices=devices_of(times), settings=Settings(price_per_device_hour=2),
+            grids={name: grid}, options={name: {name: points}}, largeness=large,
+            rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
         for mine in [[row for row in rows if (row.workload, row.goal) == (workload, goal)]]
     ]  # fmt: skip
-    spans = [Span(study=name, trial=n, status=name, started=n / 2, seconds=1.0) for n in range(9)]
+    spans = [Span(status=name, started=n / 2, seconds=1.0) for n in range(9)]
     write_report(
         Place.at(path / "report.html"), title=name, panels=panels, spans=spans,
         provenance={"python": name}, sweep_file=f"name: {name}",
@@ -195,21 +191,19 @@ def test_curves_are_compared_at_one_batch_size() -> None:
     assert all(x * y == 4 for x, y in zip(perfect.x, perfect.y, strict=True))
 
 
-def test_trials_that_ran_at_once_are_on_different_lines() -> None:
-    times = [(0.0, 2.0), (0.5, 1.0), (1.5, 1.0), (2.0, 1.0)]
-    spans = [
-        Span(study="s", trial=n, status="reached", started=start, seconds=seconds)
-        for n, (start, seconds) in enumerate(times)
-    ]
-    (bars,) = timeline(spans).data
-    assert list(bars.y) == [0, 1, 1, 0]
-    apart = [replace(span, where=f"{'ba'[n % 2]}:{n}") for n, span in enumerate(spans)]
-    figure = timeline(apart)
-    assert list(figure.data[0].y) == [1, 0, 2, 0]
-    assert dict(zip(figure.layout.yaxis.ticktext, figure.layout.yaxis.tickvals, strict=True)) == {
-        "a": 0,
-        "b": 1,
-    }
+def test_the_slots_at_work_are_counted() -> None:
+    """As one adds them up span by span, also where trials outlast the parts of the run."""
+    status = itertools.cycle(["reached", "dominated", "odd"])
+    times = [(0.0, 7.0), (0.013, 0.004), (1.5, 2.0), (3.0, 0.0), (9.0, 1.0), (2.25, 6.1)]
+    spans = [Span(status=next(status), started=at, seconds=seconds) for at, seconds in times]
+    width = 10 / MOMENTS
+    for trace in slots_at_work(spans).data:
+        for middle, height in zip(trace.x, trace.y, strict=True):
+            low, high = middle - width / 2, middle + width / 2
+            mine = [span for span in spans if span.status == trace.name]
+            within = sum(max(0, min(high, s.ended) - max(low, s.started)) for s in mine)
+            assert height == pytest.approx(within / width, abs=1e-3)
+    assert [trace.name for trace in slots_at_work(spans).data] == ["reached", "dominated", "odd"]
 
 
 def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_one() -> None:
@@ -431,12 +425,8 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     bests = [row for row in best_of(run, "val/error") if row.recipe == "grid"]
     shown = {size: min(values.values()) for size, values in grid.cells}
     assert shown == {row.batch_size: row.value for row in bests}
-    smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"][0].points}
+    smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"]["label_smoothing"]}
     assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
-    by_recipe = {curve.recipe: curve.values for curve in panel.schedules}
-    assert set(by_recipe["rule"]) == {1.0}
-    assert by_recipe["warm"][0] < 0.5 < max(by_recipe["warm"])
-    assert panel.distances.keys() == {"rule", "warm", "smooth", "grid"}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
     assert isinstance(panel.largeness, Largeness)
     assert panel.largeness.batch_size == 64
@@ -586,27 +576,6 @@ def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(tmp_path: Path
     assert "1,000 of 3,000 trials are drawn" in panel_section(
         0, panel, lambda *said: said[2], False
     )
-
-
-def test_a_timeline_has_no_more_bars_than_can_be_seen() -> None:
-    """Of four slots, of which one trial is long."""
-    status: list[Status] = ["reached", "dominated"]
-    spans = [
-        Span(study="s", trial=n, status=status[n % 3 > 0], started=n / 4, seconds=1.0, where="a:1")
-        for n in range(20_000)
-    ]
-    spans[5000] = replace(spans[5000], status="failed", seconds=500.0)
-    figure = timeline(spans)
-    bars = [bar for trace in figure.data for bar in zip(trace.base, trace.x, trace.y, strict=True)]
-    assert 2000 < len(bars) <= MOST_BARS
-    (failed,) = [trace for trace in figure.data if trace.name == "failed"]
-    assert 500 <= failed.x[0] <= 506
-    for line in range(4):
-        mine = sorted((start, seconds) for start, seconds, at in bars if at == line)
-        assert all(a + b <= c + 1e-9 for (a, b), (c, _) in itertools.pairwise(mine))
-        assert sum(seconds for _, seconds in mine) == pytest.approx(5000, rel=0.01)
-    at_once = timeline([replace(span, started=0.0) for span in spans])
-    assert sum(len(trace.x) for trace in at_once.data) <= MOST_BARS
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ from orchestrator.analysis.points import (
     trained_points,
     without_growing,
 )
-from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness, wander
+from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,

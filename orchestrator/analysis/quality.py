@@ -1,13 +1,9 @@
-"""Whether large batches degrade quality: generalisation gaps, which batch sizes are large, and how
-far the weights move."""
+"""Whether large batches degrade quality: generalisation gaps, and which batch sizes are large."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from orchestrator.records import BadInput, Goal
 from orchestrator.results import BestRow, FrontierRow
@@ -151,14 +147,3 @@ def _is_share(goal: Goal) -> bool:
     name = goal.metric.partition("/")[2]
     kinds = ("squared", "absolute", "entropy")
     return goal.direction == ">" or (name.endswith("error") and not any(k in name for k in kinds))
-
-
-def wander(steps: Sequence[int], distances: Sequence[float]) -> float | None:
-    """The exponent with which the distance of the weights from their start grows in log(step).
-    2 / exponent is the alpha of a random walk on a random potential. None without at least three
-    measurements after the first steps."""
-    pairs = [(t, d) for t, d in zip(steps, distances, strict=True) if t >= 3 and 0 < d < math.inf]
-    if len(pairs) < 3:
-        return None
-    x, y = np.log([math.log(t) for t, _ in pairs]), np.log([d for _, d in pairs])
-    return float(np.polyfit(x, y, 1)[0])

@@ -17,7 +17,7 @@ from orchestrator.analysis import (
 from orchestrator.analysis.points import ENOUGH_STEPS
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.sections import Show, bullets, in_devices, lead, short
+from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
 from orchestrator.report.steps import steps_to_goal
 from orchestrator.report.style import COLOURS
 
@@ -47,11 +47,11 @@ def answer_of(panel: Panel, show: Show) -> str:
     recommendations and remarks."""
     lines = sentences(panel)
     figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
-    cards = _cards(panel)
-    advised = " advised" * bool(cards)
+    advised = _advised(panel)
+    look = " advised" * bool(advised)
     return (
         f"{listed(lines)}{_left_out(panel)}"
-        f'<div class="first{advised}"><div>{figure}</div>{cards}</div>'
+        f'<div class="first{look}"><div>{figure}</div>{advised}</div>'
         f"{lead(NO_ADVICE) if panel.costs and panel.advice is None else ''}{_notes(panel)}"
     )
 
@@ -121,21 +121,17 @@ def _reading(panel: Panel) -> str:
     return " ".join(said)
 
 
-def _cards(panel: Panel) -> str:
+def _advised(panel: Panel) -> str:
     """Returns a card for each recommendation, over all recipes; those that agree share one."""
     advice = panel.advice
     if advice is None:
         return ""
-    named = grouped(
-        ("fastest", "balanced", "cheapest"),
-        lambda name: _card(getattr(advice, name)),
-    )
-    cards = "".join(
-        f"<div><dt>{' and '.join(', '.join(names).rsplit(', ', 1)).capitalize()}</dt>"
-        f"<dd>{said}</dd></div>"
+    named = grouped(("fastest", "balanced", "cheapest"), lambda name: _card(getattr(advice, name)))
+    found = cards(
+        (" and ".join(", ".join(names).rsplit(", ", 1)).capitalize(), said)
         for said, names in named.items()
     )
-    return f'<div><h3>Recommended batch size</h3><dl class="cards">{cards}</dl></div>'
+    return f"<div><h3>Recommended batch size</h3>{found}</div>"
 
 
 def _card(cost: Cost) -> str:

@@ -44,7 +44,6 @@ MOST_CURVES = 60
 """The most branches in the figure of the trunk's loss. If there are more, fewer points are shown,
 but all batch sizes."""
 
-
 APART = 1 / 75
 """Distance between marks at the same examples, which stand side by side, as a share of the axis."""
 
@@ -172,15 +171,20 @@ class Mark:
 
     at_examples: int
     batch_size: Estimate
-    bound: float
-    """A lower bound, drawn where the value is infinite."""
     said: str
-    """The text that appears on hovering."""
+    bound: float | None = None
+    """A lower bound, drawn where the value is infinite; None for that of the interval."""
 
     @property
     def value(self) -> float:
-        size = self.batch_size.value
-        return size if math.isfinite(size) else self.bound
+        size = self.batch_size
+        if math.isfinite(size.value):
+            return size.value
+        return size.low or 0.0 if self.bound is None else self.bound
+
+    @property
+    def hover(self) -> str:
+        return f"<b>after {self.at_examples:,} examples</b><br>{self.said}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,36 +202,34 @@ def series_of(content: BranchContent) -> list[Series]:
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     scales = {examples: point.scale for examples, point in content.noise.items()}
     critical = [
-        _mark(v.at_examples, v.critical, None, f"local critical batch size {critical_in_words(v)}")
-        for v in known
-        if v.critical is not None
+        Mark(
+            at_examples=verdict.at_examples,
+            batch_size=verdict.critical,
+            said=f"local critical batch size {critical_in_words(verdict)}",
+        )
+        for verdict in known
+        if verdict.critical is not None
     ]
     noise = [
-        _mark(examples, scales[examples], None, f"noise scale {in_words(scales[examples])}")
-        for examples in content.points
-        if examples in scales
+        Mark(at_examples=x, batch_size=scales[x], said=f"noise scale {in_words(scales[x])}")
+        for x in content.points
+        if x in scales
     ]
-    line = [(x, scale.value) for x, scale in scales.items() if x and math.isfinite(scale.value)]
     fifth_more = [
-        _mark(
-            verdict.at_examples,
-            verdict.fifth_more_batch_size,
-            verdict.sure_batch_size,
-            f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+        Mark(
+            at_examples=verdict.at_examples,
+            batch_size=verdict.fifth_more_batch_size,
+            said=f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+            bound=verdict.sure_batch_size,
         )
         for verdict in known
     ]
+    line = [(x, scale.value) for x, scale in scales.items() if x and math.isfinite(scale.value)]
     return [
         Series(name="local critical batch size", marks=critical),
         Series(name="noise scale", marks=noise, line=line),
         Series(name="a fifth more examples", marks=fifth_more),
     ]
-
-
-def _mark(examples: int, size: Estimate, bound: float | None, said: str) -> Mark:
-    said = f"<b>after {examples:,} examples</b><br>{said}"
-    bound = size.low or 0.0 if bound is None else bound
-    return Mark(at_examples=examples, batch_size=size, bound=bound, said=said)
 
 
 def batch_sizes_along(
@@ -310,7 +312,7 @@ def _traces(
     marks = {
         **group, "x": [mark.at_examples * apart for mark in one.marks],
         "y": [at for at, _, _ in drawn],
-        "mode": "markers", "hovertext": [mark.said for mark in one.marks],
+        "mode": "markers", "hovertext": [mark.hover for mark in one.marks],
         "marker": {
             "color": colour, "size": 11, "line": {"width": 2, "color": colour},
             "symbol": [
@@ -337,7 +339,7 @@ def _traces(
         **group, "showlegend": False, "mode": "markers",
         "x": [mark.at_examples * apart for mark, _, _ in beyond],
         "y": [edge for _, edge, _ in beyond],
-        "hovertext": [mark.said for mark, _, _ in beyond],
+        "hovertext": [mark.hover for mark, _, _ in beyond],
         "marker": {"color": colour, "size": 10, "symbol": [shape for _, _, shape in beyond]},
     }  # fmt: skip
     return [trace for trace in (line, marks, arrows) if trace["x"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from orchestrator.analysis import (
@@ -29,11 +28,12 @@ from orchestrator.report.branch_content import (
     trunk_and_branches,
 )
 from orchestrator.report.course import course_of
-from orchestrator.report.page import Figures, check_images, page_of
+from orchestrator.report.page import Figures, Images, page_of
 from orchestrator.report.runs import provenance_of
 from orchestrator.report.sections import (
     Show,
     bullets,
+    cards,
     contents,
     lead,
     provenance_section,
@@ -41,7 +41,7 @@ from orchestrator.report.sections import (
     table,
 )
 
-POINT = ("After examples", False)
+POINT = "After examples"
 
 READING = (
     "A batch size costs a fifth more examples if it needs 1.2 times the examples that the trunk's "
@@ -73,14 +73,11 @@ def write_branch_report(
     place: Place,
     *,
     reload_seconds: int | None = None,
-    images: tuple[Path, str] | None = None,
+    images: Images = None,
 ) -> None:
     """Writes the page to `place`, whole or not at all. While the run goes on, browsers reload the
-    page every `reload_seconds` seconds. `images` is a folder that receives the figures as files,
-    and their format."""
-    if images is not None:
-        check_images(images[0])
-    shown = Figures()
+    page every `reload_seconds` seconds."""
+    shown = Figures(images)
     run = content.run
     parts = [
         _answer(content, going_on=reload_seconds is not None),
@@ -97,8 +94,7 @@ def write_branch_report(
         reload_seconds=reload_seconds,
     )
     place.write_text(page)
-    if images is not None:
-        shown.save(*images)
+    shown.save()
 
 
 def _about(content: BranchContent) -> str:
@@ -137,7 +133,8 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
         for name, schedule in content.schedules.items()
     ]
     lines += [confirmed_in_words(one) for one in content.confirmed]
-    text += f"{_cards(content)}{bullets(lines)}{lead(escape(READING))}"
+    text += cards(_card(*one) for one in content.schedules.items())
+    text += bullets(lines) + lead(escape(READING))
     return section("answer", "The answer", text)
 
 
@@ -152,22 +149,14 @@ def _notice(content: BranchContent) -> str:
     )
 
 
-def _cards(content: BranchContent) -> str:
-    cards = "".join(
-        f"<div><dt>{escape(name.capitalize())} schedule</dt>"
-        f"<dd><b>{schedule['steps_saved']:.0%}</b> fewer steps<br>"
-        f"{escape(_stages_in_words(schedule))}</dd></div>"
-        for name, schedule in content.schedules.items()
-    )
-    return f'<dl class="cards">{cards}</dl>'
-
-
-def _stages_in_words(schedule: Mapping[str, Any]) -> str:
-    first, *later = (stage.split(":") for stage in schedule["samples"].split())
+def _card(name: str, schedule: Mapping[str, Any]) -> tuple[str, str]:
+    first, *later = schedule["stages"]
     grown = "".join(
-        f", {int(size):,} from {int(examples):,} examples on" for examples, size in later
+        f", {stage['batch_size']:,} from {stage['examples']:,} examples on" for stage in later
     )
-    return f"batch size {int(first[1]):,}{grown or ' all along'}"
+    stages = f"batch size {first['batch_size']:,}{grown or ' all along'}"
+    saved = f"<b>{schedule['steps_saved']:.0%}</b> fewer steps"
+    return f"{name.capitalize()} schedule", f"{saved}<br>{stages}"
 
 
 def _along(content: BranchContent, show: Show) -> str:
@@ -275,7 +264,7 @@ def _cost_table(verdicts: Sequence[Verdict]) -> str:
         "For each batch size, how many times the examples it needs for the loss that the trunk's "
         "own batch size reaches, with 90 % intervals, and its best learning rate, as a multiple of "
         "the trunk's. Below 1, the larger batch needs fewer examples.",
-        [POINT, *((f"Batch size {size:,}", False) for size in sizes)],
+        [POINT, *(f"Batch size {size:,}" for size in sizes)],
         rows,
     )
 
@@ -299,8 +288,8 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 def _length_table(content: BranchContent) -> str:
     """Returns the table of how the answer changed as branches became longer."""
     heads = [
-        POINT, ("Length of branches, in examples", False), ("Costs a fifth more", False),
-        ("B_crit", False), ("Seeds that judge", False),
+        POINT, "Length of branches, in examples", "Costs a fifth more", "B_crit",
+        "Seeds that judge",
     ]  # fmt: skip
     rows = [
         [
@@ -323,7 +312,6 @@ def _length_table(content: BranchContent) -> str:
 
 def _noise_table(content: BranchContent) -> str:
     """Returns the table of the noise scale beside the measurements at the same points."""
-    heads = [POINT, ("Noise scale", False), ("B_crit", False), ("Ratio", False)]
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:
@@ -340,6 +328,6 @@ def _noise_table(content: BranchContent) -> str:
         "The noise scale of the trunk's gradient beside the local critical batch size by branches, "
         "with 90 % intervals, and the ratio of the two. By the theory they are the same: "
         "a ratio of 2 means that the noise scale foretold a batch size twice as large.",
-        heads,
+        [POINT, "Noise scale", "B_crit", "Ratio"],
         rows,
     )

@@ -20,7 +20,6 @@ from orchestrator.analysis import (
     NoisePoint,
     OptionPoint,
     Scaling,
-    Tuned,
     advice,
     compared,
     costs,
@@ -28,7 +27,6 @@ from orchestrator.analysis import (
     in_count,
     points_of,
     scalings,
-    tuned,
 )
 from orchestrator.records import Baseline, Goal, Value
 from orchestrator.results import BestRow, FrontierRow
@@ -77,14 +75,6 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseLine:
-    """The noise scale along the trainings of one point."""
-
-    batch_size: int
-    points: Sequence[NoisePoint]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tried:
     """All trials of a recipe by two of its metaparameters."""
 
@@ -114,14 +104,6 @@ class Grid:
     is_steps: bool
     cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
     """(batch size, (x, y) -> the best value over all other metaparameters)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The results of each option of a metaparameter."""
-
-    name: str
-    points: Sequence[OptionPoint]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,15 +143,16 @@ class Panel:
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)
-    options: Mapping[str, Sequence[Options]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Sequence[OptionPoint]]] = field(default_factory=dict)
+    """Recipe -> metaparameter -> the results of each of its options."""
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
     """Recipe -> its trials, or a selection of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best value of the goal's metric within several budgets."""
-    noise: Mapping[str, Sequence[NoiseLine]] = field(default_factory=dict)
-    """Recipe -> the noise scale of the winners, where it was measured."""
+    noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
+    """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
     largeness: Largeness | str | None = None
     """The large and huge batch sizes, or the reason why they are not known; None without a
@@ -236,10 +219,6 @@ class Panel:
             f"{steps.batch_size:,}. Fewest examples: {examples.recipe}, "
             f"{in_count(examples.examples)} at {examples.batch_size:,}."
         )
-
-    @property
-    def tuned(self) -> list[Tuned]:
-        return tuned(self.rows)
 
     @cached_property
     def bests(self) -> list[BestRow]:

@@ -70,7 +70,7 @@ def recommended(panel: Panel, show: Show) -> str:
         [recipe, *map(_in_short, (advice.fastest, advice.balanced, advice.cheapest))]
         for recipe, advice in panel.advice_by_recipe.items()
     ]
-    heads = [(name, True) for name in ("Recipe", "Fastest", "Balanced", "Cheapest")]
+    heads = ["Recipe", "Fastest", "Balanced", "Cheapest"]
     shown = table("The recommended batch size of each recipe.", heads, rows)
     return shown + (lead(_basis(panel)) if rows else "") + _if_free(panel)
 

@@ -51,7 +51,7 @@ class Course:
     statuses: Mapping[str, int]
     """(ending, number of trials), the most frequent first."""
     spans: Sequence[Span]
-    """The spans of those trials whose times are known."""
+    """The spans of those trials and repeats whose times are known."""
 
     @property
     def seconds(self) -> float | None:
@@ -61,10 +61,12 @@ class Course:
 
 def course_of(run: Run) -> Course:
     keys = [study.key for study in run.studies()]
-    tables = run.in_parallel(lambda key: run.trials(key).to_pylist(), keys)
-    rows = [row for some in tables for row in some]
-    statuses = Counter(row["status"] for row in rows)
-    return Course(statuses=dict(statuses.most_common()), spans=_spans(rows))
+    trials, repeats = (
+        [row for table in run.in_parallel(of.trials, keys) for row in table.to_pylist()]
+        for of in (run, run.repeats)
+    )
+    statuses = Counter(row["status"] for row in trials)
+    return Course(statuses=dict(statuses.most_common()), spans=_spans([*trials, *repeats]))
 
 
 def _spans(rows: Sequence[dict[str, Any]]) -> list[Span]:

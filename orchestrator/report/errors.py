@@ -10,19 +10,14 @@ from orchestrator.analysis import BestOf, Parts, errors_in_words, in_count
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
-    MOST_CURVES,
-    evenly,
     log2_axis,
     log10_axis,
     of_size,
-    shades,
+    shaded,
     styled,
 )
 
-HEADS = [
-    ("Recipe", True), ("Few trials", False), ("Seeds", False), ("Resolution", False),
-    ("Other scatter", False), ("Two thirds of the trials", False),
-]  # fmt: skip
+HEADS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
 
 CAPTION = (
     "The errors of the points from which the intervals follow: one standard deviation, in percent "
@@ -81,17 +76,17 @@ def _best_of(sizes: Sequence[BestOf]) -> go.Figure:
     """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
     n trials, up to the number of trials that were made."""
     figure = go.Figure()
-    ordered = evenly([one for one in sizes if one.medians], MOST_CURVES)
-    for one, colour in zip(ordered, shades(len(ordered)), strict=True):
+    medians = {one.batch_size: one.medians for one in sizes if one.medians}
+    for batch_size, colour in shaded(medians):
         figure.add_scatter(
-            x=[n for n, _ in one.medians],
-            y=[steps for _, steps in one.medians],
-            name=f"{one.batch_size:,}",
+            x=[n for n, _ in medians[batch_size]],
+            y=[steps for _, steps in medians[batch_size]],
+            name=f"{batch_size:,}",
             mode="lines",
             line={"color": colour, "width": 2, "shape": "hv"},
             hovertext=[
-                f"{of_size(one.batch_size)}best of {n:,} trials: {in_count(steps)}"
-                for n, steps in one.medians
+                f"{of_size(batch_size)}best of {n:,} trials: {in_count(steps)}"
+                for n, steps in medians[batch_size]
             ],
             hoverinfo="text",
         )

@@ -28,9 +28,8 @@ def _table(rows: Sequence[FrontierRow]) -> str:
     names = list(dict.fromkeys(name for row in rows for name in row.answering[1] or {}))
     repeated = any(row.repeats for row in rows)
     heads = [
-        ("Recipe", True), ("Batch size", False), ("Steps", False), ("±", False),
-        *([("Median", False)] if repeated else []), ("Examples", False), ("Trial", False),
-        *((name, False) for name in names), ("Trials", True), ("Notes", True),
+        "Recipe", "Batch size", "Steps", "±", *(["Median"] if repeated else []), "Examples",
+        "Trial", *names, "Trials", "Notes",
     ]  # fmt: skip
     rendered = table(
         "The frontier: the trial of each study that reached the goal in the fewest steps.",

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis import (
-    Device,
     Forecast,
     Largeness,
+    NoisePoint,
     along,
     devices_of,
     doubts_about,
@@ -20,9 +20,9 @@ from orchestrator.analysis import (
     largeness,
     without_growing,
 )
-from orchestrator.records import BadInput, Goal, Range, Study, StudyKey
-from orchestrator.report.content import Curve, NoiseLine, Panel, Settings, grouped
-from orchestrator.report.metaparameters import options_of
+from orchestrator.records import BadInput, Goal, Study, StudyKey
+from orchestrator.report.content import Curve, Panel, Settings, grouped
+from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_losers, curves_of_winners
 from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
@@ -75,10 +75,6 @@ class Source:
         return grouped(self.rows, lambda row: (row.workload, row.goal))
 
     @cached_property
-    def _is_compact(self) -> bool:
-        return self.run.is_compact
-
-    @cached_property
     def _step_times(self) -> list[StepTime]:
         return step_times(self.run, self.studies)
 
@@ -90,6 +86,7 @@ class Source:
         found = []
         for (workload, goal), mine in self._by_panel.items():
             rows = self._named(mine)
+            times = [time for time in self._step_times if time.workload == workload]
             found.append(
                 Panel(
                     workload=workload,
@@ -97,8 +94,8 @@ class Source:
                     rows=without_growing(rows),
                     growing=[row for row in rows if row.batch_schedule],
                     settings=settings,
-                    devices=self._devices(workload),
-                    doubts=doubts_about(self._times_of(workload)),
+                    devices={self.name(name): one for name, one in devices_of(times).items()},
+                    doubts=doubts_about(times),
                 )
             )
         return found
@@ -120,7 +117,7 @@ class Source:
             **self._trials(goal, studies, tables, most, most_listed),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
             losers=self._by_name(curves_of_losers(run, goal.metric, rows, whole)),
-            compact=sorted(drawn) if self._is_compact else [],
+            compact=sorted(drawn) if self.run.is_compact else [],
             quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
             forecasts=forecasts,
@@ -131,27 +128,24 @@ class Source:
         self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
     ) -> dict[str, Any]:
         """Returns what a panel shows of single trials, by field of the panel and by recipe."""
-        names = ("tried", "grids", "options", "listed", "fixed")
-        found: dict[str, Any] = {name: {} for name in names}
-        for recipe, mine in grouped(studies, lambda study: study.recipe).items():
-            name = self.name(recipe)
-            if (tried := tried_of(mine, tables, most)) is not None:
-                found["tried"][name] = tried
-            if (grid := grid_of(mine, tables, goal)) is not None:
-                found["grids"][name] = grid
-            if options := options_of(mine, tables, goal):
-                found["options"][name] = options
-            found["listed"][name] = listed_of(mine, tables, most_listed)
-            found["fixed"][name] = {
-                key for s in mine for key, entry in s.space.items() if not isinstance(entry, Range)
-            }
-        return found
+        by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
+        found: dict[str, dict[str, Any]] = {
+            "tried": {name: tried_of(mine, tables, most) for name, mine in by_recipe},
+            "grids": {name: grid_of(mine, tables, goal) for name, mine in by_recipe},
+            "options": {name: options_of(mine, tables, goal) for name, mine in by_recipe},
+            "listed": {name: listed_of(mine, tables, most_listed) for name, mine in by_recipe},
+            "fixed": {name: fixed_in(mine) for name, mine in by_recipe},
+        }
+        return {
+            field: {name: one for name, one in some.items() if one is not None}
+            for field, some in found.items()
+        }
 
     def _with_curves(
         self, studies: Sequence[Study], tables: Tables
     ) -> dict[StudyKey, Sequence[int]]:
         """Returns the trials of each study whose whole curves the run holds."""
-        if not self._is_compact:
+        if not self.run.is_compact:
             return {key: table["trial"].to_pylist() for key, table in tables.items()}
         found = self.run.in_parallel(lambda study: whole_curves(self.run, study), studies)
         return {study.key: sorted(some) for study, some in zip(studies, found, strict=True)}
@@ -161,15 +155,14 @@ class Source:
 
     def _forecasts(
         self, rows: Sequence[FrontierRow]
-    ) -> tuple[dict[str, list[NoiseLine]], list[Forecast]]:
+    ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
         """Returns the noise scale of these winners, by recipe, and its forecasts."""
-        lines: dict[str, list[NoiseLine]] = {}
+        lines: dict[str, dict[int, list[NoisePoint]]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}
         for key, courses in noise_courses(self.run, self.studies, winners).items():
             name = self.name(key.recipe)
-            line = NoiseLine(batch_size=key.batch_size, points=along(courses.plain))
-            lines.setdefault(name, []).append(line)
+            lines.setdefault(name, {})[key.batch_size] = along(courses.plain)
             forecasts.append(replace(forecast_by(key, courses), recipe=name))
         return lines, forecasts
 
@@ -198,13 +191,6 @@ class Source:
     def _named(self, rows: Sequence[Row]) -> list[Row]:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
-    def _devices(self, workload: str) -> dict[str, Device]:
-        found = devices_of(self._times_of(workload))
-        return {self.name(recipe): device for recipe, device in found.items()}
-
-    def _times_of(self, workload: str) -> list[StepTime]:
-        return [time for time in self._step_times if time.workload == workload]
-
 
 def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
     """Returns a panel for each workload and goal of the frontiers, in their order."""
@@ -225,19 +211,14 @@ def _detailed(answers: Sequence[Panel]) -> list[Panel]:
     """Chooses the recipes that figures show: first the recipe with the fewest steps of each
     workload and goal, then the next best of each, as far as the page has room."""
     studies = [Counter(row.recipe for row in answer.rows) for answer in answers]
-    ranked = [
-        sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
-        for answer in answers
-        for fewest in [answer.fewest_steps]
-    ]
-    turns = sorted(
-        (place, number, recipe)
-        for number, recipes in enumerate(ranked)
-        for place, recipe in enumerate(recipes)
-    )
+    turns: list[tuple[int, int, str]] = []
+    for number, answer in enumerate(answers):
+        fewest = answer.fewest_steps
+        ranked = sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
+        turns += [(place, number, recipe) for place, recipe in enumerate(ranked)]
     chosen: list[set[str]] = [set() for _ in answers]
     room = MOST_STUDIES
-    for _, number, recipe in turns[:MOST_IN_DETAIL]:
+    for _, number, recipe in sorted(turns)[:MOST_IN_DETAIL]:
         if studies[number][recipe] <= room or not any(chosen):
             chosen[number].add(recipe)
             room -= studies[number][recipe]

@@ -9,10 +9,10 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from orchestrator.analysis import OptionPoint, Tuned, by_option
+from orchestrator.analysis import OptionPoint, Tuned, by_option, tuned
 from orchestrator.analysis.tuned import EFFECTIVE
-from orchestrator.records import Choice, Goal, Study
-from orchestrator.report.content import Options, Panel, grouped
+from orchestrator.records import Choice, Goal, Range, Study
+from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead, short
 from orchestrator.report.style import (
     GUIDE,
@@ -66,15 +66,16 @@ def best_values(panel: Panel, show: Show) -> str:
 
 
 def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
-    return grouped(panel.tuned, lambda curve: curve.name)
+    return grouped(tuned(panel.rows), lambda curve: curve.name)
 
 
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     """Returns the powers of a metaparameter that was searched in a range; options follow no
     power."""
+    searched_as = "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
     told: list[str] = []
     for curve in curves:
-        if _searched_as(name) in panel.fixed.get(curve.recipe, ()):
+        if searched_as in panel.fixed.get(curve.recipe, ()):
             continue
         if curve.exponent is not None and curve.exponent_interval is not None:
             low, high = curve.exponent_interval
@@ -85,18 +86,11 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     zeros = [f"{curve.recipe} ({curve.zeros} batch sizes)" for curve in curves if curve.zeros]
     falls = any(curve.exponent is not None and curve.exponent < 0 for curve in curves)
     how = "follows" if falls else "grows like"
-    said = f"Best {_spoken(name)} {how} {', '.join(told)}." if told else ""
+    spoken = name.replace("_", " ")
+    said = f"Best {spoken} {how} {', '.join(told)}." if told else ""
     if zeros:
-        said += f" Best {_spoken(name)} is 0, which is not drawn, for {', '.join(zeros)}."
+        said += f" Best {spoken} is 0, which is not drawn, for {', '.join(zeros)}."
     return said.strip()
-
-
-def _searched_as(name: str) -> str:
-    return "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
-
-
-def _spoken(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def found(panel: Panel) -> str:
@@ -108,44 +102,51 @@ def found(panel: Panel) -> str:
     return "The best values at each batch size"
 
 
-def options_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> list[Options]:
-    """Returns the options of one recipe, for each metaparameter that is a choice."""
-    return [
-        Options(
-            name=name,
-            points=[
-                point
-                for study in studies
-                for point in by_option(study, tables[study.key], name, goal)
-            ],
-        )
+def options_of(
+    studies: Sequence[Study], tables: Tables, goal: Goal
+) -> dict[str, list[OptionPoint]]:
+    """Maps each metaparameter of one recipe that is a choice to the results of its options."""
+    return {
+        name: [
+            point for study in studies for point in by_option(study, tables[study.key], name, goal)
+        ]
         for name, entry in studies[0].space.items()
         if isinstance(entry, Choice) and 1 < len(entry.options) < 8
-    ]
+    }
+
+
+def fixed_in(studies: Sequence[Study]) -> set[str]:
+    """Returns the metaparameters that were not searched in a range."""
+    spaces = [study.space for study in studies]
+    return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
 
 
 def options(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            _options(found.points, found.name, panel.goal),
-            f"{recipe}: what {found.name} changes",
-            _told(found),
+            _options(points, name, panel.goal),
+            f"{recipe}: what {name} changes",
+            _told(points),
             "Left: of the trials with each value, the fewest steps to the goal. Right: the best "
             "value that any of them reached. A point is missing if no trial reached the goal, or "
             "if trials with that value were stopped early, which would tell too little.",
         )
         for recipe, several in panel.options.items()
-        for found in several
-        if any(point.steps or point.best is not None for point in found.points)
+        for name, points in several.items()
+        if any(map(_is_known, points))
     )
 
 
-def _told(found: Options) -> str:
-    size = max(point.batch_size for point in found.points if point.steps or point.best is not None)
+def _is_known(point: OptionPoint) -> bool:
+    return bool(point.steps) or point.best is not None
+
+
+def _told(points: Sequence[OptionPoint]) -> str:
+    size = max(point.batch_size for point in points if _is_known(point))
     said = [
         f"{short(point.option)}" + (f" in {point.steps:,} steps" if point.steps else "")
         + ("" if point.best is None else f", best {point.best:.4g}")
-        for point in found.points
+        for point in points
         if point.batch_size == size
     ]  # fmt: skip
     return f"At batch size {size:,}: {'; '.join(said)}."
@@ -197,13 +198,12 @@ def _rules(first: Tuned) -> list[dict[str, Any]]:
 def _best(curve: Tuned, number: int) -> dict[str, Any]:
     look = mark(number)
     look["line"]["width"], look["marker"]["size"] = 1.8, 7
-    label = safe(curve.recipe), safe(curve.name)
     return {
-        "type": "scatter", "mode": "lines+markers", "name": label[0],
+        "type": "scatter", "mode": "lines+markers", "name": safe(curve.recipe),
         "legendgroup": f"recipe {curve.recipe}", "hoverinfo": "text",
         "x": [size for size, _ in curve.points], "y": [value for _, value in curve.points],
         "hovertext": [
-            f"{of_size(size, curve.recipe)}{label[1]} {value:.4g}"
+            f"{of_size(size, curve.recipe)}{safe(curve.name)} {value:.4g}"
             for size, value in curve.points
         ],
         **look,
@@ -216,8 +216,7 @@ def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
     traces, columns = [], []
-    for number, option in enumerate(dict.fromkeys(point.option for point in points)):
-        mine = [point for point in points if point.option == option]
+    for number, (option, mine) in enumerate(grouped(points, lambda one: one.option).items()):
         for column, what in ((1, "steps"), (2, "best")):
             there = [point for point in mine if getattr(point, what) is not None]
             columns.append(column)

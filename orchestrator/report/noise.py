@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Comparison, Estimate, a_fifth_more, factor_in_words, in_words
-from orchestrator.report.content import NoiseLine, Panel, grouped
+from orchestrator.analysis import (
+    Comparison,
+    Estimate,
+    NoisePoint,
+    a_fifth_more,
+    factor_in_words,
+    in_words,
+)
+from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
-    MOST_CURVES,
-    evenly,
     guide,
     log2_axis,
     log10_axis,
     mark,
     of_size,
     safe,
-    shades,
+    shaded,
     styled,
 )
 
-HEADS = [
-    ("Recipe", True), ("Forecast", False), ("Measured", False), ("Ratio", False),
-    ("By the gradient as the optimizer scales it", False),
-]  # fmt: skip
+HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
 
 
 def noise_along(panel: Panel, show: Show) -> str:
@@ -44,11 +46,10 @@ def noise_along(panel: Panel, show: Show) -> str:
     )
 
 
-def _grows(lines: Sequence[NoiseLine]) -> str:
-    line = max(lines, key=lambda line: line.batch_size)
-    first, last = line.points[0], line.points[-1]
+def _grows(lines: Mapping[int, Sequence[NoisePoint]]) -> str:
+    first, last = lines[max(lines)][0], lines[max(lines)][-1]
     return (
-        f"At batch size {line.batch_size:,}: {in_words(first.scale)} at first, "
+        f"At batch size {max(lines):,}: {in_words(first.scale)} at first, "
         f"{in_words(last.scale)} at step {last.step:,}."
     )
 
@@ -99,23 +100,22 @@ def found(panel: Panel) -> str:
     return f"Forecasts are {ends} times the measured values"
 
 
-def _noise_along(lines: Sequence[NoiseLine]) -> go.Figure:
+def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
     """Draws a line per batch size, from small (dark) to large (bright), against examples."""
     figure = go.Figure()
-    ordered = evenly(sorted(lines, key=lambda line: line.batch_size), MOST_CURVES)
-    for line, colour in zip(ordered, shades(len(ordered)), strict=True):
+    for batch_size, colour in shaded(lines):
         # Both axes are logarithmic: before the first step there were no examples.
-        points = [p for p in line.points if p.step and math.isfinite(p.scale.value)]
+        points = [p for p in lines[batch_size] if p.step and math.isfinite(p.scale.value)]
         figure.add_scatter(
-            x=[point.step * line.batch_size for point in points],
+            x=[point.step * batch_size for point in points],
             y=[point.scale.value for point in points],
-            name=f"{line.batch_size:,}",
+            name=f"{batch_size:,}",
             mode="lines+markers",
             line={"color": colour, "width": 2},
             marker={"size": 6},
             error_y=_whiskers([point.scale for point in points], thickness=1, width=0),
             hovertext=[
-                f"{of_size(line.batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
+                f"{of_size(batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
                 f"{point.trainings} trainings"
                 for point in points
             ],

@@ -61,9 +61,8 @@ def found(panel: Panel) -> str:
 def _table_of_scalings(scalings: Sequence[Scaling]) -> str:
     """Returns the table of where each curve bends."""
     heads = [
-        ("Recipe", True), ("+20 % examples at", False), ("Useful until", False), ("B_crit", False),
-        ("Exponent", False), ("S_min", False), ("Perfect until", False), ("Off the curve", False),
-        ("Points are", True), ("Remarks", True),
+        "Recipe", "+20 % examples at", "Useful until", "B_crit", "Exponent", "S_min",
+        "Perfect until", "Off the curve", "Points are", "Remarks",
     ]  # fmt: skip
     return table("Where each curve bends, in batch sizes.", heads, [*map(_scaling_cells, scalings)])
 
@@ -94,7 +93,6 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 def _table_of_further(scalings: Sequence[Scaling]) -> str:
     """Returns the table that says which recipe scales further; it is empty if there is only one
     curve."""
-    heads = [("Recipe", True), ("+20 % examples at", False), ("Fewest steps", False)]
     known = [one for one in scalings if one.curves is not None]
     if len(known) < 2:
         return ""
@@ -108,7 +106,7 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
         f"Which recipe scales further: each over {first.recipe}, which takes the fewest steps. Not "
         f"decided: the 90 % interval of the ratio holds 1."
     )
-    return table(caption, heads, rows)
+    return table(caption, ["Recipe", "+20 % examples at", "Fewest steps"], rows)
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
@@ -129,6 +127,6 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
     return table(
         f"Steps of each recipe over the fewest steps of any recipe, by batch size."
         f"{beside_minima(grouped(rows, lambda row: row.recipe))}",
-        [("Recipe", True), *((f"{size:,}", False) for size in sizes)],
+        ["Recipe", *(f"{size:,}" for size in sizes)],
         cells,
     )

@@ -23,17 +23,25 @@ from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
 from orchestrator.report.sections import alone, contents, provenance_section
 
+Images = tuple[Path, str] | None
+"""A folder that receives the figures as files, and their format."""
+
 
 class Figures:
     """The figures of a page. Each is drawn where it stands, or when its fold opens, so that the
     page can be read while it loads."""
 
-    def __init__(self) -> None:
-        self.named: list[tuple[str, go.Figure]] = []
+    def __init__(self, images: Images = None) -> None:
+        if images is not None:
+            _check(images[0])
+        self.images = images
+        self.workload = ""
+        """The workload of the figures that come next; empty if they are about several."""
+        self.drawn: list[tuple[str, str, go.Figure]] = []
 
     def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
-        number = len(self.named)
-        self.named.append((title, figure))
+        number = len(self.drawn)
+        self.drawn.append((self.workload, title, figure))
         # Nothing in there can end the script.
         data = figure.to_json().replace("<", "\\u003c")
         height, name = figure.layout.height, escape(f"{title}. {finding}")
@@ -41,7 +49,8 @@ class Figures:
             f'<div class="plot" id="figure-{number}" role="group" style="height: {height}px" '
             f'aria-label="{name}"></div>'
         )
-        if _columns(figure) > 2:  # too many for a phone
+        side_by_side = {(axis.domain or (0,))[0] for axis in figure.select_xaxes()}
+        if len(side_by_side) > 2:  # too many for a phone
             plot = f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{plot}</div>'
         return f"""
 <figure>{plot}
@@ -50,17 +59,20 @@ class Figures:
 <script>show("figure-{number}");</script>
 """
 
-    def save(self, folder: Path, kind: str) -> None:
-        """Saves each figure as a file, in the order of the page, named by its title."""
-        for _, figure in self.named:
-            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
-        heights = [figure.layout.height for _, figure in self.named]
-        titles = [re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") for title, _ in self.named]
+    def save(self) -> None:
+        """Saves each figure as a file, if that was asked for, in the order of the page, named by
+        its title."""
+        if self.images is None:
+            return
+        folder, kind = self.images
+        titles = [re.sub(r"[^a-z0-9]+", "-", t.lower()).strip("-") for _, t, _ in self.drawn]
         files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
+        figures = [figure for _, _, figure in self.drawn]
+        for figure in figures:
+            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
+        heights = [figure.layout.height for figure in figures]
         try:
-            write_images(
-                [figure for _, figure in self.named], files, scale=2, width=1000, height=heights
-            )
+            write_images(figures, files, scale=2, width=1000, height=heights)
         except RuntimeError as error:
             raise BadInput(
                 f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
@@ -68,32 +80,8 @@ class Figures:
             ) from None
 
 
-def _columns(figure: go.Figure) -> int:
-    """Returns how many panels stand side by side."""
-    return len({(axis.domain or (0,))[0] for axis in figure.select_xaxes()})
-
-
-def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
-    """Returns the figures of the page by workload ("" if a figure is about all workloads) and
-    title. Where there are several goals, the figures belong to the first."""
-    found: dict[tuple[str, str], go.Figure] = {}
-    drawn = [panel.drawn for panel in panels]
-    shown = Figures()
-    overview(drawn, shown.show)
-    comparisons(drawn, shown.show)
-    course(spans, shown.show)
-    several = [("", shown)]
-    for number, panel in enumerate(panels):
-        several.append((panel.workload, Figures()))
-        panel_section(number, panel, several[-1][1].show, len(panels) > 1)
-    for workload, shown in several:
-        for title, figure in shown.named:
-            found.setdefault((workload, title), figure)
-    return found
-
-
-def check_images(folder: Path) -> None:
-    """Checks, before anything is drawn, that images can be written."""
+def _check(folder: Path) -> None:
+    """Checks that images can be written."""
     if find_spec("kaleido") is None:
         raise BadInput(
             "Images need the package kaleido: pip install 'orchestrate-batch-size[images]'.",
@@ -105,6 +93,30 @@ def check_images(folder: Path) -> None:
         raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
+def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
+    """Returns the figures of the page by workload ("" if a figure is about all workloads) and
+    title. Where there are several goals, the figures belong to the first."""
+    figures = Figures()
+    _parts(panels, spans, figures)
+    found: dict[tuple[str, str], go.Figure] = {}
+    for workload, title, figure in figures.drawn:
+        found.setdefault((workload, title), figure)
+    return found
+
+
+def _parts(panels: Sequence[Panel], spans: Sequence[Span], figures: Figures) -> tuple[str, str]:
+    """Returns the overview of all curves, and all below it."""
+    drawn = [panel.drawn for panel in panels]
+    glance = alone("All curves", lambda: overview(drawn, figures.show))
+    text = ""
+    for number, panel in enumerate(panels):
+        figures.workload = panel.workload
+        text += panel_section(number, panel, figures.show, len(panels) > 1)
+    figures.workload = ""
+    text += alone("Recipes compared", lambda: comparisons(drawn, figures.show))
+    return glance, text + alone("How the run went", lambda: course(spans, figures.show))
+
+
 def write_report(
     place: Place,
     *,
@@ -114,24 +126,14 @@ def write_report(
     provenance: Mapping[str, Any],
     sweep_file: str,
     reload_seconds: int | None = None,
-    images: tuple[Path, str] | None = None,
+    images: Images = None,
 ) -> None:
     """Writes the report to `place`, whole or not at all. While the run goes on, browsers reload the
-    page at an interval in seconds. `images` is a folder that receives the figures as files, and
-    their format."""
-    if images is not None:
-        check_images(images[0])
-    figures = Figures()
-    drawn = [panel.drawn for panel in panels]
+    page at an interval in seconds."""
+    figures = Figures(images)
+    glance, text = _parts(panels, spans, figures)
+    text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
-    glance = alone("All curves", lambda: overview(drawn, figures.show))
-    parts = [
-        *(panel_section(n, panel, figures.show, several) for n, panel in enumerate(panels)),
-        alone("Recipes compared", lambda: comparisons(drawn, figures.show)),
-        alone("How the run went", lambda: course(spans, figures.show)),
-        provenance_section(provenance, sweep_file),
-    ]
-    text = "".join(parts)
     page = page_of(
         f"{glance}{contents(text) if several else ''}{text}",
         title=title,
@@ -140,8 +142,7 @@ def write_report(
         reload_seconds=reload_seconds,
     )
     place.write_text(page)
-    if images is not None:
-        figures.save(*images)
+    figures.save()
 
 
 def page_of(

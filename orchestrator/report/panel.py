@@ -23,7 +23,7 @@ from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, alone, fold, section
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Group:
     """Several parts that are folded together, and the line that summarises them."""
 
@@ -54,48 +54,33 @@ def _folded(group: Group, place: str, panel: Panel, show: Show) -> str:
 
 
 GROUPS = (
-    Group(place="numbers", title="Numbers", finding=numbers.found, parts=(numbers.numbers,)),
+    Group("numbers", "Numbers", numbers.found, (numbers.numbers,)),
+    Group("cost", "Cost and devices", cost.found, (cost.costs, cost.recommended)),
     Group(
-        place="cost",
-        title="Cost and devices",
-        finding=cost.found,
-        parts=(cost.costs, cost.recommended),
+        "enough",
+        "Errors, and whether there were enough trials",
+        errors.found,
+        (errors.made_of, errors.best_of_trials),
     ),
     Group(
-        place="enough",
-        title="Errors, and whether there were enough trials",
-        finding=errors.found,
-        parts=(errors.made_of, errors.best_of_trials),
+        "metaparameters",
+        "Metaparameters",
+        metaparameters.found,
+        (metaparameters.best_values, metaparameters.options),
     ),
     Group(
-        place="metaparameters",
-        title="Metaparameters",
-        finding=metaparameters.found,
-        parts=(metaparameters.best_values, metaparameters.options),
+        "trials",
+        "All trials",
+        trials.found,
+        (trials.all_tried, trials.grids, trial_table.table_of_trials),
     ),
+    Group("training", "How the winners train", training.found, (training.training_curves,)),
+    Group("noise", "Noise scale and forecasts", noise.found, (noise.forecasts, noise.noise_along)),
     Group(
-        place="trials",
-        title="All trials",
-        finding=trials.found,
-        parts=(trials.all_tried, trials.grids, trial_table.table_of_trials),
-    ),
-    Group(
-        place="training",
-        title="How the winners train",
-        finding=lambda panel: f"{panel.goal.metric} along the trainings",
-        parts=(training.training_curves,),
-    ),
-    Group(
-        place="noise",
-        title="Noise scale and forecasts",
-        finding=noise.found,
-        parts=(noise.forecasts, noise.noise_along),
-    ),
-    Group(
-        place="quality",
-        title="Quality",
-        finding=quality.found,
-        parts=(quality.best_values_within, quality.generalisation, quality.large_batches),
+        "quality",
+        "Quality",
+        quality.found,
+        (quality.best_values_within, quality.generalisation, quality.large_batches),
     ),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import plotly.graph_objects as go
 
@@ -14,7 +13,7 @@ from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.course import Course, course_of
 from orchestrator.report.gathering import Source, panels_of
-from orchestrator.report.page import all_figures, write_report
+from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.results import FrontierRow, Run, holds_branches
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
@@ -27,7 +26,7 @@ def write_report_of(
     *,
     reload_seconds: int | None = None,
     asked: Mapping[str, object] | None = None,
-    images: tuple[Path, str] | None = None,
+    images: Images = None,
 ) -> None:
     """Writes the page of one run, or of several runs by their names on one page."""
     many = len(runs) > 1
@@ -50,17 +49,11 @@ def write_report_of(
 
 def provenance_of(run: Run, course: Course) -> dict[str, object]:
     """Returns the versions, the machine, the commit, and how the run went."""
-    return {**_versions(run.provenance()), **_how_it_ran(run, course)}
-
-
-def _versions(provenance: Mapping[str, object]) -> dict[str, object]:
-    packages = provenance.get("packages")
-    if not isinstance(packages, dict):
-        return {**provenance}
-    return {
-        **provenance,
-        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
-    }
+    provenance: dict[str, object] = {**run.provenance()}
+    if isinstance(packages := provenance.get("packages"), dict):
+        listed = ", ".join(f"{name} {version}" for name, version in packages.items())
+        provenance["packages"] = listed
+    return {**provenance, **_how_it_ran(run, course)}
 
 
 def _how_it_ran(run: Run, course: Course) -> dict[str, str]:

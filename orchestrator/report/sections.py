@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -17,6 +17,13 @@ logger = logging.getLogger(__name__)
 
 MOST_ROWS = 2000
 """The most rows of a table; each takes about 500 bytes."""
+
+LOOKS = {
+    **dict.fromkeys(("Recipe", "Fastest", "Balanced", "Cheapest", "Points are"), "text"),
+    **dict.fromkeys(("Remarks", "Trials"), "text told"),
+    "Notes": "text wrap",
+}
+"""Columns that hold text, and how they look; all others hold numbers."""
 
 Show = Callable[[go.Figure, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
@@ -67,6 +74,12 @@ def bullets(lines: Sequence[str]) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
+def cards(found: Iterable[tuple[str, str]]) -> str:
+    """Returns cards with a title and HTML each."""
+    inside = "".join(f"<div><dt>{escape(name)}</dt><dd>{html}</dd></div>" for name, html in found)
+    return f'<dl class="cards">{inside}</dl>'
+
+
 def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
     items = "".join(
         f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>"
@@ -81,20 +94,19 @@ def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
     )
 
 
-def table(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table whose first column names the row; it is empty if there are no rows. A head is
-    the name of a column, and whether it holds text. If there are too many rows, only the first are
-    shown."""
+def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table whose first column names the row; it is empty if there are no rows. If there
+    are too many rows, only the first are shown."""
     if not rows:
         return ""
     if len(rows) > MOST_ROWS:
         caption = f"{caption} The first {MOST_ROWS:,} of {len(rows):,} rows."
         rows = rows[:MOST_ROWS]
     caption = escape(caption)
-    looks = [_look(name, text) for name, text in heads]
+    looks = [f' class="{LOOKS[name]}"' if name in LOOKS else "" for name in heads]
     head = "".join(
         f'<th scope="col"{look}>{escape(name)}</th>'
-        for (name, _), look in zip(heads, looks, strict=True)
+        for name, look in zip(heads, looks, strict=True)
     )
     body = ""
     for first, *rest in rows:
@@ -104,14 +116,6 @@ def table(caption: str, heads: Sequence[tuple[str, bool]], rows: Sequence[Sequen
         body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
-
-
-def _look(name: str, text: bool) -> str:
-    if name == "Notes":
-        return ' class="text wrap"'
-    if name in ("Remarks", "Trials"):
-        return ' class="text told"'
-    return ' class="text"' if text else ""
 
 
 def short(value: Value | None) -> str:

@@ -14,6 +14,7 @@ from orchestrator.records import Goal
 
 Item = TypeVar("Item")
 
+
 # Okabe and Ito's palette tells colours apart for every kind of colour vision; shapes do without.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
@@ -38,6 +39,13 @@ def mark(number: int) -> dict[str, Any]:
 def shades(count: int) -> list[str]:
     """Returns colours in an order that is visible without a legend."""
     return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
+
+
+def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
+    """Returns batch sizes with their colours, from small (dark) to large (bright); if there are too
+    many, some of them."""
+    ordered = evenly(sorted({*sizes}), MOST_CURVES)
+    return [*zip(ordered, shades(len(ordered)), strict=True)]
 
 
 def graded(count: int) -> list[dict[str, Any]]:

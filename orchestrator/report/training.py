@@ -19,7 +19,7 @@ from orchestrator.report.style import (
     of_size,
     rounded,
     safe,
-    shades,
+    shaded,
     styled,
     value_axis,
 )
@@ -100,6 +100,10 @@ def training_curves(panel: Panel, show: Show) -> str:
     )
 
 
+def found(panel: Panel) -> str:
+    return f"{panel.goal.metric} along the trainings"
+
+
 def _behind(losers: Sequence[Curve], *, is_compact: bool) -> str:
     faint = f"Faint lines: {len(losers)} of the other trials. " if losers else ""
     lacking = "The curves of all but the best trials are not in this compact run. "
@@ -115,11 +119,11 @@ def _figure(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve]) -> go.
     """Draws the best trial of each batch size, from small (dark) to large (bright), and behind
     them, faint, trials that did not win."""
     figure = go.Figure()
-    ordered = evenly(sorted(curves, key=lambda curve: curve.batch_size), MOST_CURVES)
-    looks = [*zip(ordered, shades(len(ordered)), strict=True)]
-    for curve, colour in looks:
-        figure.add_scatter(**_faint(losers, curve.batch_size), line={"color": colour, "width": 1})
-    for curve, colour in looks:
+    of_sizes = {curve.batch_size: curve for curve in curves}
+    for batch_size, colour in shaded(of_sizes):
+        figure.add_scatter(**_faint(losers, batch_size), line={"color": colour, "width": 1})
+    for batch_size, colour in shaded(of_sizes):
+        curve = of_sizes[batch_size]
         figure.add_scatter(
             x=curve.steps, y=curve.values, name=f"{curve.batch_size:,}", mode="lines",
             legendgroup=f"{curve.batch_size}", line={"color": colour, "width": 2},
