@@ -14,7 +14,7 @@ from conftest import assert_refused, orchestrate
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
-from orchestrator.report.branch_content import Mark, Series, batch_sizes_along
+from orchestrator.report.branch_content import Mark, batch_sizes_along
 from orchestrator.results import Run
 from orchestrator.sweeping.branch_answer import answer_in
 
@@ -141,7 +141,7 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
     endless = Estimate(value=math.inf, low=128, high=math.inf)
     bound = Mark(at_examples=400, batch_size=endless, bound=64, said="at least 64")
     figure = batch_sizes_along(
-        [Series(name="a", marks=[known, bound])],
+        {"a": [known, bound]}, {},
         {"s": {"stages": [
             {"examples": 0, "batch_size": 8, "learning_rate": 1},
             {"examples": 100, "batch_size": 32, "learning_rate": 2},

@@ -20,8 +20,8 @@ from orchestrator.records import (
     Status,
     Study,
 )
+from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
-from orchestrator.report.steps import steps_to_goal
 from orchestrator.results import FrontierRow, Run, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import Repeats

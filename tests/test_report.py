@@ -32,6 +32,7 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
+from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Grid, Tried
 from orchestrator.report.course import MOMENTS, Span, course_of, slots_at_work
@@ -39,7 +40,6 @@ from orchestrator.report.gathering import MOST_OF_STUDY
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
-from orchestrator.report.steps import steps_to_goal
 from orchestrator.report.trial_table import outcomes
 from orchestrator.report.trials import grid_of
 from orchestrator.results import (
@@ -271,7 +271,7 @@ def test_recipes_are_told_as_multiples_of_the_best() -> None:
     assert table_of_ratios(ROWS) == ""
 
 
-DRAWN_OF_ALL = 41
+DRAWN_OF_ALL = 24
 """Figures of two workloads and goals."""
 
 SORTED = """(async () => {

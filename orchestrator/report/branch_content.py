@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from orchestrator.analysis import (
 )
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
+from orchestrator.report.content import grouped
 from orchestrator.report.style import (
     COLOURS,
     SYMBOLS,
@@ -31,6 +32,7 @@ from orchestrator.report.style import (
     guide,
     log2_axis,
     log10_axis,
+    of_size,
     rounded,
     safe,
     shades,
@@ -187,17 +189,7 @@ class Mark:
         return f"<b>after {self.at_examples:,} examples</b><br>{self.said}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """Batch sizes of one kind along a training."""
-
-    name: str
-    marks: Sequence[Mark]
-    line: Sequence[tuple[int, float]] = ()
-    """(examples, batch size) along the line that joins the marks."""
-
-
-def series_of(content: BranchContent) -> list[Series]:
+def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     """Returns the batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     scales = {examples: point.scale for examples, point in content.noise.items()}
@@ -224,30 +216,32 @@ def series_of(content: BranchContent) -> list[Series]:
         )
         for verdict in known
     ]
-    line = [(x, scale.value) for x, scale in scales.items() if x and math.isfinite(scale.value)]
-    return [
-        Series(name="local critical batch size", marks=critical),
-        Series(name="noise scale", marks=noise, line=line),
-        Series(name="a fifth more examples", marks=fifth_more),
-    ]
+    return {
+        "local critical batch size": critical,
+        "noise scale": noise,
+        "a fifth more examples": fifth_more,
+    }
 
 
 def batch_sizes_along(
-    series: Sequence[Series],
+    series: Mapping[str, Sequence[Mark]],
+    noise: Mapping[int, NoisePoint],
     schedules: Mapping[str, Mapping[str, Any]],
     *,
     trunk: int,
     largest: int,
     until: int,
 ) -> go.Figure:
-    """Draws each series as marks with intervals, schedules as steps, and lines at the smallest (the
-    trunk's) and the largest batch size that was measured."""
-    beginnings = [x for one in series for x, _ in one.line]
-    beginnings += [mark.at_examples for one in series for mark in one.marks]
-    first = min((x for x in beginnings if x > 0), default=1) / 1.3
+    """Draws each series as marks with intervals, the noise scale by examples as a line, schedules
+    as steps, and lines at the smallest (the trunk's) and the largest batch size that was
+    measured."""
+    line = {x: one.scale.value for x, one in noise.items() if x and math.isfinite(one.scale.value)}
+    marks = [mark for several in series.values() for mark in several]
+    beginnings = [*line, *(mark.at_examples for mark in marks if mark.at_examples)]
+    first = min(beginnings, default=1) / 1.3
     stages = {name: schedule["stages"] for name, schedule in schedules.items()}
     sizes = [stage["batch_size"] for several in stages.values() for stage in several]
-    edges = _edges(series, sizes, trunk, largest)
+    edges = _edges(marks, [*sizes, *line.values()], trunk, largest)
     figure = go.Figure()
     figure.add_traces(guide([first, until], [trunk, trunk], "trunk's batch size"))
     figure.add_traces(guide([first, until], [largest, largest], "largest measured", "dot"))
@@ -266,11 +260,16 @@ def batch_sizes_along(
             ],
             hoverinfo="text",
         )
-    for number, one in enumerate(series):
+    colours = (COLOURS[0], COLOURS[4], COLOURS[1])
+    figure.add_scatter(
+        x=[*line], y=[*line.values()], name="noise scale", legendgroup="noise scale",
+        line={"color": colours[1], "width": 1, "dash": "dot"}, mode="lines", showlegend=False,
+        hoverinfo="skip",
+    )  # fmt: skip
+    for number, (name, several) in enumerate(series.items()):
         apart = (until / first) ** (APART * (number - 1))
-        colour = (COLOURS[0], COLOURS[4], COLOURS[1])[number % 3]
-        for trace in _traces(one, apart, colour, SYMBOLS[number % 3], edges):
-            figure.add_scatter(**trace)
+        look = {"color": colours[number], "symbol": SYMBOLS[number]}
+        figure.add_traces(_traces(name, several, apart, look, edges))
     styled(figure, "Examples seen", "Batch size", height=520)
     figure.update_xaxes(**log10_axis([first, until]))
     figure.update_yaxes(**log2_axis(edges))
@@ -278,13 +277,11 @@ def batch_sizes_along(
 
 
 def _edges(
-    series: Sequence[Series], sizes: Sequence[int], trunk: int, largest: int
+    marks: Sequence[Mark], sizes: Sequence[float], trunk: int, largest: int
 ) -> tuple[float, float]:
     """Returns the smallest and the largest batch size of the axis. It covers all values except
     those far from the measured range, and intervals as far as they do not extend much beyond it."""
-    marks = [mark for one in series for mark in one.marks]
     values = [*sizes, *(mark.value for mark in marks)]
-    values += [y for one in series for _, y in one.line]
     within = [y for y in values if 1 / 2 <= y <= largest * FURTHEST]
     low, high = min([trunk, *within]), max([largest, *within])
     ends = [
@@ -298,51 +295,41 @@ def _edges(
 
 
 def _traces(
-    one: Series, apart: float, colour: str, symbol: str, edges: tuple[float, float]
+    name: str,
+    marks: Sequence[Mark],
+    apart: float,
+    look: Mapping[str, str],
+    edges: tuple[float, float],
 ) -> list[dict[str, Any]]:
-    """Returns the line of a series, its marks (hollow if they are only a bound), and arrows where
-    an interval continues beyond the figure."""
-    group = {"name": safe(one.name), "legendgroup": one.name, "hoverinfo": "text"}
-    line = {
-        **group, "showlegend": False, "hoverinfo": "skip", "mode": "lines",
-        "line": {"color": colour, "width": 1, "dash": "dot"},
-        "x": [x for x, _ in one.line], "y": [y for _, y in one.line],
-    }  # fmt: skip
-    drawn = [_drawn(mark, edges) for mark in one.marks]
-    marks = {
-        **group, "x": [mark.at_examples * apart for mark in one.marks],
-        "y": [at for at, _, _ in drawn],
-        "mode": "markers", "hovertext": [mark.hover for mark in one.marks],
+    """Returns the marks of a series, hollow if they are only a bound, and arrows where an interval
+    continues beyond the figure."""
+    group = {"type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
+             "hoverinfo": "text"}  # fmt: skip
+    drawn = [(mark, *_drawn(mark, edges)) for mark in marks]
+    shown = {
+        **group, "x": [mark.at_examples * apart for mark in marks],
+        "y": [at for _, at, _, _ in drawn], "hovertext": [mark.hover for mark in marks],
         "marker": {
-            "color": colour, "size": 11, "line": {"width": 2, "color": colour},
+            "color": look["color"], "size": 11, "line": {"width": 2, "color": look["color"]},
             "symbol": [
-                symbol if mark.batch_size.value == at else f"{symbol}-open"
-                for mark, (at, _, _) in zip(one.marks, drawn, strict=True)
+                look["symbol"] + "-open" * (mark.batch_size.value != at) for mark, at, _, _ in drawn
             ],
         },
         "error_y": {
-            "type": "data", "symmetric": False, "thickness": 1.5, "width": 3, "color": colour,
-            "array": [high - at for at, _, high in drawn],
-            "arrayminus": [at - low for at, low, _ in drawn],
+            "type": "data", "symmetric": False, "thickness": 1.5, "width": 3,
+            "color": look["color"], "array": [high - at for _, at, _, high in drawn],
+            "arrayminus": [at - low for _, at, low, _ in drawn],
         },
     }  # fmt: skip
-    beyond = [
-        (mark, edge, shape)
-        for mark in one.marks
-        for end, edge, shape in (
-            (mark.batch_size.low, edges[0], "triangle-down"),
-            (mark.batch_size.high, edges[1], "triangle-up"),
-        )
-        if end is not None and (end < edge if shape == "triangle-down" else end > edge)
-    ]
+    low, high = edges
+    beyond = [(m, low, "triangle-down") for m in marks if (m.batch_size.low or low) < low]
+    beyond += [(m, high, "triangle-up") for m in marks if (m.batch_size.high or high) > high]
     arrows = {
-        **group, "showlegend": False, "mode": "markers",
-        "x": [mark.at_examples * apart for mark, _, _ in beyond],
-        "y": [edge for _, edge, _ in beyond],
-        "hovertext": [mark.hover for mark, _, _ in beyond],
-        "marker": {"color": colour, "size": 10, "symbol": [shape for _, _, shape in beyond]},
+        **group, "showlegend": False, "x": [mark.at_examples * apart for mark, _, _ in beyond],
+        "y": [edge for _, edge, _ in beyond], "hovertext": [mark.hover for mark, _, _ in beyond],
+        "marker": {"color": look["color"], "size": 10, "symbol": [sign for _, _, sign in beyond]},
     }  # fmt: skip
-    return [trace for trace in (line, marks, arrows) if trace["x"]]
+    return [trace for trace in (shown, arrows) if trace["x"]]
 
 
 def _drawn(mark: Mark, edges: tuple[float, float]) -> tuple[float, float, float]:
@@ -361,22 +348,35 @@ def trunk_and_branches(
     """Draws the loss along the trunk with its points marked, and the branches: blue at the trunk's
     batch size, the others from small (dark) to large (bright) batch sizes."""
     figure = go.Figure()
-    for trace in _branches(curves):
-        figure.add_scatter(mode="lines", opacity=0.8, **trace)
+    ordered = sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples))
+    by_size = grouped(ordered, lambda curve: curve.batch_size)
+    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
+    colours = [COLOURS[0], *shades(len(by_size))[1:]]
+    for (size, mine), colour in zip(by_size.items(), colours, strict=False):
+        for curve in mine:
+            figure.add_scatter(
+                x=curve.examples, y=curve.losses, name=f"batch size {size:,}", mode="lines",
+                line={"color": colour, "width": 2 if curve.factor == 1 else 1}, opacity=0.8,
+                legendgroup=str(size), showlegend=curve is mine[0],
+                hovertemplate=f"{of_size(size)}from {curve.at_examples:,} examples on<br>"
+                f"learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
+                "%{x:,} examples: %{y:.4g}<extra></extra>",
+            )  # fmt: skip
     drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
     marked = [(x, y) for x, y in drawn if x in points]
-    for name, some, look, text in (
-        ("trunk", drawn, {"mode": "lines", "line": {"width": 2.5}}, "trunk"),
+    for name, some, text, look in (
+        ("trunk", drawn, "trunk", {"mode": "lines", "line_width": 2.5}),
         (
-            "points", marked, {"mode": "markers", "marker": {"size": 11, "symbol": "diamond"}},
-            "branches go on from here",
+            "points", marked, "branches go on from here",
+            {"mode": "markers", "marker_size": 11, "marker_symbol": "diamond"},
         ),
     ):  # fmt: skip
         hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
         x, y = ([at[axis] for at in some] for axis in (0, 1))
-        figure.add_scatter(x=x, y=y, name=name, hovertemplate=hover, **look)
-    figure.update_traces(marker_color=COLOURS[1], selector={"name": "points"})
-    figure.update_traces(line_color=COLOURS[1], selector={"name": "trunk"})
+        figure.add_scatter(
+            x=x, y=y, name=name, hovertemplate=hover, marker_color=COLOURS[1],
+            line_color=COLOURS[1], **look,
+        )  # fmt: skip
     styled(figure, "Examples seen", safe(metric))
     values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
     seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
@@ -384,21 +384,3 @@ def trunk_and_branches(
     if values and min(values) > 0 and max(values) > 10 * min(values):
         figure.update_yaxes(**log10_axis(values))
     return figure
-
-
-def _branches(curves: Sequence[BranchCurve]) -> Iterator[dict[str, Any]]:
-    sizes = sorted({curve.batch_size for curve in curves})
-    # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
-    colours = dict(zip(sizes, [COLOURS[0], *shades(len(sizes))[1:]], strict=True)) if sizes else {}
-    seen: set[int] = set()
-    for curve in sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples)):
-        size = curve.batch_size
-        yield {
-            "x": curve.examples, "y": curve.losses, "name": f"batch size {size:,}",
-            "line": {"color": colours[size], "width": 2 if curve.factor == 1 else 1},
-            "legendgroup": str(size), "showlegend": size not in seen,
-            "hovertemplate": f"<b>batch size {size:,}, from {curve.at_examples:,} examples on</b>"
-            f"<br>learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
-            "%{x:,} examples: %{y:.4g}<extra></extra>",
-        }  # fmt: skip
-        seen.add(size)

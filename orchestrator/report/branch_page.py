@@ -24,7 +24,7 @@ from orchestrator.files.yaml_files import write_yaml
 from orchestrator.report.branch_content import (
     BranchContent,
     batch_sizes_along,
-    series_of,
+    marks_of,
     trunk_and_branches,
 )
 from orchestrator.report.course import course_of
@@ -161,12 +161,13 @@ def _card(name: str, schedule: Mapping[str, Any]) -> tuple[str, str]:
 
 def _along(content: BranchContent, show: Show) -> str:
     """Shows how large the batch may be, beside what the noise scale forecasts."""
-    series = series_of(content)
-    if not any(one.marks for one in series):
+    series = marks_of(content)
+    if not any(series.values()):
         return ""
     size = content.trunk.batch_size
     figure = batch_sizes_along(
         series,
+        content.noise,
         content.schedules,
         trunk=size,
         largest=size * content.factors[-1],

@@ -16,10 +16,10 @@ from orchestrator.analysis import (
     shared_size,
     trained_points,
 )
+from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.noise import forecasts_compared
 from orchestrator.report.sections import Show, fold, lead
-from orchestrator.report.steps import goals_compared, steps_to_goal
 from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, styled
 from orchestrator.results import FrontierRow
 

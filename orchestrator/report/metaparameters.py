@@ -162,24 +162,22 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
         rows=down, cols=across, horizontal_spacing=0.24 / across, vertical_spacing=0.32 / down,
         subplot_titles=[safe(name) for name in found],
     )  # fmt: skip
-    placed = [
-        (trace, 1 + number // across, 1 + number % across)
-        for number, curves in enumerate(found.values())
-        for trace in (*_rules(curves[0]), *(_best(c, recipes.index(c.recipe)) for c in curves))
-    ]
-    traces, rows, columns = zip(*placed, strict=True)
-    figure.add_traces(legend_once(traces), rows=rows, cols=columns)
+    placed = []
     height = 110 + PANEL_HEIGHT * down
     styled(figure, "", "", height=height)
     figure.update_layout(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
     figure.update_annotations(font={"size": 13})
     for number, curves in enumerate(found.values()):
         place = {"row": 1 + number // across, "col": 1 + number % across}
+        mine = (*_rules(curves[0]), *(_best(one, recipes.index(one.recipe)) for one in curves))
+        placed += [(trace, place["row"], place["col"]) for trace in mine]
         points = [point for curve in curves for point in curve.points]
         figure.update_xaxes(**log2_axis((size for size, _ in points), most=5), **place)
         figure.update_yaxes(**log10_axis([value for _, value in points], most=6), **place)
         if number >= len(found) - across:
             figure.update_xaxes(title_text="Batch size", **place)
+    traces, rows, columns = zip(*placed, strict=True)
+    figure.add_traces(legend_once(traces), rows=rows, cols=columns)
     return figure
 
 

@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 
 from orchestrator.analysis import (
     Comparison,
-    Estimate,
     NoisePoint,
     a_fifth_more,
     factor_in_words,
@@ -26,6 +25,7 @@ from orchestrator.report.style import (
     safe,
     shaded,
     styled,
+    whiskers,
 )
 
 HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
@@ -113,7 +113,7 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
             mode="lines+markers",
             line={"color": colour, "width": 2},
             marker={"size": 6},
-            error_y=_whiskers([point.scale for point in points], thickness=1, width=0),
+            error_y=whiskers([point.scale for point in points], thickness=1, width=0),
             hovertext=[
                 f"{of_size(batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
                 f"{point.trainings} trainings"
@@ -142,8 +142,8 @@ def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
         figure.add_scatter(
             x=[estimate.value for estimate in measured],
             y=[estimate.value for estimate in forecasts],
-            error_x=_whiskers(measured),
-            error_y=_whiskers(forecasts),
+            error_x=whiskers(measured),
+            error_y=whiskers(forecasts),
             name=safe(name),
             mode="markers",
             marker=mark(number)["marker"] | {"size": 11},
@@ -161,14 +161,3 @@ def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
     figure.update_xaxes(**log2_axis(ends))
     figure.update_yaxes(**log2_axis(ends))
     return figure
-
-
-def _whiskers(estimates: Sequence[Estimate], **look: object) -> dict[str, object]:
-    """Returns intervals about values; an interval without an end is drawn up to a factor of
-    1000."""
-    up, down = [], []
-    for estimate in estimates:
-        value, low, high = estimate.value, estimate.low, estimate.high
-        up.append(0.0 if high is None else min(high, 1000 * value) - value)
-        down.append(0.0 if low is None else value - max(low, value / 1000))
-    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}

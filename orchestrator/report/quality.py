@@ -16,12 +16,12 @@ from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import (
     add_line,
-    graded,
     guide,
     log2_axis,
     mark,
     of_size,
     safe,
+    shades,
     styled,
     value_axis,
 )
@@ -163,12 +163,14 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
     )  # fmt: skip
     for column, mine in enumerate(by_unit.values(), start=1):
         budgets = grouped(mine, lambda row: row.within or "")
-        for (budget, of_budget), look in zip(budgets.items(), graded(len(budgets)), strict=True):
+        colours = shades(len(budgets))
+        for number, (budget, of_budget) in enumerate(budgets.items()):
             at = [
                 (row.batch_size, row.value, _describe(row))
                 for row in sorted(of_budget, key=lambda row: row.batch_size)
                 if row.value is not None
             ]
+            look = mark(number, colours[number])
             add_line(figure, budget.replace("=", " "), at, look, row=1, col=column)
     styled(figure, "Batch size", "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1})

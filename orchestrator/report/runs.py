@@ -11,7 +11,7 @@ from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
-from orchestrator.report.course import Course, course_of
+from orchestrator.report.course import Course, Span, course_of
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.results import FrontierRow, Run, holds_branches
@@ -31,9 +31,11 @@ def write_report_of(
     """Writes the page of one run, or of several runs by their names on one page."""
     many = len(runs) > 1
     provenance: dict[str, object] = {}
-    courses = {name: course_of(run) for name, (run, _) in runs.items()}
+    spans: list[Span] = []
     for name, (run, _) in runs.items():
-        told = provenance_of(run, courses[name])
+        course = course_of(run)
+        spans += [] if many else course.spans
+        told = provenance_of(run, course)
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
@@ -41,7 +43,7 @@ def write_report_of(
         images=images,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
-        spans=[] if many else [span for course in courses.values() for span in course.spans],
+        spans=spans,
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
@@ -90,9 +92,8 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
     """Returns all figures of the page, by workload and title."""
-    courses = [course_of(run) for run, _ in runs.values()]
-    spans = [span for course in courses for span in course.spans] if len(runs) == 1 else []
-    return all_figures(_panels(runs, {}), spans)
+    (run, _), *others = runs.values()
+    return all_figures(_panels(runs, {}), [] if others else course_of(run).spans)
 
 
 def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:

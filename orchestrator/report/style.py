@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from orchestrator.analysis import Estimate
 from orchestrator.records import Goal
 
 Item = TypeVar("Item")
@@ -27,9 +28,9 @@ MOST_CURVES = 40
 told apart."""
 
 
-def mark(number: int) -> dict[str, Any]:
+def mark(number: int, colour: str = "") -> dict[str, Any]:
     """Returns line and marker of the n-th of several curves."""
-    colour = COLOURS[number % len(COLOURS)]
+    colour = colour or COLOURS[number % len(COLOURS)]
     return {
         "line": {"color": colour, "width": 2.5},
         "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 10, "color": colour},
@@ -46,17 +47,6 @@ def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
     many, some of them."""
     ordered = evenly(sorted({*sizes}), MOST_CURVES)
     return [*zip(ordered, shades(len(ordered)), strict=True)]
-
-
-def graded(count: int) -> list[dict[str, Any]]:
-    """Returns lines and markers of `count` curves in an order, from dark to bright."""
-    return [
-        {
-            "line": {"color": colour, "width": 2},
-            "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 9, "color": colour},
-        }
-        for number, colour in enumerate(shades(count))
-    ]
 
 
 def add_line(
@@ -78,6 +68,16 @@ def add_line(
         **look,
         **more,
     )
+
+
+def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, object]:
+    """Returns intervals about values; an interval without an end is drawn up to a factor of
+    1000."""
+    up, down = [], []
+    for one in (estimate or Estimate(value=0.0) for estimate in estimates):
+        up.append(0.0 if one.high is None else min(one.high, 1000 * one.value) - one.value)
+        down.append(0.0 if one.low is None else one.value - max(one.low, one.value / 1000))
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}
 
 
 def guide(
