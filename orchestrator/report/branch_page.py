@@ -114,13 +114,8 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
     text = _notice(content) * (not going_on)
     if not content.verdicts:
         text += "<p>No branches have been trained far enough to tell.</p>"
-    problems = content.queue.problems.items()
-    text += bullets(
-        [
-            *map(verdict_in_words, content.verdicts),
-            *(f"After {examples:,} examples: {problem}" for examples, problem in problems),
-        ]
-    )
+    problems = [f"After {at:,} examples: {why}" for at, why in content.queue.problems.items()]
+    text += bullets([*map(verdict_in_words, content.verdicts), *problems])
     if not content.verdicts:
         return section("answer", "The answer", text)
     lines = [
@@ -203,9 +198,8 @@ def _found(known: Sequence[Verdict]) -> str:
 
 def _not_known(content: BranchContent) -> str:
     missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
-    return (
-        f" After {', '.join(missing)} examples it is not known, and not drawn." if missing else ""
-    )
+    said = f" After {', '.join(missing)} examples it is not known, and not drawn."
+    return said if missing else ""
 
 
 def _costs(content: BranchContent, show: Show) -> str:
@@ -240,10 +234,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
         for what, written in (
             ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
             ("The stages, by examples", write_yaml(schedule["stages"])),
-            (
-                "START:BATCH_SIZE in samples, for trainers after Megatron",
-                schedule["samples"],
-            ),
+            ("START:BATCH_SIZE in samples, for trainers after Megatron", schedule["samples"]),
         ):
             text += f'<h4>{what}</h4><pre tabindex="0">{escape(written)}</pre>'
     return section("schedules", "The schedules, to copy", text)
@@ -288,10 +279,7 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 def _length_table(content: BranchContent) -> str:
     """Returns the table of how the answer changed as branches became longer."""
-    heads = [
-        POINT, "Length of branches, in examples", "Costs a fifth more", "B_crit",
-        "Seeds that judge",
-    ]  # fmt: skip
+    heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
     rows = [
         [
             f"{verdict.at_examples:,}",
@@ -306,7 +294,7 @@ def _length_table(content: BranchContent) -> str:
     return table(
         "The answer by the length of branches, which is doubled until three in a row agree, or "
         "they are as long as they may be. The last row of each point is the one that counts.",
-        heads,
+        [POINT, *heads],
         rows,
     )
 

@@ -87,7 +87,7 @@ def _spans(rows: Sequence[dict[str, Any]]) -> list[Span]:
 
 
 def course(spans: Sequence[Span], show: Show) -> str:
-    """Shows how many trials were trained at the same time."""
+    """Shows how many slots were at work."""
     if not spans:
         return ""
     whole = max(span.ended for span in spans)
@@ -95,14 +95,15 @@ def course(spans: Sequence[Span], show: Show) -> str:
     figure = show(
         slots_at_work(spans),
         "Slots at work",
-        f"{len(spans):,} trials, on average {at_once:.3g} at the same time.",
+        f"{len(spans):,} trials and repeats; on average {at_once:.3g} slots were at work.",
         f"The height is the number of slots that trained or evaluated, as a mean over each "
-        f"{MOMENTS}th of the run; the colours show how the trials of these slots ended. Where the "
-        f"height is less than the number of slots, some had nothing to train, or trained the "
-        f"earlier part of a trial that was set aside and went on later, since only the last part "
-        f"of such a trial is drawn. Trials that were trained together in one model count as one.",
+        f"{MOMENTS}th of the run; colours show how their trials ended. A gap below the number of "
+        f"slots is time in which some had nothing to train or prepared a training, or the earlier "
+        f"part of a trial that was set aside and went on later, of which only the last part is "
+        f"drawn. Trials that were trained together in one model share one slot.",
     )
-    return fold("course", "How the run went", f"{len(spans):,} trials in {in_time(whole)}", figure)
+    finding = f"{len(spans):,} trials and repeats in {in_time(whole)}"
+    return fold("course", "How the run went", finding, figure)
 
 
 def slots_at_work(spans: Sequence[Span]) -> go.Figure:

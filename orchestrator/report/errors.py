@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import BestOf, Parts, errors_in_words, in_count
+from orchestrator.analysis import BestOf, errors_in_words, in_count
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
@@ -49,18 +49,17 @@ def made_of(panel: Panel, show: Show) -> str:
     rows = [
         [
             scaling.recipe,
-            *_errors(scaling.contributions),
+            *map(_percent, (parts.few_trials, parts.seeds, parts.resolution, parts.scatter)),
             "not known" if scaling.by_part is None else f"{100 * (2**scaling.by_part - 1):+.1f} %",
         ]
         for scaling in panel.scalings
-        if scaling.contributions is not None
+        if (parts := scaling.contributions) is not None
     ]
     return table(CAPTION, HEADS, rows)
 
 
-def _errors(parts: Parts) -> list[str]:
-    found = (parts.few_trials, parts.seeds, parts.resolution, parts.scatter)
-    return ["not known" if part is None else f"{100 * (2**part - 1):.1f} %" for part in found]
+def _percent(part: float | None) -> str:
+    return "not known" if part is None else f"{100 * (2**part - 1):.1f} %"
 
 
 def found(panel: Panel) -> str:

@@ -14,17 +14,8 @@ def frontier(panel: Panel) -> str:
     # Those drawn come first, lest they be left out of a table that is too long.
     drawn = {*panel.drawn.recipes}
     others = [row for row in panel.rows if row.recipe not in drawn]
-    rows = [*panel.drawn.rows, *others] if len(panel.rows) > MOST_ROWS else panel.rows
-    return _table([*rows, *panel.growing])
-
-
-def found(panel: Panel) -> str:
-    rows = [*panel.rows, *panel.growing]
-    reached = sum(row.steps is not None for row in rows)
-    return f"The winner of each study; {reached:,} of {len(rows):,} studies reached the goal"
-
-
-def _table(rows: Sequence[FrontierRow]) -> str:
+    rows = [*panel.drawn.rows, *others] if len(panel.rows) > MOST_ROWS else [*panel.rows]
+    rows += panel.growing
     names = list(dict.fromkeys(name for row in rows for name in row.answering[1] or {}))
     repeated = any(row.repeats for row in rows)
     heads = [
@@ -40,6 +31,12 @@ def _table(rows: Sequence[FrontierRow]) -> str:
         f"± is the number of steps between the measurement that passed the goal and the "
         f"measurement before it. {on_medians(rows)}"
     )
+
+
+def found(panel: Panel) -> str:
+    rows = [*panel.rows, *panel.growing]
+    reached = sum(row.steps is not None for row in rows)
+    return f"The winner of each study; {reached:,} of {len(rows):,} studies reached the goal"
 
 
 def _cells(row: FrontierRow, names: Sequence[str], repeated: bool) -> list[str]:

@@ -237,10 +237,6 @@ def _joined(one: Panel, other: Panel) -> Panel:
             parts[field.name] = {**mine, **theirs}
         elif isinstance(mine, list | tuple):
             parts[field.name] = [*mine, *theirs]
-    some = (
-        None
-        if one.detailed is other.detailed is None
-        else {*one.drawn.recipes, *other.drawn.recipes}
-    )
-    largeness = one.largeness or other.largeness
-    return replace(one, **parts, detailed=some, largeness=largeness)
+    if not (one.detailed is other.detailed is None):
+        parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
+    return replace(one, **parts, largeness=one.largeness or other.largeness)

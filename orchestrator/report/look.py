@@ -78,7 +78,7 @@ details.fold:last-of-type { border-bottom: 1px solid var(--line); }
 .folds { margin-top: 1.6rem; }
 details.fold > summary { padding: .6rem 0; cursor: pointer; list-style-position: outside;
                          margin-left: 1.1rem; }
-details.fold > summary :is(h2, h3) { display: inline; font-size: 1.02rem; margin: 0 .5rem 0 0; }
+details.fold > summary h3 { display: inline; font-size: 1.02rem; margin: 0 .5rem 0 0; }
 details.fold > summary span { color: var(--quiet); font-size: .94rem; overflow-wrap: anywhere; }
 details.fold[open] { padding-bottom: 1.4rem; }
 summary:focus-visible, button:focus-visible, a:focus-visible, .scroll:focus-visible {

@@ -182,15 +182,15 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
 
 
 def _rules(first: Tuned) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for exponent, name, dash in RULES if first.is_rate else ():
-        sizes, values = zip(*first.rule(exponent), strict=True)
-        found.append({
+    return [
+        {
             "type": "scatter", "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
             "line": {"color": GUIDE, "dash": dash, "width": 1.2}, "hoverinfo": "skip",
             "legendgroup": name,
-        })  # fmt: skip
-    return found
+        }
+        for exponent, name, dash in (RULES if first.is_rate else ())
+        for sizes, values in [zip(*first.rule(exponent), strict=True)]
+    ]  # fmt: skip
 
 
 def _best(curve: Tuned, number: int) -> dict[str, Any]:

@@ -131,14 +131,13 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
 def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
     """Draws a point for each curve; on the dashed line, forecast and measurement are equal."""
     figure = go.Figure()
-    known = [one for one in comparisons if one.measured]
+    by_workload = grouped(comparisons, lambda one: one.workload).items()
     ends: list[float] = []
-    for number, (name, mine) in enumerate(grouped(known, lambda one: one.workload).items()):
+    for number, (name, mine) in enumerate(by_workload):
         measured = [one.measured for one in mine if one.measured]
         forecasts = [one.forecast for one in mine]
-        values = [e.value for e in (*measured, *forecasts)]
-        bounds = [end for e in (*measured, *forecasts) for end in (e.low, e.high)]
-        ends += [end for end in (*values, *bounds) if end and math.isfinite(end)]
+        for e in (*measured, *forecasts):
+            ends += [end for end in (e.value, e.low, e.high) if end and math.isfinite(end)]
         figure.add_scatter(
             x=[estimate.value for estimate in measured],
             y=[estimate.value for estimate in forecasts],
@@ -148,10 +147,9 @@ def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
             mode="markers",
             marker=mark(number)["marker"] | {"size": 11},
             hovertext=[
-                f"<b>{safe(one.workload)}, {safe(one.recipe)}, {safe(one.goal)}</b><br>"
-                f"forecast {in_words(one.forecast)}<br>"
-                f"measured {'' if one.measured is None else in_words(one.measured)}"
-                for one in mine
+                f"<b>{safe(name)}, {safe(one.recipe)}, {safe(one.goal)}</b><br>"
+                f"forecast {in_words(one.forecast)}<br>measured {in_words(there)}"
+                for one, there in zip(mine, measured, strict=True)
             ],
             hoverinfo="text",
         )

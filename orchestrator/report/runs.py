@@ -61,10 +61,8 @@ def provenance_of(run: Run, course: Course) -> dict[str, object]:
 def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
-    ended = ", ".join(
-        f"{count:,} {names.get(status, status)}" for status, count in course.statuses.items()
-    )
-    told = {"trials": ended}
+    ended = (f"{count:,} {names.get(status, status)}" for status, count in course.statuses.items())
+    told = {"trials": ", ".join(ended)}
     if run.is_compact:
         told["measurements"] = (
             "a compact run: all of the best trials and of repeats; of the others only those that "
@@ -77,17 +75,14 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
     stop = run.sweep()["stop"]
     on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
     shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
-    stopping = {
-        "exact stopping": "on: trials that could no longer change the frontier were ended"
-        if on
-        else "off: every trial went on to its goals or its budget",
-    }
-    return {
-        "seed": str(run.sweep()["seed"]),
-        **told,
-        **({} if branches else stopping),
-        "time training or evaluating": ", ".join(f"{share:.0%}" for share in shares) or "unknown",
-    }
+    if not branches:
+        told["exact stopping"] = (
+            "on: trials that could no longer change the frontier were ended"
+            if on
+            else "off: every trial went on to its goals or its budget"
+        )
+    busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
+    return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
 
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:

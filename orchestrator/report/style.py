@@ -15,13 +15,11 @@ from orchestrator.records import Goal
 
 Item = TypeVar("Item")
 
-
 # Okabe and Ito's palette tells colours apart for every kind of colour vision; shapes do without.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "x", "star", "triangle-down"]
 GUIDE = "#8A8A8A"
 """The colour of lines for comparison; it is visible on white and on black."""
-
 
 MOST_CURVES = 40
 """The most batch sizes in one figure, including the smallest and the largest; more shades can't be

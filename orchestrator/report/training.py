@@ -87,32 +87,25 @@ def _curve(
 
 
 def training_curves(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            _figure(curves, panel.goal, panel.losers.get(recipe, ())),
+    shown = ""
+    for recipe, curves in panel.curves.items():
+        losers = panel.losers.get(recipe, ())
+        few = f", of {MOST_CURVES} batch sizes of {len(curves):,}" * (len(curves) > MOST_CURVES)
+        faint = f"Faint lines: {len(losers)} of the other trials. " if losers else ""
+        if recipe in panel.compact:
+            faint += "The curves of all but the best trials are not in this compact run. "
+        shown += show(
+            _figure(curves, panel.goal, losers),
             f"{recipe}: {panel.goal.metric} while it trains",
-            f"The winner of each batch size{_some(curves)}, as strong lines.",
-            _behind(panel.losers.get(recipe, ()), is_compact=recipe in panel.compact)
-            + "Dark lines are small batch sizes, bright lines large ones. A trial stops at its "
-            "goal unless the sweep asks it to go on.",
+            f"The winner of each batch size{few}, as strong lines.",
+            f"{faint}Dark lines are small batch sizes, bright lines large ones. A trial stops at "
+            f"its goal unless the sweep asks it to go on.",
         )
-        for recipe, curves in panel.curves.items()
-    )
+    return shown
 
 
 def found(panel: Panel) -> str:
     return f"{panel.goal.metric} along the trainings"
-
-
-def _behind(losers: Sequence[Curve], *, is_compact: bool) -> str:
-    faint = f"Faint lines: {len(losers)} of the other trials. " if losers else ""
-    lacking = "The curves of all but the best trials are not in this compact run. "
-    return faint + (lacking if is_compact else "")
-
-
-def _some(curves: Sequence[Curve]) -> str:
-    few = f", of {MOST_CURVES} batch sizes of {len(curves):,}"
-    return few if len(curves) > MOST_CURVES else ""
 
 
 def _figure(curves: Sequence[Curve], goal: Goal, losers: Sequence[Curve]) -> go.Figure:

@@ -72,9 +72,10 @@ def table_of_trials(panel: Panel, show: Show) -> str:
         f"steps, and an even sample of the others."
     )  # fmt: skip
     heads = "".join(
-        f'<th scope="col" aria-sort="none" class="{_look(column)}"><button type="button">'
-        f"{escape(title)}</button></th>"
+        f'<th scope="col" aria-sort="none" class="{look}"><button type="button">{escape(title)}'
+        f"</button></th>"
         for title, column in columns.items()
+        for look in ["text" if any(isinstance(value, str) for value in column) else "number"]
     )
     data = json.dumps([*columns.values()], separators=(",", ":"), allow_nan=False)
     return (
@@ -109,7 +110,3 @@ def _short(value: Any) -> Any:
     if isinstance(value, float):
         return rounded(value) if math.isfinite(value) else None
     return value
-
-
-def _look(column: list[object]) -> str:
-    return "text" if any(isinstance(value, str) for value in column) else "number"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -108,7 +109,9 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
         return None
     x, y = varying[:2]
     pairs = {(point[x], point[y]) for point in points if None not in (point[x], point[y])}
-    xs, ys = (sorted({pair[n] for pair in pairs}, key=_rank) for n in (0, 1))
+    # Numbers come before words.
+    in_order = partial(sorted, key=lambda value: (isinstance(value, str), value))
+    xs, ys = (in_order({pair[n] for pair in pairs}) for n in (0, 1))
     filled = 4 * len(pairs) >= 3 * len(xs) * len(ys)
     if not filled or min(len(xs), len(ys)) < 2 or max(len(xs), len(ys)) > MOST_CELLS:
         return None
@@ -125,11 +128,6 @@ def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None
         cells.append((size, best))
     shown = "steps to goal" if cut else f"best {goal.metric}"
     return Grid(x=x, y=y, xs=xs, ys=ys, shown=shown, is_steps=cut, cells=cells)
-
-
-def _rank(value: Any) -> tuple[bool, Any]:
-    """Sorts numbers before words."""
-    return (True, str(value)) if isinstance(value, str) else (False, value)
 
 
 def all_tried(panel: Panel, show: Show) -> str:
