@@ -399,7 +399,7 @@ LADDER = {
          "search": {"algorithm": "grid", "grid": {"learning_rate": 2, "warmup_fraction": 2}}},
     ],
     "stop": {"at_goal": False},
-    "evaluate": {"train_examples": 50, "distance": True},
+    "evaluate": {"train_examples": 50},
     "report": {"baseline": "rule@64", "price_per_device_hour": 3},
 }  # fmt: skip
 
