@@ -430,7 +430,8 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
     assert isinstance(panel.largeness, Largeness)
     assert panel.largeness.batch_size == 64
-    assert panel.costs[0].priced[0].money is not None
+    # On a busy machine, step times may be too odd to be used.
+    assert all(one.money is not None for cost in panel.costs for one in cost.priced)
     assert panel.advice is None  # of three batch sizes
 
 
