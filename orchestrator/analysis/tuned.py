@@ -93,22 +93,14 @@ def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value > 0}
 
 
-def _power(
-    points: Sequence[tuple[int, float]],
-) -> tuple[float | None, tuple[float, float] | None]:
+def _power(points: Sequence[tuple[int, float]]) -> tuple[float | None, tuple[float, float] | None]:
     """The slope of log value against log batch size, and its interval."""
     if len(points) < ENOUGH_SIZES:
         return None, None
-    sizes, values = (
-        np.log2(np.array(column, dtype=np.float64)) for column in zip(*points, strict=True)
-    )
-    spread = ((sizes - sizes.mean()) ** 2).sum()
-    slope = float(((sizes - sizes.mean()) * (values - values.mean())).sum() / spread)
-    freedom = len(points) - 2
-    off = values - values.mean() - slope * (sizes - sizes.mean())
-    error = np.sqrt((off**2).sum() / freedom / spread)
-    reach = float(error) * reach_of(freedom)
-    return slope, (slope - reach, slope + reach)
+    sizes, values = np.log2(np.array(points, dtype=np.float64)).T
+    (slope, _), covariance = np.polyfit(sizes, values, 1, cov=True)
+    reach = float(np.sqrt(covariance[0, 0])) * reach_of(len(points) - 2)
+    return float(slope), (slope - reach, slope + reach)
 
 
 @dataclass(frozen=True, kw_only=True)

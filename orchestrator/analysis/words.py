@@ -178,10 +178,8 @@ def critical_in_words(verdict: Verdict) -> str:
     if critical.low == math.inf:
         return "beyond measure"
     if critical.value < 1:
-        high = critical.ends[1]
-        if math.isinf(high):
-            return "not known"
-        return "below 1" if high < 1 else f"below 1, at most {_rounded(high)}"
+        high = max(critical.ends[1], 1)
+        return "not known" if math.isinf(high) else f"at most {_rounded(high)}"
     return in_words(critical)
 
 
