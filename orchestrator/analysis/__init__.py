@@ -34,6 +34,7 @@ from orchestrator.analysis.forecasts import (
     forecast_by,
     forecasts_of,
 )
+from orchestrator.analysis.holding import Holding, holding_in_words, holdings
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import (
     Point,

@@ -16,6 +16,8 @@ from orchestrator.analysis import (
     curves_of,
     errors_in_words,
     growing_sentence,
+    holding_in_words,
+    holdings,
     median_of,
     on_medians,
     points_of,
@@ -76,8 +78,9 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    curves = curves_of(rows)
-    for scaling in scalings(rows):
+    curves, found_of_curves = curves_of(rows), scalings(rows)
+    flattered = {one.names: one for one in holdings(rows, found_of_curves) if one.differs}
+    for scaling in found_of_curves:
         curve = curves[scaling.names]
         found = {point.batch_size: point.steps for point in points_of(curve)}
         bars = sparkline([found.get(row.batch_size) for row in curve])
@@ -85,6 +88,8 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
         table.add_row(bars, f"{where}{sentence(scaling)}")
         if said := errors_in_words(scaling):
             table.add_row("", said)
+        if (one := flattered.get(scaling.names)) is not None:
+            table.add_row("", f"Mind: {holding_in_words(one)}")
     for row in rows:
         if row.batch_schedule is not None:
             table.add_row("", growing_sentence(row))

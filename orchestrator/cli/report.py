@@ -165,6 +165,7 @@ def _answers(
             beside = {
                 comparison.recipe: comparison for comparison in compared(forecasts, panel.scalings)
             }
+            held = {holding.recipe: holding.to_json() for holding in panel.holdings}
             for scaling in panel.scalings:
                 recommended = advice.get(scaling.recipe)
                 answer = {
@@ -173,6 +174,7 @@ def _answers(
                     "forecast": beside[scaling.recipe].to_json()
                     if scaling.recipe in beside
                     else None,
+                    "holding": held.get(scaling.recipe),
                 }
                 found.append({"run": name, **answer} if len(runs) > 1 else answer)
     return found

@@ -17,6 +17,7 @@ from orchestrator.analysis import (
     errors_of,
     growing_sentence,
     headline,
+    holding_in_words,
     in_count,
     in_time,
     trained_points,
@@ -196,7 +197,8 @@ def _notes(panel: Panel) -> str:
         for row in panel.rows
         if row.warnings and not row.censored
     ]
-    notes = [*filter(None, [_coarse(panel)]), *panel.doubts, *notes]
+    flattered = [holding_in_words(one) for one in panel.holdings if one.differs]
+    notes = [*flattered, *filter(None, [_coarse(panel)]), *panel.doubts, *notes]
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,

@@ -16,6 +16,7 @@ from orchestrator.analysis import (
     Device,
     Forecast,
     Gap,
+    Holding,
     Largeness,
     NoisePoint,
     OptionPoint,
@@ -24,6 +25,7 @@ from orchestrator.analysis import (
     compared,
     costs,
     gaps,
+    holdings,
     in_count,
     points_of,
     scalings,
@@ -177,6 +179,10 @@ class Panel:
     @cached_property
     def scalings(self) -> list[Scaling]:
         return scalings(self.rows)
+
+    @cached_property
+    def holdings(self) -> list[Holding]:
+        return holdings(self.rows, self.scalings)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:

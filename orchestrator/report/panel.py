@@ -10,6 +10,7 @@ from orchestrator.report import (
     cost,
     errors,
     frontier,
+    holding,
     metaparameters,
     noise,
     numbers,
@@ -62,6 +63,7 @@ GROUPS = (
         errors.found,
         (errors.made_of, errors.best_of_trials),
     ),
+    Group("holding", "Goals that hold", holding.found, (holding.holding,)),
     Group(
         "metaparameters",
         "Metaparameters",

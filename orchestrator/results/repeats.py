@@ -89,7 +89,9 @@ def repeats_of(
     if held is None:
         return told
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
-    return replace(told, lost=lost, held=_told(trial, params, [*held.values()]))
+    # The other points stayed for nothing; how they scatter is known from the first passage.
+    of_held = replace(_told(trial, params, [*held.values()]), medians=told.medians)
+    return replace(told, lost=lost, held=of_held)
 
 
 def _held(
