@@ -54,6 +54,7 @@ from orchestrator.results import (
     import_archive,
     provenance,
 )
+from orchestrator.results.repeats import Repeats
 from orchestrator.results.tables import tables_of
 
 ROW = FrontierRow(
@@ -250,6 +251,43 @@ def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
     assert "Mind" not in panel_section(
         1, Panel(workload="w", goal=GOAL, rows=few), lambda *_: "", False
     )
+
+
+def test_both_answers_stand_on_the_page_where_a_goal_is_lost_again() -> None:
+    def again(steps: float, **more: object) -> Repeats:
+        around = tuple(round(steps * share) for share in (0.98, 0.99, 1, 1.01, 1.02))
+        return Repeats(
+            trial=3, params={"learning_rate": 0.1}, count=5, reached=5, median=steps,
+            low=around[0], high=around[-1], confidence=0.94, resolution=1, steps=around, **more,
+        )  # fmt: skip
+
+    def told(lost: int, held: Callable[[int], float | None]) -> str:
+        rows = [
+            replace(ROW, batch_size=size, repeats=again(first, lost=lost, held=holds))
+            for size in (2**k for k in range(0, 13, 2))
+            for first in [1e4 * (1 + 32 / size)]
+            for steps in [held(size)]
+            for holds in [
+                again(steps) if steps else replace(again(1), reached=2, median=None, high=None)
+            ]
+        ]
+        panel = Panel(workload="w", goal=GOAL, rows=rows)
+        html = panel_section(1, panel, lambda _, title, *more: f"({title})", False)
+        return " ".join(re.sub("<.*?>", " ", html).split())
+
+    same = told(0, lambda size: 1e4 * (1 + 32 / size))
+    assert "Mind" not in same
+    assert "Goals that hold 0 of 35 repeats lost the goal again" in same
+    moved = told(4, lambda size: 1.2e4 * (1 + 200 / size))
+    assert "Mind: sgd: 28 of 35 repeats lost the goal again. With a goal that holds for 3" in moved
+    assert "(Steps to a goal that holds)" in moved
+    assert re.search(
+        r"sgd first passage \S+ \([^)]+\) 32 \(.* sgd holds \S+ \([^)]+\) 200 \(", moved
+    )
+    assert "sgd 256 4 of 5 11,250 21,375 1.90" in moved
+    never = told(5, lambda size: 1.2e4 * (1 + 200 / size) if size > 1 else None)
+    assert "without batch size 1, where it did not hold in time in the median" in never
+    assert "sgd 1 5 of 5 330,000 not in time" in never
 
 
 def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:
