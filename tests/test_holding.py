@@ -124,6 +124,9 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
     )
     assert all(a.steps <= b.steps for a, b in zip(first, held, strict=True))
     assert any(a.steps < b.steps for a, b in zip(first, held, strict=True))
+    exported = orchestrate("export", tmp_path / "stacked", tmp_path / "compact", "--compact")
+    assert exported.returncode == 0, exported.stderr
+    assert answers(frontier_of(Run.open(tmp_path / "compact"))) == answers(found["stacked"])
     killed = tmp_path / "killed"
     with driving(tmp_path, "sweep", file, "--no-ray", "--out", killed) as driver:
         driver.wait_until(lambda: len([*killed.glob("trials/**/*.parquet")]) > 4)
@@ -141,7 +144,7 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
 
 
 H = 1 / np.arange(1, 11)
-PATHS, BUDGET = 10_000, 300
+PATHS, BUDGET = 10_000, 150
 
 
 def simulated(batch_size: int, learning_rate: float, goal: float) -> NDArray[np.float64]:
@@ -170,7 +173,7 @@ def test_what_is_lost_again_is_what_a_simulation_loses(tmp_path: Path) -> None:
                 "name": "truth", "workloads": ["noisy_quadratic?d=10"], "goals": goals,
                 "recipes": [{"name": "sgd", "optimizer": "sgd",
                              "space": {"only": {"learning_rate": learning_rate}}}],
-                "batch_sizes": [batch_size], "search": {"trials": 1}, "repeats": 600,
+                "batch_sizes": [batch_size], "search": {"trials": 1}, "repeats": 199,
                 "budget": {"steps": BUDGET}, "evaluate": {"spacing": 0, "min_examples": 1},
             },
             out=tmp_path / f"{batch_size}",
