@@ -55,7 +55,7 @@ class Goal:
         except ValueError:
             raise wrong_value(
                 "A goal",
-                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04, optionally "
+                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04, and may be "
                 "followed by for COUNT measurements or for COUNT examples",
                 text,
             ) from None
