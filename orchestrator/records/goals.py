@@ -55,8 +55,8 @@ class Goal:
         except ValueError:
             raise wrong_value(
                 "A goal",
-                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04, and may be "
-                "followed by for COUNT measurements or for COUNT examples",
+                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04, which may "
+                "have to hold for COUNT measurements or for COUNT examples",
                 text,
             ) from None
         if not math.isfinite(goal.bound):
