@@ -277,11 +277,13 @@ def test_many_gangs_share_the_trials_of_few_studies() -> None:
     assert [len(pack.proposals) for pack in executor.packs[:3]] == [4, 4, 4]
 
 
-def test_a_step_is_timed_once_for_each_study_that_is_stacked() -> None:
-    stacked, alone = Pretended(EASY, Disk(), width=2), Pretended(EASY, Disk())
-    for executor, expected in ((stacked, 1), (alone, 0)):
+def test_steps_of_stacked_trials_are_timed_three_times_and_the_shortest_time_counts() -> None:
+    world = World(studies=(make_study(trials=12, budget_steps=40),), seed=1, divergent=0.0)
+    stacked, alone = Pretended(world, Disk(), ranks=3, width=2), Pretended(EASY, Disk())
+    for executor, expected in ((stacked, 3), (alone, 0)):
         run(executor)
         assert sum(pack.to_time for pack in executor.packs) == expected
+        assert [*executor.disk.times.values()] == [0.5] * bool(expected)
 
 
 Change = Callable[[News], News]

@@ -21,7 +21,8 @@ BY_STEP_TIMES = (
     "Fastest: of all choices within 10 % of the shortest time to the goal, the choice with the "
     "fewest device-seconds. Cheapest: of all choices within 10 % of the fewest device-seconds, the "
     "choice with the shortest time. Balanced: the smallest product of time and device-seconds. "
-    "Step times were measured while other trials ran, which may have slowed them down."
+    "Step times were measured while other trials ran, which may have slowed them down; of trials "
+    "that are stacked, steps were timed alone up to three times, and the shortest time counts."
 )
 
 BY_STEPS = (

@@ -58,6 +58,11 @@ ALONE = (
 )
 
 
+TIMES = 3
+"""How often a step of each study is timed alone, over the course of the sweep. The shortest time
+counts: other work that shares the machine can only add to it."""
+
+
 @dataclass
 class _Out:
     """A pack that an executor has."""
@@ -100,7 +105,7 @@ class Dispatcher:
         self._out: dict[int, _Out] = {}
         """Serial number -> every pack that an executor has. News of other packs is ignored."""
         self._timed = run.timed()
-        self._to_time = {study for study in widths if study not in self._timed}
+        self._to_time = {key: TIMES for key in widths if key not in self._timed}
         self._micro_batches: dict[StudyKey, int] = {}
         self._failures, self._any_success, self._last_error = 0, False, ""
         self._ran_at = self._looked = clock()
@@ -171,10 +176,10 @@ class Dispatcher:
             proposals=proposals,
             width=width,
             micro_batch=self._micro_batches.get(key),
-            to_time=width > 1 and key in self._to_time,
+            to_time=width > 1 and self._to_time.get(key, 0) > 0,
         )
         if pack.to_time:
-            self._to_time.discard(key)
+            self._to_time[key] -= 1
         self._out[pack.serial] = _Out(pack, trials)
         return pack
 
@@ -205,7 +210,8 @@ class Dispatcher:
                 out.begun.add(key)
                 self._progress.start(out.left[key])
         if news.timed is not None:
-            self._timed[out.pack.study.key] = news.timed
+            study = out.pack.study.key
+            self._timed[study] = min(news.timed, self._timed.get(study, math.inf))
             with suppress(OSError):  # the step will be timed again
                 self._run.write_timed(self._timed)
         for finished in news.ended:

@@ -23,8 +23,8 @@ from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
 
-TIMED_SECONDS = 0.25
-"""Duration of the measurement in seconds."""
+TIMED_SECONDS = 0.1
+"""Duration of one measurement in seconds."""
 
 
 def train_pack(
