@@ -85,7 +85,7 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
     """The B_crit that explains the losses of all factors together. For a value of B_crit the law
     gives the examples after which factor 1 has the loss of each factor: the larger b / B_crit, the
     fewer examples and the higher these losses. At the answer, their sum equals the sum of the
-    measured losses. None if all factors diverged."""
+    measured losses. None if all factors diverged, or if nothing bounds it."""
     differences = np.zeros((len(curves[1]), len(INVERSES)))
     sound = [factor for factor in curves if factor > 1 and np.isfinite(curves[factor]).all()]
     for factor in sound:
@@ -96,7 +96,8 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
         batch_size / inverse if inverse else math.inf
         for inverse in _crossings(INVERSES, differences)
     )
-    return Estimate(value=value, low=low, high=high) if sound else None
+    known = sound and (low, high) != (0, math.inf)
+    return Estimate(value=value, low=low, high=high) if known else None
 
 
 def _crossings(places: Floats, differences: Floats) -> tuple[float, float, float]:

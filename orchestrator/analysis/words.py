@@ -178,8 +178,7 @@ def critical_in_words(verdict: Verdict) -> str:
     if critical.low == math.inf:
         return "beyond measure"
     if critical.value < 1:
-        high = max(critical.ends[1], 1)
-        return "not known" if math.isinf(high) else f"at most {_rounded(high)}"
+        return f"at most {_rounded(max(critical.ends[1], 1))}"
     return in_words(critical)
 
 
