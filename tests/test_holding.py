@@ -86,7 +86,10 @@ def test_a_trial_that_stays_ends_once_its_goals_have_held(
         make_trial(goals=["val/error < 0.5"], budget_steps=100, grid=grid).study, stays=True
     )
     for step, value in enumerate(curve):
-        standing.add(Measurement(step=10 * step, seconds=0, metrics={"val/error": value}))
+        metrics = {"val/error": value}
+        passed_before = 0 in curve[:step]
+        assert not (passed_before and standing.wants_noise(metrics, 10 * step))
+        standing.add(Measurement(step=10 * step, seconds=0, metrics=metrics))
         if standing.status is not None:
             break
     assert (standing.measurements[-1].step, standing.status) == (ends, status)

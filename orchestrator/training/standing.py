@@ -68,7 +68,10 @@ class Standing:
 
     def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
         """Tells whether to measure the noise scale at this step: at the first step, whenever the
-        number of steps has doubled, where a state is saved, and at the end."""
+        number of steps has doubled, where a state is saved, and at the end. A trial that trains on
+        after its goals measures no more of it: forecasts are about trainings up to the goal."""
+        if self.staying and not self.unmet:
+            return False
         saved = step in self._study.states_at
         return saved or step >= 2 * self._doubled or self._ends(metrics, step)
 
