@@ -48,7 +48,8 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
 
 def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     """The fewest steps in which one of its `trials` has passed every goal of a study."""
-    if study.stop_at_goal and not any(goal.holds for goal in study.goals):
+    goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
+    if study.stop_at_goal and not goes_on:
         # A trial that reached all its goals was not trained further.
         ended = pc.equal(trials["status"], "reached")
         return min(trials.filter(ended)["steps"].to_pylist(), default=None)
