@@ -85,7 +85,7 @@ def test_what_is_added_works(copy: Path, sweep_file: Callable[..., Path]) -> Non
     for section in SECTIONS.values():
         apply(section, copy)
     written = [path for path in copy.rglob("*.py") if before.get(path) != path.read_bytes()]
-    assert len(written) == 6
+    assert len(written) == 7
     for check in (["check"], ["format", "--check"]):
         run("-m", "ruff", *check, *written, folder=copy)
     planned = plan(load_sweep(sweep_file()))

@@ -107,6 +107,7 @@ def test_beside_what_was_measured() -> None:
     assert one.ratio.value == pytest.approx(2)
     assert one.ratio.low < 1 < one.ratio.high  # two batch sizes tell little
     assert a_fifth_more(measured).value == pytest.approx(6)
+    assert a_fifth_more(Estimate(value=30.0)) == Estimate(value=pytest.approx(6))
     (alone,) = compared([forecast(60)], [scaling(measured)])
     assert alone.ratio is not None
     assert alone.ratio.high == pytest.approx(2 * math.exp(math.hypot(math.log(1.1), math.log(1.5))))

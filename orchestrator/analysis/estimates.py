@@ -32,8 +32,8 @@ class Estimate:
         return self.low, self.high
 
     def times(self, factor: float) -> Estimate:
-        low, high = self.ends
-        return Estimate(value=factor * self.value, low=factor * low, high=factor * high)
+        low, high = (end and factor * end for end in (self.low, self.high))
+        return Estimate(value=factor * self.value, low=low, high=high)
 
 
 def reach_of_mean(values: Floats) -> Floats:
