@@ -108,9 +108,12 @@ def test_where_it_diverges_it_counts_as_never_and_is_not_launched_again(
     assert "launches" not in " ".join(row.warnings)
 
 
-def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(tmp_path: Path) -> None:
-    """Trial 0 won by luck. Trial 1 has the better median in the first half of the repeats, trial 0
-    in the second, which is too late to choose it."""
+@pytest.mark.parametrize(("lucky", "better"), [(0, 1), (1, 0)])
+def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
+    tmp_path: Path, lucky: int, better: int
+) -> None:
+    """One trial won by luck. The other has the better median in the first half of the repeats, the
+    lucky one in the second, which is too late to choose it."""
     own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
     space = {"learning_rate": Range(low=0.1, high=1)}
     study = replace(
@@ -118,7 +121,7 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(tmp_path: 
     )
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
-    steps = {0: [10, 90, 80, 70, 20, 20, 20], 1: [40, 50, 60, 60, 100, 110, 120]}
+    steps = {lucky: [10, 90, 80, 70, 20, 20, 20], better: [40, 50, 60, 60, 100, 110, 120]}
     for index, of_repeats in steps.items():
         for repeat, last in enumerate(of_repeats):
             trial = replace(own, study=study, index=index, repeat=repeat)
@@ -133,12 +136,12 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(tmp_path: 
                 )
             )
     (row,) = frontier_of(run)
-    assert (row.steps, row.trial, row.finished) == (10, 0, True)
+    assert (row.steps, row.trial, row.finished) == (10, lucky, True)
     assert row.repeats is not None
-    assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (1, 3, 110)
-    said = "the fewest steps are of trial 0, by luck: learning_rate 0.1"
+    assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (better, 3, 110)
+    said = f"the fewest steps are of trial {lucky}, by luck: learning_rate {0.1 + lucky:g}"
     assert row.remarks()[0] == said
-    assert row.answering == (1, {"learning_rate": 1.1})
+    assert row.answering == (better, {"learning_rate": 0.1 + better})
     assert points_of([row])[0].steps == 110
     assert "repeats_trial" in to_csv([row])
 

@@ -77,7 +77,8 @@ def repeats_of(
     draws_of = of_trials[trial]
     if study.repeat_best > 1:
         half = study.repeats // 2
-        trial = _chosen(of_trials, half) or trial
+        if (chosen := _chosen(of_trials, half)) is not None:
+            trial = chosen
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     if not draws_of:
         return None
@@ -89,7 +90,7 @@ def repeats_of(
     if held is None:
         return told
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
-    # The other points stayed for nothing; how they scatter is known from the first passage.
+    # How the other points scatter is known from the first passage alone.
     of_held = replace(_told(trial, params, [*held.values()]), medians=told.medians)
     return replace(told, lost=lost, held=of_held)
 
