@@ -240,8 +240,8 @@ class Stop(Part):
     """How many of the best trials of each study are known exactly: steps, order and ties. With 1,
     only the winner is."""
     repeats_stay: bool = Field(default=True, examples=[False])
-    """Train the repeats that judge on after their goals, until these have held for three
-    measurements or 2.5 times as long as it took: how often is a goal lost again?"""
+    """Train the repeats that judge on after their goals: until three measurements in a row have
+    passed, or to 2.5 times the steps. So the page can say how often a goal is lost again."""
     diverged: Diverged = Diverged()
     """When a trial counts as diverged."""
 

@@ -20,7 +20,7 @@ HELD_FOR = 3
 """Number of measurements for which a goal must hold, where it is asked whether it is lost again."""
 
 STAYS = 2.5
-"""Steps after which nobody waits any longer for a goal to hold, over the steps to the goal."""
+"""How many times the steps to its goal a repeat trains at most to see whether the goal holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
