@@ -252,9 +252,9 @@ def test_branches_are_trained_as_far_as_a_judge_wants(tmp_path: Path) -> None:
             mine = [(t, limit) for t, limit in trained if t.study.key == study.key]
             assert {point.rate_of(t) for t, _ in mine if point.seed_of(t) >= 2} == {1}
             # The best is the higher of the two that were asked for: its neighbours are tried, too.
-            assert {point.rate_of(t) for t, _ in mine if point.seed_of(t) < 2} == {0, 1, 12, 18}
-            assert study.search.points[18]["learning_rate"] == pytest.approx(
-                0.1 * study.batch_size / 8 / 2**0.5
+            assert {point.rate_of(t) for t, _ in mine if point.seed_of(t) < 2} == {0, 1, 22, 36}
+            assert study.search.points[36]["learning_rate"] == pytest.approx(
+                0.1 * study.batch_size / 8 / 2**0.25
             )
             assert {study.examples(limit) - point.at_examples for _, limit in mine} == {512, 1024}
             assert len(mine) == 2 * (4 * 2 + 2)

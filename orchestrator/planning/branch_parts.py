@@ -14,7 +14,7 @@ from orchestrator.records.roles import COURSE, FREE, SEARCH, STUDIES
 EARLIEST, LATEST = 1 / 64, 1 / 2
 """Of a trunk: between these, points are spread."""
 
-LOWER, HIGHER = 10, 6
+LOWER, HIGHER = 20, 12
 """How many lower and higher learning rates are tried at most, beyond those that were asked for."""
 
 
@@ -31,7 +31,7 @@ class Rates(Part):
     )
     """Multiples of the learning rate that each rule gives. At the trunk's own batch size all rules
     give the same, so only the multiples differ there. Further ones are tried beside the best, until
-    neighbours on both sides are worse and no further away than the square root of 2."""
+    neighbours on both sides are worse and no further away than a factor of 1.2."""
 
     def at(self, factor: int) -> list[float]:
         """From the lowest up, each once."""
@@ -42,15 +42,15 @@ class Rates(Part):
 
     def beside(self, factor: int) -> list[float]:
         """Rates that are tried where the best of those tried lies next to them: between those that
-        were asked for, lower ones and higher ones, none further from the next than the square root
-        of 2. None beside a single one."""
+        were asked for, lower ones and higher ones, each at most the fourth root of 2 from the next.
+        None beside a single one."""
         asked = self.at(factor)
         if len(asked) == 1:
             return []
-        found = [asked[0] / 2 ** (n / 2) for n in range(1, LOWER + 1)]
-        found += [asked[-1] * 2 ** (n / 2) for n in range(1, HIGHER + 1)]
+        found = [asked[0] / 2 ** (n / 4) for n in range(1, LOWER + 1)]
+        found += [asked[-1] * 2 ** (n / 4) for n in range(1, HIGHER + 1)]
         for low, high in pairwise(asked):
-            parts = math.ceil(2 * math.log2(high / low) - 1e-9)
+            parts = math.ceil(4 * math.log2(high / low) - 1e-9)
             found += [low * (high / low) ** (n / parts) for n in range(1, parts)]
         return found
 
