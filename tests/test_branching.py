@@ -17,6 +17,7 @@ from driving import driving, files
 import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
+from orchestrator.planning.branch_parts import LOWER
 from orchestrator.planning.branch_plan import points_of, trunk_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
@@ -214,8 +215,8 @@ class ByRate:
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         return {study.batch_size: 1 for study in point.studies}
 
-    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
-        return len(lengths) == 2
+    def settled(self, verdicts: Sequence[int]) -> bool:
+        return len(verdicts) == 2
 
     def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> int:
         return length
@@ -373,3 +374,34 @@ def test_from_python(tmp_path: Path) -> None:
         orchestrator.branch({**small, "factors": [2, 4]}, ray=False)
     with refused("unknown-name", "'digits_mpl'", "digits_mlp"):
         orchestrator.branch("digits_mpl", ray=False)
+
+
+class ByLength(ByRate):
+    """A judge whose best learning rate changes with the length: first the second, then the one
+    above it, which is tried from then on."""
+
+    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+        above = point.asked[0] + LOWER
+        return {study.batch_size: 1 if length == 512 else above for study in point.studies}
+
+    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> int:
+        best = self.chosen(point, length, ended)
+        for study in point.studies:
+            judges = {
+                point.seed_of(each.trial)
+                for each in ended
+                if each.trial.study.key == study.key
+                and point.rate_of(each.trial) == best[study.batch_size]
+                and study.examples(each.outcome.steps) >= point.at_examples + length
+            }
+            assert judges == {0, 1, 2, 3}
+        return len({point.rate_of(each.trial) for each in ended})
+
+
+def test_a_shorter_length_is_judged_by_the_rates_that_were_tried_by_then(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    trunk = trunk_of(found.sweep, found.studies)
+    queue = Branching(trunk, points_of(found.sweep, found.studies), ByLength(), seed=0)
+    queue.begin()
+    assert [*course(queue, random.Random(1))]
+    assert queue.judged() == [[4, 5], [4, 5]]

@@ -39,9 +39,9 @@ class BranchJudge:
             for factor in [study.batch_size // study.batches.first]
         }
 
-    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
+    def settled(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether longer branches are not expected to change the verdict."""
-        return settled([self.verdict(point, length, ended) for length in lengths])
+        return settled(verdicts)
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(

@@ -59,30 +59,31 @@ class Point:
         return trial.index % self.seeds
 
 
-Verdict_co = TypeVar("Verdict_co", covariant=True)
+Verdict = TypeVar("Verdict")
 
 
-class Judge(Protocol[Verdict_co]):
+class Judge(Protocol[Verdict]):
     """Evaluates the branches of a point up to a length in examples."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Returns batch size -> number of the best learning rate, from the seeds that choose."""
 
-    def settled(self, point: Point, lengths: Sequence[int], ended: Sequence[FinishedTrial]) -> bool:
-        """Tells whether branches longer than these would give the same verdict."""
+    def settled(self, verdicts: Sequence[Verdict]) -> bool:
+        """Tells whether longer branches would give the same verdict as the last of these."""
 
-    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict_co:
+    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
         """Returns the verdict from branches of that length."""
 
 
 @dataclass
-class _Progress:
+class _Progress(Generic[Verdict]):
     """The progress of the branches of one point."""
 
     point: Point
     done: bool = False
-    lengths: list[int] = field(default_factory=list)
-    """Lengths, in examples, at which all branches were trained."""
+    verdicts: list[Verdict] = field(default_factory=list)
+    """The verdicts from branches of each length that was trained in full, by the learning rates
+    that were tried by then. Those that are tried later have no branches that judge them there."""
     problem: str | None = None
     """The reason why longer branches can't be judged; None if there is no problem."""
     rates: dict[StudyKey, set[int]] = field(default_factory=dict)
@@ -111,7 +112,7 @@ def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
     return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
 
 
-class Branching(Queue, Generic[Verdict_co]):
+class Branching(Queue, Generic[Verdict]):
     """The queue of a trunk and its branches: first the trunk, then the branches of all points side
     by side."""
 
@@ -119,11 +120,11 @@ class Branching(Queue, Generic[Verdict_co]):
         self,
         trunk: Trial,
         points: Sequence[Point],
-        judge: Judge[Verdict_co],
+        judge: Judge[Verdict],
         seed: int,
     ) -> None:
         self._trunk, self._judge, self._seed = trunk, judge, seed
-        self._points = [_Progress(point) for point in points]
+        self._points = [_Progress[Verdict](point) for point in points]
         studies = [trunk.study, *(study for point in points for study in point.studies)]
         self._chosen = {study.key: Chosen(study) for study in studies}
         self._of_study = {
@@ -198,18 +199,12 @@ class Branching(Queue, Generic[Verdict_co]):
             if progress.problem is not None
         }
 
-    def judged(self) -> list[list[Verdict_co]]:
+    def judged(self) -> list[list[Verdict]]:
         """Returns, for each point, the verdicts from branches of each length that was trained in
         full."""
-        return [
-            [
-                self._judge.verdict(progress.point, length, self._tried(progress))
-                for length in progress.lengths
-            ]
-            for progress in self._points
-        ]
+        return [progress.verdicts for progress in self._points]
 
-    def _advance(self, progress: _Progress) -> None:
+    def _advance(self, progress: _Progress[Verdict]) -> None:
         """Asks for the branches that must be trained next, until the point is settled."""
         point = progress.point
         trunk = self._chosen[self._trunk.study.key].ended[self._trunk.key].outcome
@@ -217,21 +212,21 @@ class Branching(Queue, Generic[Verdict_co]):
             progress.done = True
             progress.problem = _failed("The trunk", trunk, f"{trunk.status} before this point")
         while not progress.done:
-            length = point.lengths[len(progress.lengths)]
+            length = point.lengths[len(progress.verdicts)]
             try:
                 if not self._trained(progress, length):
                     return
-                lengths = [*progress.lengths, length]
-                settled = self._judge.settled(point, lengths, self._tried(progress))
+                verdict = self._judge.verdict(point, length, self._tried(progress))
+                settled = self._judge.settled([*progress.verdicts, verdict])
             except BadInput as error:  # some failed, or all diverged
                 progress.done, progress.problem = True, str(error)
                 break
-            progress.lengths = lengths
+            progress.verdicts.append(verdict)
             progress.done = settled or length == point.lengths[-1]
         for study in point.studies:
             self._chosen[study.key].done = True
 
-    def _trained(self, progress: _Progress, length: int) -> bool:
+    def _trained(self, progress: _Progress[Verdict], length: int) -> bool:
         """Tells whether all branches that are needed have that length: those of the seeds that
         choose, at all learning rates, and those of the seeds that judge, at the best learning
         rate. Asks for those that are missing."""
@@ -267,7 +262,7 @@ class Branching(Queue, Generic[Verdict_co]):
         }
         return self._want(point, judging, length)
 
-    def _tried(self, progress: _Progress) -> list[FinishedTrial]:
+    def _tried(self, progress: _Progress[Verdict]) -> list[FinishedTrial]:
         """The branches of a point that ended at the learning rates that are tried so far. A run
         that goes on may have tried more of them, at greater length."""
         return [
