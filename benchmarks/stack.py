@@ -32,11 +32,11 @@ from command_line import parser_with_smoke, print_result
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, Trial
+from orchestrator.records.standing import Standing
 from orchestrator.training import Ranks, train
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.loop import Task, train_all
 from orchestrator.training.stackable import why_not
-from orchestrator.training.standing import Standing
 from orchestrator.training.together import Together
 from orchestrator.training.width import best_width
 from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of

@@ -13,13 +13,16 @@ Nothing is loaded before it is used.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api.calls import Trained, branch, plan, sweep, train
     from orchestrator.api.run import Compared, Run, open_run
     from orchestrator.api.tables import Table
+    from orchestrator.programs.reporting import report
     from orchestrator.records import BadInput, SweepFailed
     from orchestrator.workloads import (
         Classification,
@@ -49,6 +52,7 @@ __all__ = [
     "examples_of",
     "open_run",
     "plan",
+    "report",
     "sweep",
     "train",
     "with_ghosts",
@@ -64,6 +68,23 @@ _WHERE = {
         "with_ghosts",
     ),
 }  # fmt: skip
+
+
+class _Door(ModuleType):
+    @property
+    def report(self) -> Any:
+        """What training scripts call. The package `orchestrator.report` has the same name, and
+        Python would set it here when that is imported."""
+        from orchestrator.programs.reporting import report
+
+        return report
+
+    @report.setter
+    def report(self, package: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Door
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,9 @@ from scipy.stats import ks_2samp
 
 import orchestrator
 from orchestrator.records import STAYS, EvaluationGrid, Goal, Measurement, Status
+from orchestrator.records.standing import Standing
 from orchestrator.results import FrontierRow, Run, frontier_of
 from orchestrator.results.counting import reached
-from orchestrator.training.standing import Standing
 
 
 def test_a_goal_says_how_long_it_has_to_hold() -> None:

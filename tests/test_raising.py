@@ -26,8 +26,8 @@ from orchestrator.records import (
     TrialKey,
     ranges,
 )
+from orchestrator.records.standing import Standing
 from orchestrator.search import Director, Proposal, ending, rounds
-from orchestrator.training.standing import Standing
 
 GOALS = tuple(Goal.parse(f"val/error < {level}.5") for level in range(4))
 HELD = tuple(

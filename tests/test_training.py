@@ -12,10 +12,10 @@ from conftest import make_trial, refused, run_trial
 from torch.nn import functional
 
 from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
+from orchestrator.records.standing import Standing
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
-from orchestrator.training.standing import Standing
 from orchestrator.workloads import load_workload
 
 PARAMS = {"learning_rate": 0.1, "momentum": 0.9}

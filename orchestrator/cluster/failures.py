@@ -25,7 +25,19 @@ OUT_OF_MEMORY = (
 
 class Raised(Exception):
     """Raised if the code of a trial raised an exception. The message is the end of its traceback,
-    since the exception itself may not be picklable."""
+    since the exception itself may not be picklable. `died` says that the process of a trial was
+    ended."""
+
+    def __init__(self, reason: str, *, died: bool = False) -> None:
+        super().__init__(reason)
+        self.died = died
+
+    def __reduce__(self) -> Any:
+        return _raised, (str(self), self.died)
+
+
+def _raised(reason: str, died: bool) -> Raised:
+    return Raised(reason, died=died)
 
 
 class RankLost(Exception):
@@ -59,8 +71,9 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, RayActorError):
         died, lost = not error.actor_init_failed, machine_was_lost(error)
         return Failure(text=last_lines(str(error)), died=died, machine_lost=lost)
-    text = str(cause) if isinstance(cause, Raised) else last_lines(str(error))
-    return Failure(text=text, died=False, machine_lost=False)
+    if isinstance(cause, Raised):
+        return Failure(text=str(cause), died=cause.died, machine_lost=False)
+    return Failure(text=last_lines(str(error)), died=False, machine_lost=False)
 
 
 def machine_was_lost(error: RayActorError) -> bool:

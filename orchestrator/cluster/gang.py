@@ -8,9 +8,10 @@ import platform
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,6 +25,8 @@ from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Resources
+from orchestrator.programs.kept import Exit, Kept, Start
+from orchestrator.programs.trials import Devices, ProgramFailed
 from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
 from orchestrator.search import PackRace, Proposal
 from orchestrator.sweeping.executor import Pack
@@ -68,7 +71,6 @@ class GangSettings(Tasks):
 
     resources: Resources
     folder: UserFolder
-    hang_seconds: float | None
     board: Any
     """The actor that tells running trials what other trials have reached."""
 
@@ -83,7 +85,10 @@ class GangSettings(Tasks):
         bundle: dict[str, float] = {"CPU": self.resources.cpus_per_rank}
         if self.resources.gpus_per_device:
             bundle["GPU"] = self.resources.gpus_per_device
-        return [bundle] * self.resources.ranks(study.batch_size)
+        count = self.resources.ranks(study.batch_size)
+        if study.program is not None and study.program.launch == "once":
+            return [{name: amount * count for name, amount in bundle.items()}]
+        return [bundle] * count
 
     def config(self, pack: Pack) -> dict[str, Any]:
         """The pack as a config of Tune: small, of plain values, and readable in the dashboard."""
@@ -148,7 +153,7 @@ class Gang(tune.Trainable):
     def _assemble(self) -> Ranks:
         machines = ray.get([peer.machine.remote() for peer in self._peers])
         here = ray.util.get_node_ip_address()
-        host = "127.0.0.1" if set(machines) <= {here} else here
+        self._host = host = "127.0.0.1" if set(machines) <= {here} else here
         listener, port = listen_at(host)
         joining = [
             peer.join.remote(rank, self._count, host, port, self._settings)
@@ -156,7 +161,12 @@ class Gang(tune.Trainable):
         ]
         ranks = self._stack.enter_context(
             open_ranks(
-                rank=0, count=self._count, host=host, port=port, device=_device(), listener=listener
+                rank=0,
+                count=self._count,
+                host=host,
+                port=port,
+                device=_device(self._settings),
+                listener=listener,
             )
         )
         ray.get(joining)
@@ -167,24 +177,31 @@ class Gang(tune.Trainable):
         proposals, study = settings.proposals(config), settings.studies[config["study"]]
         self._race = PackRace(study, partial(self._listener.bounds, config["study"]))
         tasks = settings.of(proposals, self._race)
-        options = {"micro_batch": config["micro_batch"], "data_dir": settings.data_dir}
+        micro_batch = config["micro_batch"]
         self._following = [
-            peer.follow.remote([replace(task, ending=None) for task in tasks], options)
+            peer.follow.remote(
+                [replace(task, ending=None) for task in tasks], micro_batch, settings.data_dir
+            )
             for peer in self._peers
+            if study.program is None
         ]
+        devices = Devices(
+            count=settings.resources.ranks(study.batch_size),
+            starts=(Kept, *(partial(_KeptThere, peer) for peer in self._peers)),
+            host=self._host,
+            threads=settings.resources.cpus_per_rank,
+            hang_seconds=settings.hang_seconds,
+        )
         self._to_time = proposals[0].trial if config["to_time"] else None
         self._timed: float | None = None
         self._begun: list[TrialKey] = []
         self._ended: list[FinishedTrial] = []
         self._failure: BaseException | None = None
-        self._training = train_pack(
-            tasks,
-            config["width"],
-            self._ranks,
-            **options,
+        self._training = settings.train(
+            tasks, config["width"], self._ranks, devices, micro_batch=micro_batch,
             pulse=self._watchdog.pulse,
-            begun=lambda task: self._begun.append(task.trial.key),
-        )
+            begun=lambda key: self._begun.append(key),  # noqa: PLW0108 - the list is replaced
+        )  # fmt: skip
 
     def step(self) -> dict[str, Any]:
         over = False
@@ -226,6 +243,8 @@ class Gang(tune.Trainable):
 
     def _reason(self, error: BaseException) -> Exception:
         """The error that ended the pack, in a form that can be sent to the driver."""
+        if isinstance(error, ProgramFailed):
+            return Raised(str(error), died=error.died)
         if of_others(error) or isinstance(error, RayError):
             if (reason := self._ranks.reason()) is not None:
                 return Raised(reason)
@@ -261,18 +280,54 @@ class _Peer:
         _settle_in(settings)
         self._stack = ExitStack()
         self._ranks = self._stack.enter_context(
-            open_ranks(rank=rank, count=count, host=host, port=port, device=_device())
+            open_ranks(rank=rank, count=count, host=host, port=port, device=_device(settings))
         )
 
-    def follow(self, tasks: list[Task], options: dict[str, Any]) -> None:
+    def follow(self, tasks: list[Task], micro_batch: int | None, data_dir: Path | None) -> None:
         try:
-            for _ in train_pack(tasks, 1, self._ranks, **options):
+            for _ in train_pack(tasks, 1, self._ranks, micro_batch=micro_batch, data_dir=data_dir):
                 pass
         except BaseException as error:
             # The other ranks wait for this one in a collective operation. Only its end frees them.
             if not of_others(error):
                 self._ranks.say_why(last_lines(traceback.format_exc()))
             os._exit(1)
+
+    def start(self, start: Start) -> None:
+        self._kept = Kept(start)
+
+    def ended(self) -> Exit | None:
+        return self._kept.ended()
+
+    def end(self) -> None:
+        self._kept.end()
+
+    def close(self) -> None:
+        self._kept.close()
+
+
+class _KeptThere:
+    """A process of a program in the care of a peer."""
+
+    def __init__(self, peer: Any, start: Start) -> None:
+        self._peer = peer
+        ray.get(peer.start.remote(start))
+        self._asked = peer.ended.remote()
+
+    def ended(self, wait: float = 0.0) -> Exit | None:
+        if not ray.wait([self._asked], timeout=wait)[0]:
+            return None
+        found: Exit | None = ray.get(self._asked)
+        if found is None:
+            self._asked = self._peer.ended.remote()
+        return found
+
+    def end(self) -> None:
+        self._peer.end.remote()
+
+    def close(self) -> None:
+        with suppress(RayError):  # then its keeper ends it
+            ray.get(self._peer.close.remote())
 
 
 def _lost(following: Sequence[Any]) -> RayActorError | None:
@@ -324,8 +379,11 @@ def _start_peer(rank: int) -> Any:
     )
 
 
-def _device() -> torch.device:
-    """The device of this process. Ray shows it only its GPUs; without any it trains on the CPU."""
+def _device(settings: GangSettings) -> torch.device:
+    """The device of this process. Ray shows it only its GPUs; without any it trains on the CPU. If
+    programs train, which may not even need torch, it needs none itself."""
+    if all(study.program is not None for study in settings.studies):
+        return torch.device("cpu")
     if not ray.get_gpu_ids() or os.environ.get(VIRTUAL_GPUS):
         return torch.device("cpu")
     if not torch.cuda.is_available():

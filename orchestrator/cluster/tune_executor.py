@@ -48,6 +48,7 @@ def on_ray(
         folder=UserFolder.here(sweep.places),
         checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
+        logs=run.logs.absolute(),
         hang_seconds=sweep.faults.hang_seconds,
         board=open_board(),
     )

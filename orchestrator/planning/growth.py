@@ -116,6 +116,8 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
     if new.budget_steps < old.budget_steps:
         yield f"{steps}; a budget can be raised, not lowered"
         return
+    if old.program is not None:
+        yield f"{steps}, but a program was told the old one, and can't be judged by another"
     if is_adaptive(old.search.algorithm):
         yield (
             f"{steps}, but {old.search.algorithm} chose its points by results within the old budget"
@@ -195,8 +197,10 @@ def _keeping_more(study: Study, stored: list[FinishedTrial]) -> list[FinishedTri
     return judged if changed else stored
 
 
-def _measured(study: Study, last: int) -> set[int]:
+def _measured(study: Study, last: int) -> Collection[int]:
     """The steps up to `last` at which the study's trials are measured."""
+    if study.program is not None:
+        return range(last + 1)  # it reports when it likes
     steps, step = {0}, study.following(0)
     while step <= last and step not in steps:
         steps.add(step)
@@ -209,6 +213,8 @@ def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:
     study, outcome = trained.trial.study, trained.outcome
     if outcome.status == "failed":
         return True
+    if study.program is not None:
+        return True  # it may end by itself before its budget, which can't be raised
     at_the_end = outcome.status == "exhausted" or (
         outcome.status == "reached" and not study.stop_at_goal
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.planning.doubts import small_ghosts
+from orchestrator.planning.programs import rehearse_program
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     WIDENINGS,
@@ -39,6 +40,11 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
     for name in sweep.workloads:
         known = len(doubts)
         of_workload = [study for study in studies if study.workload == name]
+        if name in sweep.programs:
+            for study in of_workload:
+                points = study.search.points[:REHEARSED] or _points(study.space)
+                rehearse_program(study, sweep.resources.ranks(study.batch_size), points)
+            continue
         # A scaling rule gives its most extreme values at the smallest and largest batch size.
         first = {study.recipe: study for study in reversed(of_workload)}
         last = {study.recipe: study for study in of_workload}

@@ -43,9 +43,11 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     """Adds what people may write in place of the full form, and takes away what is not theirs to
     write. The validators of `Sweep` and `Recipe` that run before the others accept the same."""
     keys, parts = schema["properties"], schema["$defs"]
-    del keys["branch"]
+    del keys["branch"], keys["programs"]
     for name in ("TrunkBranches", "Rates", "Length", "Spread"):
         del parts[name]
+    workloads = keys["workloads"]
+    workloads["items"] = {"anyOf": [workloads["items"], {"$ref": "#/$defs/ProgramWorkload"}]}
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]
     keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}

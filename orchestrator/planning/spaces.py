@@ -37,9 +37,11 @@ ONLY = "only"
 optimizer's search space supplies those that the recipe does not name."""
 
 
-def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
+def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, Entry]:
+    """The space of a recipe for a workload, or, if that is None, for a program, which takes what
+    the recipe names and nothing else."""
     where, given = f"recipe {recipe.name!r}: space", recipe.space
-    shared = load_space(recipe.optimizer, name)
+    shared = {} if workload is None else load_space(recipe.optimizer, name)
     if ONLY in given:
         if len(given) > 1 or not isinstance(given[ONLY], dict):
             raise BadInput(
@@ -63,8 +65,10 @@ def space_of(recipe: Recipe, name: str, workload: Workload) -> dict[str, Entry]:
         **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
     }
     try:
-        check_metaparameters(recipe.optimizer, space, workload)
         check_conditions(space)
+        if workload is None:
+            return space
+        check_metaparameters(recipe.optimizer, space, workload)
         decay = space.get("decay", "constant")
         check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     except BadInput as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,24 @@ from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
+from orchestrator.planning.programs import of_programs, refuse_with_program
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
 from orchestrator.planning.sweep_file import validated
+from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
     BadInput,
     Divergence,
     EvaluationGrid,
     Extras,
     Goal,
+    Program,
     SearchPlan,
     Study,
     Trial,
 )
-from orchestrator.search import (
-    searched,
-)
+from orchestrator.search import Entry, searched
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
@@ -101,7 +102,10 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         (trunk,) = studies
         studies = with_branches(sweep, trunk)
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
-    doubts = (*rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies))
+    doubts = (
+        *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
+        *(of_programs(studies) if sweep.repeats else ()),
+    )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
 
@@ -110,6 +114,8 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
     since: one run must not mix two grids of evaluations. Raises `BadInput` if a study can't be
     trained here."""
     for study in studies:
+        if study.program is not None:
+            continue
         here = splits_of(load_workload(study.workload), data_dir)["train"].size
         if here != study.train_size:
             raise BadInput(
@@ -146,7 +152,8 @@ def single_trial(
     }
     sweep = validated(document, "orchestrate trial")
     try:
-        (study,) = _studies_of(sweep, workload, load_workload(workload), data_dir)
+        asked = _of_class(sweep, workload, load_workload(workload), data_dir)
+        (study,) = _studies_of(sweep, workload, asked)
         chosen = point_at(study.space, 0.5)
         rehearse_points(study, [chosen], data_dir, ranks=ranks)
     except BadInput as error:
@@ -163,7 +170,12 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     studies: list[Study] = []
     trials = 0
     for name in sweep.workloads:
-        for study in _studies_of(sweep, name, load_workload(name), data_dir):
+        asked = (
+            _of_program(sweep, name)
+            if name in sweep.programs
+            else _of_class(sweep, name, load_workload(name), data_dir)
+        )
+        for study in _studies_of(sweep, name, asked):
             studies.append(with_more(study, sweep.more))
             trials += studies[-1].trials + studies[-1].most_repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
@@ -176,12 +188,44 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     return studies
 
 
-def _studies_of(
-    sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
-) -> Iterator[Study]:
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What a class or a program says of its trainings."""
+
+    train_size: int | None
+    goals: Sequence[str]
+    budget: Budget | None
+    """The default."""
+    spaces: Sequence[Mapping[str, Entry]]
+    """The space of each recipe."""
+    grid: Callable[[int, int], EvaluationGrid]
+    """The grid of evaluations at a batch size, within so many steps."""
+    program: Program | None = None
+
+
+def _of_program(sweep: Sweep, name: str) -> _Asked:
+    entry = sweep.programs[name]
+    if not (goals := sweep.goals or ([] if entry.goal is None else [entry.goal])):
+        raise BadInput(
+            f"{name!r} needs a `goal`, such as 'loss < 3.3', or the sweep `goals`.",
+            code="missing-goal",
+        )
+    for recipe in sweep.recipes:
+        refuse_with_program(sweep, name, recipe)
+    # A program reports when it likes. The grid says how soon its next report may come.
+    grid = EvaluationGrid(spacing=0, min_gap=entry.every or 1)
+    return _Asked(
+        train_size=entry.examples,
+        goals=goals,
+        budget=None,
+        spaces=[space_of(recipe, name, None) for recipe in sweep.recipes],
+        grid=lambda batch_size, steps: grid,
+        program=entry.as_program(),
+    )
+
+
+def _of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:
     splits = splits_of(workload, data_dir)
-    train_size = splits["train"].size
-    goals = tuple(Goal.parse(text) for text in sweep.goals or [workload.goal])
     evaluate = sweep.evaluate
     spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
     min_examples = evaluate.min_examples or workload.evaluation_min_examples
@@ -192,14 +236,22 @@ def _studies_of(
         default = Budget.model_validate(dict(workload.budget))
     except ValidationError as error:
         raise BadInput(f"The budget of workload {name!r}: {error.errors()[0]['msg']}.") from None
-    budgets = [
-        (recipe.budget or sweep.budget or default).or_else(default) for recipe in sweep.recipes
-    ]
-    spaces = [space_of(recipe, name, workload) for recipe in sweep.recipes]
+    return _Asked(
+        train_size=splits["train"].size,
+        goals=sweep.goals or [workload.goal],
+        budget=default,
+        spaces=[space_of(recipe, name, workload) for recipe in sweep.recipes],
+        grid=lambda size, steps: _grid(spacing, math.ceil(min_examples / size), steps),
+    )
+
+
+def _studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
+    train_size, evaluate, program = asked.train_size, sweep.evaluate, asked.program
+    budgets = [_budget(recipe.budget or sweep.budget, asked.budget) for recipe in sweep.recipes]
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [
         (batches, recipe, space, budget)
-        for recipe, space, budget in zip(sweep.recipes, spaces, budgets, strict=True)
+        for recipe, space, budget in zip(sweep.recipes, asked.spaces, budgets, strict=True)
         for batches in batches_of(recipe, sizes, name, train_size)
     ]
     in_order = sorted(of_recipes, key=lambda part: part[0].largest)
@@ -211,10 +263,11 @@ def _studies_of(
             batch_size=batches.largest,
             batch_schedule=batches if recipe.batch_schedule else None,
             train_size=train_size,
-            goals=goals,
+            goals=tuple(map(Goal.parse, asked.goals)),
+            program=program,
             inherit=budget.inherit,
             budget_steps=(steps := budget.in_steps(batches, train_size)),
-            grid=_grid(spacing, math.ceil(min_examples / batches.first), steps),
+            grid=asked.grid(batches.first, steps),
             space=(scaled := scaled_to(space, batches.first)),
             trials=len(chosen := chosen_points(recipe, search, scaled))
             or (search.trials if searched(scaled) else 1),
@@ -225,7 +278,7 @@ def _studies_of(
                 extend=search.extend,
                 points=chosen,
             ),
-            repeats=sweep.repeats,
+            repeats=sweep.repeats if program is None or has_seed(program) else 0,
             repeat_best=sweep.repeat_best,
             stop_at_goal=sweep.stop.at_goal,
             repeats_stay=sweep.stop.repeats_stay,
@@ -244,6 +297,12 @@ def _studies_of(
         for batches, recipe, space, budget in in_order
         for search in [recipe.search or sweep.search]
     )
+
+
+def _budget(given: Budget | None, default: Budget | None) -> Budget:
+    chosen = given or default
+    assert chosen is not None, "a program without a budget was refused"
+    return chosen if default is None else chosen.or_else(default)
 
 
 def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:

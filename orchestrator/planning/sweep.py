@@ -18,6 +18,7 @@ from orchestrator.planning.parts import (
     Size,
     Text,
 )
+from orchestrator.planning.programs import ProgramWorkload, named
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
@@ -410,7 +411,9 @@ class Sweep(Part):
         min_length=1, max_length=MOST_ITEMS, examples=[["digits/mlp", "mine.py:Blobs"]]
     )
     """Names from `orchestrate workloads`, or `my_file.py:MyClass`. Fields of the class can be set
-    after a question mark: `digits/mlp?width=64`."""
+    after a question mark: `digits/mlp?width=64`. A mapping describes a program of your own."""
+    programs: Annotated[dict[FolderName, ProgramWorkload], STUDIES] = Field({})
+    """The workloads that are programs."""
     goals: Annotated[list[Annotated[Text, AfterValidator(_goal_text)]], STUDIES] = Field(
         [], max_length=MOST_ITEMS, examples=[["val/error < 0.05"]]
     )
@@ -490,6 +493,9 @@ class Sweep(Part):
             document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
+        if isinstance(workloads := document.get("workloads"), list):
+            document["workloads"], programs = named(workloads)
+            document["programs"] = {**document.get("programs", {}), **programs}
         if document.get("resources") == "auto":
             document.pop("resources")
         return document
@@ -499,7 +505,10 @@ class Sweep(Part):
         """All that may name code of one's own."""
         searches = [self.search, *(recipe.search for recipe in self.recipes if recipe.search)]
         optimizers = [recipe.optimizer for recipe in self.recipes]
-        return {*self.workloads, *optimizers, *(search.algorithm for search in searches)}
+        own = {entry.function for entry in self.programs.values() if entry.function}
+        files = {part for entry in self.programs.values() for part in entry.files}
+        classes = {*self.workloads} - {*self.programs}
+        return {*classes, *own, *files, *optimizers, *(search.algorithm for search in searches)}
 
     def resolved(self) -> dict[str, Any]:
         """The document that describes this sweep in full: what a run keeps."""

@@ -72,7 +72,7 @@ def _one_by_one(study: Study, resources: Resources) -> str | None:
         return f"its trials take {ranks} ranks each"
     if study.grows:
         return "its batch size grows along the training"
-    return "" if resources.stack == 1 or study.trials == 1 else None
+    return "" if study.program is not None or resources.stack == 1 or study.trials == 1 else None
 
 
 def decide(

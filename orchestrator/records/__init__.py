@@ -18,6 +18,7 @@ from orchestrator.records.errors import (
     wrong_value,
 )
 from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
+from orchestrator.records.programs import Heard, Program, Source
 from orchestrator.records.ranges import (
     LARGEST,
     NEAR_BOUND,

@@ -11,7 +11,7 @@ from typing import Literal
 from orchestrator.records.errors import wrong_value
 
 _GOAL = re.compile(
-    r"^\s*([\w.-]+/[\w.@-]+)\s*([<>])\s*(\S+)"
+    r"^\s*([\w.-]+(?:/[\w.@-]+)*)\s*([<>])\s*(\S+)"
     r"(?:\s+for\s+([1-9]\d{0,14})\s+(measurement|example)s?)?\s*$"
 )
 
@@ -55,7 +55,7 @@ class Goal:
         except ValueError:
             raise wrong_value(
                 "A goal",
-                "SPLIT/METRIC < NUMBER or SPLIT/METRIC > NUMBER, as in val/error < 0.04, which may "
+                "METRIC < NUMBER or METRIC > NUMBER, as in val/error < 0.04, which may "
                 "have to hold for COUNT measurements or for COUNT examples",
                 text,
             ) from None

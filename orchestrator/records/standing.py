@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.records import STAYS, Goal, Measurement, Status, Study, Watch
+from orchestrator.records.goals import STAYS, Goal, Watch
+from orchestrator.records.studies import Study
+from orchestrator.records.trials import Measurement, Status
 
 
 class Standing:
@@ -42,6 +44,11 @@ class Standing:
             for watch, held in zip(self._watches, self._held, strict=True)
         )
         self.status, self.upcoming = self._status(metrics, step), self._study.following(step)
+
+    @property
+    def all_reached(self) -> bool:
+        """Whether it has reached all goals, of which there are some."""
+        return bool(self._watches) and all(each.met is not None for each in self._watches)
 
     @property
     def unmet(self) -> dict[Goal, int]:
@@ -85,7 +92,7 @@ class Standing:
         )
 
     def _status(self, metrics: Mapping[str, float], step: int) -> Status | None:
-        reached = bool(self._watches) and all(each.met is not None for each in self._watches)
+        reached = self.all_reached
         if reached and self._study.stop_at_goal and not self.staying:
             return "reached"
         if not all(map(math.isfinite, metrics.values())) or self._far_above(metrics):

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
+from orchestrator.records.programs import Program
 from orchestrator.records.ranges import Choice, Range, Space, Value
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
 from orchestrator.records.stages import BatchSchedule, Stage
@@ -170,6 +171,8 @@ class Study:
     start_step: Annotated[int, COURSE] = 0
     """Step at which trials begin. If it is above 0, they begin with the state that a trial of
     another study had at this step."""
+    program: Annotated[Program | None, COURSE] = None
+    """The command that trains a trial; None: the workload is a class."""
     states_at: Annotated[tuple[int, ...], COURSE] = ()
     """Steps at which the states of trials are saved, so that trials of other studies can begin with
     them."""

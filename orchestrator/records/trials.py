@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from orchestrator.records.ranges import Value
+from orchestrator.records.roles import Role, settings_of
 from orchestrator.records.studies import Study, StudyKey
 
 Status = Literal["reached", "exhausted", "dominated", "paused", "diverged", "failed"]
@@ -90,6 +92,27 @@ class Trial:
         )
 
     @property
+    def identity(self) -> str:
+        """A digest of everything that the trial's course depends on."""
+        document = asdict(self)
+        for name, (_, role) in settings_of(Study).items():
+            if role not in (Role.COURSE, Role.END):
+                del document["study"][name]
+        for goal, fields in zip(self.study.goals, document["study"]["goals"], strict=True):
+            if not goal.holds:  # earlier versions knew no others
+                del fields["measurements"], fields["examples"]
+        if self.study.program is None:  # nor programs
+            del document["study"]["program"]
+        text = json.dumps(document, sort_keys=True, default=str)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def file_name(self) -> str:
+        """A name for what belongs to the trial. It follows from the trial alone, so that it is
+        found again by any process, and in a run that has grown."""
+        return f"trial-{self.index:05d}-{self.repeat}-{self.identity}"
+
+    @property
     def settings(self) -> str:
         """The metaparameters as text, NAME=VALUE."""
         text = ", ".join(
@@ -119,9 +142,11 @@ class Outcome:
     steps: int
     """Number of steps that were trained."""
     seconds: float
-    """Seconds spent training, without evaluation and start-up."""
+    """Seconds spent training, without evaluation and start-up. Of a program: seconds from its first
+    report to its last one."""
     evaluation_seconds: float = 0.0
-    """Seconds spent evaluating, which are not part of `seconds`."""
+    """Seconds spent evaluating, which are not part of `seconds`. Of a program, whose evaluations
+    can't be told apart: seconds before its first report and after its last one."""
     error: str | None = None
     """The last lines of the error of a failed trial."""
     micro_batch: int | None = None

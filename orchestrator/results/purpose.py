@@ -17,6 +17,8 @@ from orchestrator.records import (
     EvaluationGrid,
     Extras,
     Goal,
+    Heard,
+    Program,
     Range,
     SearchPlan,
     Stage,
@@ -176,6 +178,9 @@ def study_from(entry: Mapping[str, Any]) -> Study:
     if (schedule := entry.get("batch_schedule")) is not None:
         stages = tuple(Stage(**stage) for stage in schedule["stages"])
         parts["batch_schedule"] = BatchSchedule(stages)
+    if (program := entry.get("program")) is not None:
+        heard, command = Heard(**program["heard"]), tuple(program["command"])
+        parts["program"] = Program(**{**program, "heard": heard, "command": command})
     return Study(**{**entry, **parts})
 
 

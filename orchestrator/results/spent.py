@@ -79,8 +79,9 @@ class StepTime:
 def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
     """The step times of studies for which they are known. Other trials may have shared the machine
     when they were measured."""
-    # If the batch size grows along a training, its steps differ in size.
-    of_one_size = [study for study in studies if study.batch_schedule is None]
+    # If the batch size grows along a training, its steps differ in size. The seconds of a program
+    # hold its evaluations, and its first steps may not be timed.
+    of_one_size = [s for s in studies if s.batch_schedule is None and s.program is None]
     return [
         time for times in run.in_parallel(partial(_step_times, run), of_one_size) for time in times
     ]

@@ -7,6 +7,7 @@ step_times.json   time of a step without stacking, for studies whose trials were
 trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
     workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial when it ends
     workload=W/recipe=R/batch_size=B/study.parquet              all trials, merged later
+logs/             output of programs, a file per trial
 frontier.parquet, frontier.csv, report.html    derived from the files above
 
 The folder may be in a bucket.
@@ -193,6 +194,11 @@ class Run:
     def checkpoints(self) -> Place:
         """The folder in which unfinished trials keep their state, and the states of a trunk."""
         return self.place / "checkpoints"
+
+    @property
+    def logs(self) -> Place:
+        """The folder with the output of programs, by trial."""
+        return self.place / "logs"
 
     @cached_property
     def repeats(self) -> Run:

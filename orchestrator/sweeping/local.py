@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.planning.sweep import Resources, Sweep
+from orchestrator.programs.kept import Kept
+from orchestrator.programs.trials import Devices, ProgramFailed
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, TrialKey
 from orchestrator.results import Run
 from orchestrator.search import Bounds, PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack
 from orchestrator.sweeping.log import logging_to
 from orchestrator.sweeping.tasks import Tasks
-from orchestrator.training import Ranks, one_thread, time_alone, train_pack
+from orchestrator.training import Ranks, one_thread, time_alone
 
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
@@ -30,7 +32,9 @@ def in_this_process(
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> Iterator[Executor]:
     """An executor that trains in this process, on one thread of the CPU."""
-    if several := [s for s in studies if sweep.resources.ranks(s.batch_size) > 1]:
+    if several := [
+        s for s in studies if s.program is None and sweep.resources.ranks(s.batch_size) > 1
+    ]:
         size = several[0].batch_size
         raise BadInput(
             f"--no-ray trains on one rank, but a trial at batch size {size:,} takes "
@@ -49,6 +53,8 @@ def in_this_process(
         data_dir=data_dir,
         checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
+        logs=run.logs.absolute(),
+        hang_seconds=sweep.faults.hang_seconds,
     )
     with run.log() as log, logging_to(log), one_thread():
         executor = Local(tasks, sweep.resources)
@@ -58,9 +64,9 @@ def in_this_process(
 
 class Local(Executor):
     kind: Literal["cpu", "cuda"] = "cpu"
-    ranks = 1
 
     def __init__(self, tasks: Tasks, resources: Resources) -> None:
+        self.ranks = max(resources.ranks(study.batch_size) for study in tasks.studies)
         self._tasks, self.resources, self.data_dir = tasks, resources, tasks.data_dir
         self._training: Generator[News, None, None] | None = None
 
@@ -90,9 +96,17 @@ class Local(Executor):
             seconds = time_alone(pack.proposals[0].trial, Ranks(), self.data_dir)
             yield News(serial=serial, timed=seconds)
         race = PackRace(pack.study)
-        events = train_pack(
-            self._tasks.of(pack.proposals, race), pack.width, Ranks(), micro_batch=pack.micro_batch,
-            data_dir=self.data_dir, begun=lambda task: begun.append(task.trial.key),
+        count, study = self.resources.ranks(pack.study.batch_size), pack.study
+        processes = count if study.program and study.program.launch == "ranks" else 1
+        devices = Devices(
+            count=count,
+            starts=(Kept,) * processes,
+            threads=self.resources.cpus_per_rank * count // processes,
+            hang_seconds=self._tasks.hang_seconds,
+        )
+        events = self._tasks.train(
+            self._tasks.of(pack.proposals, race), pack.width, Ranks(), devices,
+            micro_batch=pack.micro_batch, begun=begun.append,
         )  # fmt: skip
         try:
             with closing(events):
@@ -102,6 +116,9 @@ class Local(Executor):
                         race.record(finished)
                     yield News(serial=serial, begun=[*begun], ended=ended)
                     begun.clear()
+        except ProgramFailed as error:
+            failure = Failure(text=str(error), died=error.died, machine_lost=False)
+            yield News(serial=serial, begun=begun, failure=failure)
         except Exception as error:
             if pack.width == 1:
                 raise

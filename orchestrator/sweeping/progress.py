@@ -128,6 +128,8 @@ class Progress:
     def keep(self, finished: FinishedTrial) -> None:
         """Takes note of a trial that is on disk."""
         study, outcome = finished.trial.study, finished.outcome
+        if study.program is not None:
+            return  # its evaluations can't be told apart
         so_far = self._evaluated[study.workload]
         so_far.examples += study.examples(outcome.steps)
         so_far.evaluations += len(finished.measurements)

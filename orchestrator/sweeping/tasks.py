@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
-from orchestrator.records import Study
+from orchestrator.programs.trials import (
+    Commission,
+    Devices,
+    log_name,
+    train_programs,
+    unshared_folder,
+)
+from orchestrator.records import FinishedTrial, Measurement, Study, Trial, TrialKey
 from orchestrator.search import PackRace, Proposal
-from orchestrator.training import Checkpoint, States, Task
+from orchestrator.training import Checkpoint, Ranks, States, Task, train_pack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +29,38 @@ class Tasks:
     checkpoints: Place
     """The folder in which unfinished trials keep their state."""
     checkpoint_seconds: float
+    logs: Place
+    """The folder in which the output of programs is kept."""
+    hang_seconds: float | None = None
+
+    def train(
+        self,
+        tasks: Sequence[Task],
+        width: int,
+        ranks: Ranks,
+        devices: Devices,
+        *,
+        micro_batch: int | None,
+        begun: Callable[[TrialKey], None],
+        pulse: Callable[[], None] = lambda: None,
+    ) -> Generator[tuple[Trial, Measurement | FinishedTrial | None], None, None]:
+        """Trains the tasks of a pack, in this process or by a program. None is no news."""
+        if tasks[0].trial.study.program is not None:
+            local = self.checkpoints.local or unshared_folder()
+            commissions = [
+                Commission(
+                    trial=task.trial,
+                    folder=local,
+                    log=self.logs / log_name(task.trial),
+                    ending=task.ending,
+                )
+                for task in tasks
+            ]
+            return train_programs(commissions, devices, lambda trial: begun(trial.key))
+        return train_pack(
+            tasks, width, ranks, micro_batch=micro_batch, data_dir=self.data_dir, pulse=pulse,
+            begun=lambda task: begun(task.trial.key),
+        )  # fmt: skip
 
     def of(self, proposals: Sequence[Proposal], race: PackRace) -> list[Task]:
         return [

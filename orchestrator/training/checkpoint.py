@@ -3,9 +3,7 @@ running code from the file."""
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +12,7 @@ from typing import Any
 import torch
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, Measurement, Role, Study, Trial, cut, settings_of
+from orchestrator.records import BadInput, Measurement, Trial, cut
 from orchestrator.training.ranks import Ranks
 
 logger = logging.getLogger(__name__)
@@ -37,10 +35,8 @@ class Checkpoint:
 
     @classmethod
     def of(cls, trial: Trial, folder: Place, every_seconds: float) -> Checkpoint:
-        """The trial's own file in the folder. Its name follows from the trial alone, so that it is
-        found again by any process, and in a run that has grown."""
-        name = f"trial-{trial.index:05d}-{trial.repeat}-{_identity(trial)}.pt"
-        return cls(place=folder / name, every_seconds=every_seconds)
+        """The trial's own file in the folder."""
+        return cls(place=folder / f"{trial.file_name}.pt", every_seconds=every_seconds)
 
     def save(
         self, trial: Trial, state: State, measurements: Sequence[Measurement], ranks: Ranks
@@ -50,7 +46,7 @@ class Checkpoint:
         if ranks.rank > 0:
             return
         document = {
-            "trial": _identity(trial),
+            "trial": trial.identity,
             "training": training,
             "measurements": [asdict(measurement) for measurement in measurements],
         }
@@ -89,7 +85,7 @@ class Checkpoint:
         problem, known = "", list[Measurement]()
         try:
             document = _document(content)
-            if document["trial"] == _identity(trial):
+            if document["trial"] == trial.identity:
                 known = [Measurement(**measurement) for measurement in document["measurements"]]
                 put(document["training"])
             else:
@@ -175,16 +171,3 @@ def _document(content: bytes) -> Mapping[str, Any]:
         io.BytesIO(content), map_location="cpu", weights_only=True
     )
     return document
-
-
-def _identity(trial: Trial) -> str:
-    """Returns a digest of everything that the trial's course depends on."""
-    document = asdict(trial)
-    for name, (_, role) in settings_of(Study).items():
-        if role not in (Role.COURSE, Role.END):
-            del document["study"][name]
-    for goal, fields in zip(trial.study.goals, document["study"]["goals"], strict=True):
-        if not goal.holds:  # earlier versions knew no others
-            del fields["measurements"], fields["examples"]
-    text = json.dumps(document, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

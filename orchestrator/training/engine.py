@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.records import Measurement, Trial
+from orchestrator.records.standing import Standing
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.standing import Standing
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 

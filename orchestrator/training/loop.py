@@ -16,11 +16,11 @@ from typing import Any, Literal
 import torch
 
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
+from orchestrator.records.standing import Standing
 from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.engine import Engine, Position, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
-from orchestrator.training.standing import Standing
 
 Cut = Literal["dominated", "paused"] | None
 Ending = Callable[[Mapping[Goal, int], int], Cut]

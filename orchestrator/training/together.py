@@ -12,12 +12,12 @@ import torch
 from torch.nn.modules.conv import _ConvNd
 
 from orchestrator.records import Measurement, Trial
+from orchestrator.records.standing import Standing
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
-from orchestrator.training.standing import Standing
 from orchestrator.training.tenant import Tenant
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import prepare

@@ -1,0 +1,244 @@
+"""Programs as workloads: the keys of such an entry, and what it may not be combined with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
+from orchestrator.programs.commands import check_command, check_files, has_seed, split
+from orchestrator.records import BadInput, Goal, Heard, Program, Study, unknown
+from orchestrator.search import distinct
+
+if TYPE_CHECKING:
+    from orchestrator.planning.sweep import Recipe, Sweep
+
+LONGEST_COMMAND = 10_000
+
+FUNCTION = ("{interpreter}", "-m", "orchestrator.programs.functions")
+"""The command that calls a function; its place follows."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        names = re.compile(text).groupindex
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    if "step" not in names or len(names) < 2:
+        raise ValueError(
+            "it must name the group of the step, (?P<step>\\d+), and that of a metric, such as "
+            "(?P<loss>\\S+)"
+        )
+    return text
+
+
+class Metrics(Part):
+    """Where the numbers of a program are, if it doesn't call `orchestrator.report`."""
+
+    source: Literal["report", "stdout", "jsonl", "tensorboard"] = Field(
+        default="report", alias="from", examples=["stdout"]
+    )
+    """`report`: the program calls `orchestrator.report`, or appends lines of JSON to the file that
+    the variable ORCHESTRATE_REPORTS names. `stdout`: lines of its output. `jsonl`: lines of JSON in
+    a file. `tensorboard`: event files in a folder."""
+    pattern: Annotated[str, Field(max_length=LONGEST_COMMAND), AfterValidator(_pattern)] | None = (
+        Field(default=None, examples=[r"step (?P<step>\d+).* val loss (?P<loss>\S+)"])
+    )
+    """With `from: stdout`, a regular expression with named groups: `step`, and a metric of each
+    other name."""
+    file: Text | None = Field(default=None, examples=["{folder}/log.jsonl"])
+    """With `from: jsonl`, the file. It may hold placeholders, as the command may."""
+    folder: Text | None = Field(default=None, examples=["{folder}/events"])
+    """With `from: tensorboard`, the folder."""
+    step: Text = Field(default="step", examples=["global_step"])
+    """With `from: jsonl`, the key of the step."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Metrics:
+        needed = {"stdout": "pattern", "jsonl": "file", "tensorboard": "folder"}
+        for source, name in needed.items():
+            given = getattr(self, name) is not None
+            if given != (source == self.source):
+                raise BadInput(
+                    f"`{name}` goes with from: {source}, and only with it",
+                    code="no-effect" if given else "missing-key",
+                )
+        return self
+
+    @property
+    def heard(self) -> Heard:
+        place = self.file or self.folder or ""
+        return Heard(source=self.source, pattern=self.pattern or "", place=place, step=self.step)
+
+
+def _goal_text(text: str) -> str:
+    return str(Goal.parse(text))
+
+
+Command = (
+    Annotated[str, Field(min_length=1, max_length=LONGEST_COMMAND)]
+    | Annotated[list[str], Field(min_length=1, max_length=1000)]
+)
+
+
+class ProgramWorkload(Part):
+    """A program, or a Python function, that trains one trial."""
+
+    program: Annotated[Command | None, Field(union_mode="left_to_right")] = Field(
+        default=None, examples=["torchrun train.py --lr {learning_rate} --batch-size {batch_size}"]
+    )
+    """The command, as a line or as a list of arguments, with placeholders in braces. No shell reads
+    it. Beside `command`, it is what `${program}` stands for there."""
+    command: list[str] | None = Field(
+        default=None, max_length=1000, examples=[["${interpreter}", "${program}", "${args}"]]
+    )
+    """The command as a sweep of Weights & Biases has it."""
+    function: Text | None = Field(default=None, examples=["train.py:main"])
+    """A Python function in place of a command. It is called with the trial, in a process of its own
+    for each device."""
+    name: Annotated[FolderName | None, Field(examples=["my_gpt"])] = None
+    """What tables, figures and folders call it. Default: the name of the function."""
+    goal: Annotated[Text, AfterValidator(_goal_text)] | None = Field(
+        default=None, examples=["loss < 3.3"]
+    )
+    """What a trial must reach, unless the sweep has `goals`. Metrics have the names that the
+    program gives them."""
+    metrics: Metrics = Metrics()
+    """Where its numbers are."""
+    examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[9_000_000])
+    """Size of the training set, for epochs and the full batch."""
+    arguments: dict[Text, Text] = Field(
+        default={}, max_length=MOST_ITEMS, examples=[{"learning_rate": "optim.lr"}]
+    )
+    """Names of options in `{args}` that differ from the names here. An entry for `batch_size`,
+    `seed` or `steps` adds it to `{args}`."""
+    max_per_device: int | None = Field(default=None, ge=1, le=MANY, examples=[16])
+    """The most examples that a device takes at once. `{batch_size_per_device}` is then at most
+    this, and `{accumulation_steps}` says over how many passes a device accumulates its gradient."""
+    tokens_per_example: int | None = Field(default=None, ge=1, le=MANY, examples=[1024])
+    """Tokens of an example, for `{batch_tokens}`."""
+    launch: Literal["once", "ranks"] | None = Field(default=None, examples=["ranks"])
+    """`once`: the command starts the processes of its devices itself, on one machine. `ranks`: it
+    is started for each device, on one machine or several, with RANK, WORLD_SIZE and so on as
+    torchrun sets them. Default: `once` for a command, `ranks` for a function."""
+    resumes: bool = Field(default=False, examples=[True])
+    """Whether the program goes on from what it finds in `{folder}`. Without it, a trial that was
+    interrupted begins anew."""
+    every: int | None = Field(default=None, ge=1, le=MANY, examples=[250])
+    """The least number of steps between two reports. Trials that can't win end earlier with it."""
+
+    @model_validator(mode="after")
+    def _one(self) -> ProgramWorkload:
+        if (self.program is None) == (self.function is None):
+            raise BadInput("give `program` or `function`, one of them", code="not-together")
+        if self.function is None and self.name is None:
+            raise BadInput("a program needs a `name` for its run's folders", code="missing-key")
+        if self.function is not None and self.metrics.source == "stdout":
+            raise BadInput("a function reports by trial.report", code="no-effect")
+        return self
+
+    @property
+    def files(self) -> list[str]:
+        """The Python files of the command, as places of code: they and what lies beside them travel
+        to other machines."""
+        return [f"{part}:" for part in self.as_program().command if part.endswith(".py")]
+
+    def as_program(self) -> Program:
+        command: tuple[str, ...]
+        if self.function is not None:
+            command = (*FUNCTION, self.function)
+        elif self.command is not None:
+            if not isinstance(self.program, str):
+                raise BadInput("beside `command`, `program` is the name of a file")
+            command = tuple(
+                part.replace("${program}", self.program).replace("{program}", self.program)
+                for part in self.command
+            )
+        else:
+            assert self.program is not None
+            command = split(self.program)
+        return Program(
+            command=command,
+            function=self.function or "",
+            launch=self.launch or ("ranks" if self.function else "once"),
+            heard=self.metrics.heard,
+            arguments=self.arguments,
+            max_per_device=self.max_per_device,
+            tokens_per_example=self.tokens_per_example,
+            resumes=self.resumes,
+            every=self.every,
+        )
+
+
+def refuse_with_program(sweep: Sweep, name: str, recipe: Recipe) -> None:
+    """Raises `BadInput` for settings that only classes can follow."""
+    program = sweep.programs[name]
+    for what, given in (
+        ("`schedule`", recipe.schedule),
+        ("`batch_schedule`", recipe.batch_schedule),
+        ("branches", sweep.branch),
+    ):
+        if given:
+            raise BadInput(
+                f"recipe {recipe.name!r}: {what} can't be used with {name!r}, a program, which has "
+                f"its own. Name what it takes in `space`.",
+                code="no-effect",
+            )
+    default = type(sweep.evaluate)()
+    if changed := [key for key, value in sweep.evaluate if value != getattr(default, key)]:
+        raise BadInput(
+            f"evaluate.{changed[0]} has no effect on {name!r}, a program, which decides itself "
+            f"when it measures what. If it measures seldom, say so: `every`.",
+            code="no-effect",
+        )
+    budget = recipe.budget or sweep.budget
+    if budget is None or {*budget.model_dump(exclude_none=True)} <= {"inherit"}:
+        raise BadInput(
+            f"{name!r} is a program, so the sweep must say how long a trial may train: "
+            f"`budget: {{steps: 2000}}`, or in `examples`.",
+            code="missing-key",
+        )
+    if budget.inherit is not None and not program.resumes:
+        raise BadInput(
+            f"budget.inherit pauses trials, but {name!r} does not say `resumes: true`: each would "
+            f"begin anew. Leave one of them out.",
+            code="not-together",
+        )
+
+
+def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, Any]]) -> None:
+    """Raises `BadInput` if the command can't be started, or not with these points."""
+    program = study.program
+    assert program is not None
+    for params in distinct([dict(point) for point in points]):
+        check_command(study, devices, params)
+    if not program.function:
+        check_files(program.command)
+
+
+def of_programs(studies: Sequence[Study]) -> list[str]:
+    """Sentences about programs that a user should know before they are trained."""
+    seedless = {s.workload for s in studies if s.program is not None and not has_seed(s.program)}
+    return [
+        f"The command of {name} has no {{seed}}, so it has no repeats: points are minima, which "
+        f"are too low by luck."
+        for name in sorted(seedless)
+    ]
+
+
+def named(entries: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The workloads of a document as names, and those that are programs by their names."""
+    names, programs = list[Any](), dict[str, Any]()
+    for entry in entries:
+        if isinstance(entry, dict):
+            name = entry.get("name") or entry.get("function")
+            if not isinstance(name, str):
+                raise unknown("key of a workload", str(next(iter(entry), "")), ["name"])
+            names.append(name)
+            programs[name] = entry
+        else:
+            names.append(entry)
+    return names, programs

@@ -1,0 +1,199 @@
+"""What programs report, as measurements. Whatever way a report takes, the same rules hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orchestrator.records import Measurement, Study, shown
+from orchestrator.records.programs import Heard
+
+LONGEST_REPORT = 1_000_000
+"""Bytes of one report."""
+
+MOST_METRICS, LONGEST_METRIC = 1_000, 200
+"""Largest number of metrics of a trial, and of characters of the name of one."""
+
+
+class Unheard(Exception):
+    """Raised for a report that can't be used. The message says why."""
+
+
+class Lines:
+    """The new whole lines of a file that another process appends to."""
+
+    def __init__(self, place: Path) -> None:
+        self._place, self._read, self._rest = place, 0, b""
+
+    def new(self) -> list[bytes]:
+        try:
+            if self._place.stat().st_size <= self._read:
+                return []
+            with self._place.open("rb") as file:
+                file.seek(self._read)
+                part = file.read()
+        except FileNotFoundError:
+            return []
+        self._read += len(part)
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        if len(self._rest) > LONGEST_REPORT:
+            raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
+        return [line for line in lines if line.strip()]
+
+
+class Events:
+    """The new scalars of TensorBoard's event files in a folder, as reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        from tensorboardX.proto.event_pb2 import Event
+
+        for file in sorted(self._folder.rglob("*tfevents*")):
+            with file.open("rb") as records:
+                records.seek(self._read.get(file, 0))
+                # A record is its length, a checksum, itself and another checksum.
+                while len(head := records.read(12)) == 12:
+                    length = int.from_bytes(head[:8], "little")
+                    if len(body := records.read(length + 4)) < length + 4:
+                        break  # it is not written in full yet
+                    self._read[file] = records.tell()
+                    event = Event.FromString(body[:-4])
+                    for value in event.summary.value:
+                        if (number := _scalar(value)) is not None:
+                            yield {"step": event.step, "time": event.wall_time, value.tag: number}
+
+
+def _scalar(value: Any) -> float | None:
+    """The number of a summary, as torch and as TensorFlow write it; None if it is no number."""
+    if value.HasField("simple_value"):
+        return float(value.simple_value)
+    tensor = value.tensor
+    numbers = [*tensor.float_val, *tensor.double_val]
+    if tensor.tensor_content and tensor.dtype in (1, 2):
+        numbers = [*np.frombuffer(tensor.tensor_content, "<f4" if tensor.dtype == 1 else "<f8")]
+    return float(numbers[0]) if len(numbers) == 1 else None
+
+
+class Hearing:
+    """Makes measurements of the reports of one trial, in order. The first report of a step counts.
+    Equal ones may follow, as of other ranks that all print, and parts of it: a report is complete
+    when it has the metrics of all goals, or when a later step is reported."""
+
+    def __init__(self, study: Study, known: Iterable[Measurement] = ()) -> None:
+        program = study.program
+        assert program is not None
+        self._heard, self._every, self._budget = program.heard, program.every, study.budget_steps
+        self._goals = {goal.metric for goal in study.goals}
+        self._steps = {each.step: dict(each.metrics) for each in known}
+        self._repeated = self._last = max(self._steps, default=-1)
+        """Up to this step, all was known before the program was started again, and is dropped."""
+        self._complete = self._repeated
+        self._open: tuple[int, float] | None = None
+        self._names = {name for metrics in self._steps.values() for name in metrics}
+        self._began: float | None = None
+        self._before = max((each.seconds for each in known), default=0.0)
+
+    def line(self, line: bytes) -> list[Measurement]:
+        try:
+            report = json.loads(line)
+            if not isinstance(report, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            raise Unheard(
+                f'a report must be a line of JSON such as {{"step": 100, "loss": 2.5}}, but is '
+                f"{shown(line.decode(errors='replace'))}"
+            ) from None
+        return self.report(report)
+
+    def report(self, report: Mapping[str, Any]) -> list[Measurement]:
+        """Returns the measurements that are complete with this report."""
+        if self._heard.source == "jsonl" and self._heard.step not in report:
+            return []  # such as a line of settings
+        step, at, metrics = _parts(report, self._heard)
+        if self._began is None:
+            self._began = at
+        if step <= self._repeated or not metrics:
+            return []
+        known = self._steps.get(step)
+        if known is None and step < self._last:
+            raise Unheard(f"it reported step {step:,} after step {self._last:,}")
+        done = []
+        if known is None:
+            done, known = self.rest(), self._steps.setdefault(step, {})
+            self._open, self._last = (step, at), step
+        for name, value in metrics.items():
+            before = known.setdefault(name, value)
+            if before != value and not (math.isnan(before) and math.isnan(value)):
+                raise Unheard(
+                    f"it reported {name} {value:g} for step {step:,}, which it had reported as "
+                    f"{before:g}. Each step needs one value: report from one rank, or the mean "
+                    f"over all, under one name for each metric"
+                )
+        self._names |= metrics.keys()
+        if len(self._names) > MOST_METRICS:
+            raise Unheard(f"it reported more than {MOST_METRICS:,} different metrics")
+        if self._open is not None and self._goals and self._goals <= known.keys():
+            done += self.rest()
+        return done
+
+    def rest(self) -> list[Measurement]:
+        """The report that is still open, as when the program has ended."""
+        if self._open is None:
+            return []
+        (step, at), self._open = self._open, None
+        metrics = {
+            name: value
+            for name, value in self._steps[step].items()
+            # A loss or a goal that is not finite is divergence; other numbers may not exist yet.
+            if math.isfinite(value) or name in self._goals or name.endswith("loss")
+        }
+        if self._every is not None:
+            if not self._goals <= metrics.keys():
+                return []  # the next step that counts is `every` after the last that did
+            if self._complete >= 0 and step < min(self._complete + self._every, self._budget):
+                raise Unheard(
+                    f"it reported step {step:,} after step {self._complete:,}, but `every: "
+                    f"{self._every}` says that reports are no closer to each other. Lower it"
+                )
+        self._complete = step
+        assert self._began is not None
+        seconds = self._before + max(at - self._began, 0.0)
+        return [Measurement(step=step, seconds=seconds, metrics=metrics)]
+
+
+def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[str, float]]:
+    """The step, the time and the metrics of a report."""
+    found: dict[str, float] = {}
+    for name, said in report.items():
+        value = _number(name, said) if isinstance(said, str) and heard.pattern else said
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[name[:LONGEST_METRIC]] = float(value)
+        elif value is None:  # as JSON writes a number that is not finite
+            found[name[:LONGEST_METRIC]] = math.nan
+    step, now = found.pop(heard.step, math.nan), time.time()
+    at = now if heard.source == "jsonl" else found.pop("time", now)
+    if not (math.isfinite(step) and step >= 0 and step == int(step)):
+        raise Unheard(
+            f"a report needs a {heard.step!r}, a whole number from 0 on, but is "
+            f"{shown(dict(report))}"
+        )
+    return int(step), at, found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        raise Unheard(
+            f"the pattern found {shown(text)} for {name!r}, which is no number. Let its group take "
+            f"digits only, such as (?P<{name}>[-+.0-9eE]+)"
+        ) from None

@@ -1,0 +1,184 @@
+"""Keeps one program: starts it, writes its output to a log of bounded size, and ends it with
+everything that it has started. It runs as a process of its own, with the standard library alone.
+It ends the program, too, when the process that started it is gone, however that happened: their
+pipe closes then.
+
+The first line of its input is what to start, in JSON. Another line, or the end of its input, asks
+it to end the program: by SIGTERM first, then by SIGKILL. It prints one line of JSON when nothing of
+the program is left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36
+"""Options of Linux's prctl."""
+
+LONGEST_LINE = 65536
+"""Bytes of a line of output that are looked at."""
+
+LAST = 20
+"""Lines of output that are told when a program fails."""
+
+
+class Log:
+    """The output of a program: its beginning in a file at once, and its end when it is over."""
+
+    def __init__(self, place: str, most: int, heard: Callable[[bytes], None]) -> None:
+        self._file: BinaryIO = open(place, "ab", buffering=0)  # noqa: SIM115 - open until the end
+        self._room, self._end, self._most = most // 2, bytearray(), most // 2
+        self._left_out, self._heard, self._line = 0, heard, bytearray()
+        self.last: list[bytes] = []
+
+    def write(self, part: bytes) -> None:
+        self._file.write(part[: self._room])
+        self._end += part[self._room :]
+        self._room = max(self._room - len(part), 0)
+        if len(self._end) > 2 * self._most:
+            self._left_out += len(self._end) - self._most
+            del self._end[: -self._most]
+        # A progress bar ends its lines with a carriage return.
+        *lines, rest = (bytes(self._line) + part).replace(b"\r", b"\n").split(b"\n")
+        self._line = bytearray(rest[-LONGEST_LINE:])
+        for line in lines:
+            self._see(line)
+
+    def _see(self, line: bytes) -> None:
+        if line.strip():
+            self.last = [*self.last[1 - LAST :], line[:500]]
+            self._heard(line[:LONGEST_LINE])
+
+    def close(self) -> None:
+        self._see(bytes(self._line))
+        if (more := len(self._end) - self._most) > 0:
+            self._left_out += more
+            del self._end[:more]
+        if self._left_out:
+            self._file.write(b"\n... %d bytes are left out here ...\n" % self._left_out)
+        self._file.write(self._end)
+        self._file.close()
+
+
+def reports_in(pattern: str, place: str) -> Callable[[bytes], None]:
+    """Finds reports in lines of output, and writes them to the file at `place`."""
+    if not pattern:
+        return lambda line: None
+    look = re.compile(pattern).search
+    file = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def heard(line: bytes) -> None:
+        if (match := look(line.decode(errors="replace"))) is not None:
+            found = {name: text for name, text in match.groupdict().items() if text is not None}
+            told = json.dumps({"time": time.time(), **found})
+            os.write(file, f"{told}\n".encode())
+
+    return heard
+
+
+def keep(told: dict[str, Any]) -> dict[str, Any]:
+    """Keeps a program until nothing of it is left. Returns its exit code and its last lines."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
+    for place in (told["log"], told["lock"]):
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    log = Log(told["log"], told["log_bytes"], reports_in(told["pattern"], told["reports"]))
+    looked = selectors.DefaultSelector()
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        program = subprocess.Popen(
+            told["command"], env=told["environment"], cwd=told["cwd"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            # This process has one thread.
+            preexec_fn=lambda: libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
+        )  # fmt: skip
+    except OSError as error:
+        log.close()
+        return {"code": 127, "last": [f"{told['command'][0]}: {error.strerror or error}"]}
+    for number in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
+        signal.signal(number, lambda number, _: _send(program.pid, number))
+    assert program.stdout is not None
+    output = program.stdout.fileno()
+    for file in (0, woken, output):
+        looked.register(file, selectors.EVENT_READ)
+    kill_at: float | None = None
+    while program.poll() is None:
+        left = None if kill_at is None else max(kill_at - time.monotonic(), 0)
+        for key, _ in looked.select(left):
+            part = os.read(key.fd, LONGEST_LINE)
+            if key.fd == output and part:
+                log.write(part)
+            elif key.fd != woken:
+                looked.unregister(key.fd)
+                if key.fd == 0:
+                    _send(program.pid, signal.SIGTERM)
+                    kill_at = time.monotonic() + told["patience"]
+        if kill_at is not None and time.monotonic() >= kill_at:
+            _send(program.pid, signal.SIGKILL)
+            program.wait()
+    end_all()
+    os.set_blocking(output, False)
+    with suppress(BlockingIOError):
+        while part := os.read(output, LONGEST_LINE):
+            log.write(part)
+    log.close()
+    return {
+        "code": program.returncode,
+        "last": [line.decode(errors="replace") for line in log.last],
+    }
+
+
+def _send(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def end_all() -> None:
+    """Ends all that descends from this process. It has adopted those whose parents have ended."""
+    while found := descendants(os.getpid()):
+        for process in found:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.001)
+
+
+def descendants(process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+            children.setdefault(parent, []).append(int(name))
+    found, todo = [], [process]
+    while todo:
+        todo += (below := children.get(todo.pop(), []))
+        found += below
+    return found
+
+
+if __name__ == "__main__":
+    # Unbuffered, as nothing may be read beyond the first line.
+    with open(0, "rb", buffering=0, closefd=False) as told:
+        print(json.dumps(keep(json.loads(told.readline()))), flush=True)

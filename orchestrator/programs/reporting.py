@@ -1,0 +1,82 @@
+"""What a training script says to its sweep. It needs the standard library alone, and does nothing
+outside of a sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+DEFAULT_PATIENCE = 600.0
+"""Seconds that ranks wait for each other in `report`."""
+
+_groups: list[Any] = []
+"""The group by which ranks tell each other, once it is made."""
+
+
+def report(step: int, metrics: Mapping[str, Any], *, alone: bool = False) -> bool:
+    """Reports what was measured after `step` steps. Returns whether the training should go on: once
+    it need not, end it. Call it at rising steps.
+
+    If the script trains on several ranks with `torch.distributed`, all of them call it. The numbers
+    of rank 0 count, and all get the same answer. With `alone`, only the rank that calls it takes
+    part, and the script tells the others.
+    """
+    file, stop = os.environ.get("ORCHESTRATE_REPORTS"), os.environ.get("ORCHESTRATE_STOP")
+    if not file or not stop:
+        return True
+    together = None if alone else _distributed()
+    if together is None or together.get_rank() == 0:
+        _write(file, step, metrics)
+    elif not isinstance(metrics, Mapping):
+        raise TypeError("report(step, metrics): metrics must be a dict of names and numbers")
+    goes_on = not os.path.exists(stop)
+    return goes_on if together is None else _as_first_says(together, goes_on)
+
+
+def _write(file: str, step: int, metrics: Mapping[str, Any]) -> None:
+    try:
+        numbers = {str(name): float(value) for name, value in metrics.items()}
+        line = json.dumps({**numbers, "step": int(step), "time": time.time()})
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"report(step, metrics): step must be a number and metrics a dict of names and "
+            f"numbers, but got {step!r} and {metrics!r} ({error})"
+        ) from None
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
+
+
+def _distributed() -> Any:
+    """torch.distributed if several ranks train; None otherwise."""
+    together = sys.modules.get("torch.distributed")
+    if together is None or not together.is_available() or not together.is_initialized():
+        return None
+    return together if together.get_world_size() > 1 else None
+
+
+def _as_first_says(together: Any, goes_on: bool) -> bool:
+    """The answer of rank 0, over a group of its own: the script's may be busy, or on GPUs."""
+    import torch
+
+    seconds = float(os.environ.get("ORCHESTRATE_PATIENCE", DEFAULT_PATIENCE))
+    try:
+        if not _groups:
+            patience = timedelta(seconds=seconds)
+            _groups.append(together.new_group(backend="gloo", timeout=patience))
+        answers = torch.tensor([int(goes_on) if together.get_rank() == 0 else 0])
+        together.all_reduce(answers, group=_groups[0])
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"report(): not all ranks called it within {seconds:g} seconds. Each rank must call "
+            f"it, not rank 0 alone; or call report(..., alone=True) on rank 0 and tell the others "
+            f"its answer. ({error})"
+        ) from None
+    return bool(answers.item())

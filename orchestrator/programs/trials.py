@@ -1,0 +1,366 @@
+"""Trains trials by programs: starts each, hears its reports, and ends it as soon as its trial has
+ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+from orchestrator.files.places import Place
+from orchestrator.programs.commands import arguments_of, filled, search_path, values_of
+from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
+from orchestrator.programs.kept import PATIENCE, Exit, Kept, Start, environment
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
+from orchestrator.records.standing import Standing
+
+LOOK_SECONDS = 0.02
+"""Seconds between two looks at what a program has reported."""
+
+UNHEARD = (
+    "the program ended without a report. It must call orchestrator.report, or the workload needs "
+    "`metrics`, which say where its numbers are"
+)
+
+Ending = Callable[[Mapping[Goal, int], int], Status | None]
+"""The rule that may end a trial early; see `orchestrator.training.loop`."""
+
+
+class ProgramFailed(Exception):
+    """Raised if a program can't train its trial. `died` says that another attempt may succeed."""
+
+    def __init__(self, reason: str, *, died: bool = False) -> None:
+        super().__init__(reason)
+        self.died = died
+
+
+class Running(Protocol):
+    """A program that runs, here or on another machine."""
+
+    def ended(self, wait: float = 0.0) -> Exit | None: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """What a program may use, and how its processes are started."""
+
+    count: int = 1
+    starts: Sequence[Callable[[Start], Running]] = (Kept,)
+    """For each process that is started: how."""
+    host: str = "127.0.0.1"
+    """Address of the first process for the others."""
+    threads: int = 1
+    hang_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commission:
+    """A trial for a program."""
+
+    trial: Trial
+    folder: Path
+    """Folder on this machine that holds the folders of trials."""
+    log: Place | None = None
+    """Where the output of the program is kept."""
+    ending: Ending | None = None
+
+    @property
+    def own(self) -> Path:
+        """The trial's folder. It is found again only by programs that go on from it."""
+        resumes = self.trial.study.program is not None and self.trial.study.program.resumes
+        again = "" if resumes else f"-{uuid.uuid4().hex[:8]}"
+        return self.folder / f"{self.trial.file_name}{again}"
+
+
+Event = tuple[Trial, Measurement | FinishedTrial | None]
+
+
+def train_programs(
+    commissions: Iterable[Commission],
+    devices: Devices,
+    begun: Callable[[Trial], None] = lambda trial: None,
+) -> Generator[Event, None, None]:
+    """Trains one trial after another. Yields each measurement, each trial when it has ended, and,
+    while there is no news, None several times a second."""
+    for commission in commissions:
+        begun(commission.trial)
+        with closing(_train(commission, devices)) as events:
+            yield from events
+
+
+def _train(commission: Commission, devices: Devices) -> Generator[Event, None, None]:
+    trial, own = commission.trial, commission.own
+    channel = own / f".orchestrate-{uuid.uuid4().hex[:8]}"
+    channel.mkdir(parents=True, mode=0o700)
+    status: Status | None = None
+    try:
+        course = _Course(commission, own, channel)
+        status = course.status
+        if status is None:
+            running = _started(commission, devices, own, channel)
+            try:
+                for measurement in course.follow(running, devices.hang_seconds):
+                    yield trial, measurement
+                status = course.status
+                for _ in course.end(running):
+                    yield trial, None
+            finally:
+                running.close()
+                _keep_log(commission, channel)
+        yield trial, course.finished(devices.count)
+    finally:
+        shutil.rmtree(channel, ignore_errors=True)
+        if status not in (None, "paused") or not course.resumes:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+class _Course:
+    """The course of one trial, from what its program reports."""
+
+    def __init__(self, commission: Commission, own: Path, channel: Path) -> None:
+        self._trial, self._ending = commission.trial, commission.ending
+        study, program = self._trial.study, self._trial.study.program
+        assert program is not None
+        self.resumes, self._asks = program.resumes, program.heard.asks
+        self._budget, self._channel, self._log = study.budget_steps, channel, own / "measured.jsonl"
+        known = self._known() if self.resumes else []
+        self._standing = Standing(study, stays=self._trial.stays)
+        for measurement in known:
+            self._standing.add(measurement)
+        self._resumed = known[-1] if known else Measurement(step=0, seconds=0.0, metrics={})
+        self._hearing = Hearing(study, known)
+        self._source = _source(self._trial, own, channel)
+        self._began = time.time()
+        self.status: Status | None = self._standing.status or (self._cut() if known else None)
+
+    def is_over(self) -> bool:
+        return self.status is not None
+
+    def follow(self, running: Running, hang_seconds: float | None) -> Iterator[Measurement | None]:
+        """Hears the program until its trial has ended, whose status is known then."""
+        heard = time.monotonic()
+        while not self.is_over():
+            exit_ = running.ended(LOOK_SECONDS)
+            try:
+                for measurement in self._new(over=exit_ is not None):
+                    heard = time.monotonic()
+                    if self._take(measurement):
+                        yield measurement
+                    if self.is_over():
+                        break
+            except Unheard as error:
+                raise ProgramFailed(str(error)) from None
+            if self.is_over():
+                return
+            if exit_ is not None:
+                self.status = self._after(exit_)
+            elif (cut := self._cut()) is not None:
+                self.status = cut  # by what other trials have reached in the meantime
+            elif hang_seconds is not None and time.monotonic() - heard > hang_seconds:
+                raise ProgramFailed(
+                    f"the program reported nothing for {hang_seconds:g} seconds "
+                    f"(faults.hang_seconds) and was ended",
+                    died=True,
+                )
+            else:
+                yield None
+
+    def _new(self, *, over: bool) -> Iterator[Measurement]:
+        for report in self._source.new():
+            yield from (
+                self._hearing.line(report)
+                if isinstance(report, bytes)
+                else self._hearing.report(report)
+            )
+        if over:
+            yield from self._hearing.rest()
+
+    def _take(self, measurement: Measurement) -> bool:
+        """Whether a measurement lies within the budget. A later one ends the trial."""
+        if measurement.step > self._budget:
+            self.status = "reached" if self._standing.all_reached else "exhausted"
+            return False
+        self._standing.add(measurement)
+        if self.resumes:  # written before anyone hears of it
+            with self._log.open("a") as file:
+                file.write(json.dumps(asdict(measurement)) + "\n")
+        self.status = self._standing.status or self._cut()
+        return True
+
+    def _cut(self) -> Status | None:
+        if self._ending is None or self._standing.staying:
+            return None
+        return self._ending(self._standing.unmet, self._standing.upcoming)
+
+    def _after(self, exit_: Exit) -> Status:
+        """The status of a trial whose program has ended by itself."""
+        if exit_.code:
+            raise ProgramFailed(exit_.in_words, died=exit_.code < 0)
+        if not self._standing.measurements:
+            raise ProgramFailed("\n".join([*exit_.last, UNHEARD]))
+        return "reached" if self._standing.all_reached else "exhausted"
+
+    def end(self, running: Running) -> Iterator[None]:
+        """Ends the program, which may do so itself if it asks."""
+        (self._channel / "stop").touch()
+        asked, until = not self._asks, time.monotonic() + PATIENCE
+        if asked:
+            running.end()
+        while running.ended(LOOK_SECONDS) is None:
+            if not asked and time.monotonic() > until:
+                asked = True
+                running.end()
+            yield None
+
+    def finished(self, devices: int) -> FinishedTrial:
+        assert self.status is not None
+        measurements = self._standing.measurements
+        last = measurements[-1] if measurements else self._resumed
+        took = time.time() - self._began
+        return FinishedTrial(
+            trial=self._trial,
+            outcome=Outcome(
+                status=self.status,
+                steps=last.step,
+                seconds=last.seconds,
+                # All else that the program took: its start, and its end.
+                evaluation_seconds=max(took - (last.seconds - self._resumed.seconds), 0.0),
+                resumed_steps=self._resumed.step,
+                resumed_seconds=self._resumed.seconds,
+            ),
+            measurements=tuple(measurements),
+            ranks=devices,
+            started=self._began,
+            where=f"{platform.node()}:{os.getpid()}",
+        )
+
+    def _known(self) -> list[Measurement]:
+        """What the program had reported when it was last ended. A line may be cut off."""
+        found = []
+        with suppress(FileNotFoundError):
+            whole, _, _ = self._log.read_text().rpartition("\n")
+            self._log.write_text(f"{whole}\n" if whole else "")
+            found = [Measurement(**json.loads(line)) for line in whole.splitlines()]
+        return found
+
+
+def _source(trial: Trial, own: Path, channel: Path) -> Lines | Events:
+    program = trial.study.program
+    assert program is not None
+    heard = program.heard
+    if heard.source in ("report", "stdout"):
+        return Lines(channel / "reports.jsonl")
+    # A relative place is that which the program itself would write to.
+    place = Path(filled(heard.place, values_of(trial, 1, own)))
+    return Lines(place) if heard.source == "jsonl" else Events(place)
+
+
+def _started(commission: Commission, devices: Devices, own: Path, channel: Path) -> Running:
+    trial, program = commission.trial, commission.trial.study.program
+    assert program is not None
+    values = {**values_of(trial, devices.count, own), "params": dict(trial.params)}
+    told = {
+        "ORCHESTRATE_REPORTS": str(channel / "reports.jsonl"),
+        "ORCHESTRATE_STOP": str(channel / "stop"),
+        "ORCHESTRATE_TRIAL": json.dumps(values),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(devices.threads)),
+    }
+    if devices.hang_seconds is not None:
+        told["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
+    if by_value := os.environ.get("ORCHESTRATE_BY_VALUE"):
+        told["ORCHESTRATE_BY_VALUE"] = by_value
+    many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
+    many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    command = arguments_of(trial, devices.count, own)
+    running: list[Running] = []
+    try:
+        for rank, start in enumerate(devices.starts):
+            more = {**told, **(many | {"RANK": str(rank)} if program.launch == "ranks" else {})}
+            running.append(
+                start(
+                    Start(
+                        command=command,
+                        environment=environment(search_path(), more),
+                        cwd=str(Path.cwd()),
+                        log=str(channel / f"output-{rank}.txt"),
+                        reports=str(channel / "reports.jsonl"),
+                        pattern=program.heard.pattern if rank == 0 else "",
+                        lock=str(own / f".lock-{rank}"),
+                    )
+                )
+            )
+    except BaseException:
+        for each in running:
+            each.close()
+        raise
+    return running[0] if len(running) == 1 else _Together(running)
+
+
+class _Together:
+    """The processes of a program that was started once for each device."""
+
+    def __init__(self, running: Sequence[Running]) -> None:
+        self._running = running
+
+    def ended(self, wait: float = 0.0) -> Exit | None:
+        """The first failure, after which the others are ended, or the end of all."""
+        exits = [each.ended(wait if not rank else 0.0) for rank, each in enumerate(self._running)]
+        for rank, found in enumerate(exits):
+            if found is not None and found.code:
+                self.close()
+                last = (*found.last, f"rank {rank}:")
+                return Exit(code=found.code, last=last)
+        return None if None in exits else exits[0]
+
+    def end(self) -> None:
+        for each in self._running:
+            each.end()
+
+    def close(self) -> None:
+        self.end()
+        for each in self._running:
+            each.close()
+
+
+def _free_port(host: str) -> int:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _keep_log(commission: Commission, channel: Path) -> None:
+    """Moves the output into the run. It is the program's, not a result: storage that refuses it
+    stops nothing."""
+    if commission.log is None:
+        return
+    with suppress(OSError):
+        parts = [file.read_bytes() for file in sorted(channel.glob("output-*.txt"))]
+        commission.log.write(b"".join(parts))
+
+
+def unshared_folder() -> Path:
+    """A folder of this machine for the folders of trials, where a run is in a bucket."""
+    return Path(tempfile.gettempdir()) / f"orchestrate-programs-{os.getuid()}"
+
+
+def log_name(trial: Trial) -> str:
+    """The file with the output of a trial, below the folder of logs."""
+    key = trial.study.key
+    parts = [quote(part, safe="") for part in (key.workload, key.recipe, str(key.batch_size))]
+    again = f"-{trial.repeat}" if trial.repeat else ""
+    return "/".join([*parts, f"{trial.index}{again}.txt"])
