@@ -85,6 +85,23 @@ def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
     check_against_alone(trial, label_smoothing=[0.0, 0.1, 0.3], ema_decay=[0.5, 0.9, 0.99])
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov"])
+def test_digits_train_alone_to_the_same_bits(optimizer: str) -> None:
+    """The quickstart measures the same, stacked or not."""
+    momentum = {} if optimizer == "sgd" else {"momentum": 0.9}
+    trial = make_trial(
+        "digits/mlp",
+        optimizer=optimizer,
+        params={"learning_rate": 0.05, **momentum},
+        batch_size=16,
+        budget_steps=60,
+        grid=GRID,
+    )
+    (stacked,) = train_stacked([trial], 2)
+    alone, _ = run_trial(trial)
+    assert [each.metrics for each in alone] == [each.metrics for each in stacked]
+
+
 NETWORKS = {
     "mlp": models.name(models.MLP),
     "smooth": models.name(models.Smooth),

@@ -144,6 +144,6 @@ def _lost_for_good(sizes: Iterable[int], holding: Iterable[int]) -> int | None:
 
 def _is_share(goal: Goal) -> bool:
     """Whether a metric that is minimised is an error rate, and not a sum of errors."""
-    name = goal.metric.partition("/")[2]
+    name = goal.metric.rpartition("/")[2]
     kinds = ("squared", "absolute", "entropy")
     return goal.direction == ">" or (name.endswith("error") and not any(k in name for k in kinds))

@@ -202,22 +202,46 @@ def _measured(
         resources = fit_resources(sweep.resources, cluster)
         together, room = _together(studies, resources, data_dir), places(resources, cluster)
         say(f"Timing {len(studies)} studies ...")
+        of_programs = [study for study in studies if study.program is not None]
+        timed = {study.key: _timed(study, resources) for study in of_programs}
+        studies = [study for study in studies if study.program is None]
         short = calibration_of(studies, widths=together)
-        speeds = speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
+        speeds: dict[StudyKey, Speed | None] = (
+            {} if not short else speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
+        )
         if longer := calibration_of(studies, speeds, together):
             say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
+        speeds, studies = {**speeds, **timed}, [*studies, *of_programs]
         if pilot is None:
             return speeds, None, room
         say(f"Training {pilot} trials of each ...")
         few = pilots_among(studies, pilot)
         trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
-        timed = speeds_of(trained, PILOT_STEPS)
+        by_pilots = speeds_of(trained, PILOT_STEPS)
         # A stack that is wider than the pilot's few trials shares its time differently.
         speeds |= {
-            key: speed for key, speed in timed.items() if speed is not None and key not in together
+            key: speed
+            for key, speed in by_pilots.items()
+            if speed is not None and key not in together
         }
         return speeds, pilots_of(trained), room
+
+
+def _timed(study: Study, resources: Resources) -> Speed | None:
+    """The speed of a program on this machine. Says why if it can't be timed."""
+    from orchestrator.planning.outlook import program_speed
+    from orchestrator.programs.trials import Devices, ProgramFailed
+
+    count = resources.ranks(study.batch_size)
+    devices = Devices.here(study, count, resources.cpus_per_rank, None)
+    try:
+        if (speed := program_speed(study, devices)) is None:
+            say(f"{study.key}: it reported less than twice, so its steps can't be timed.")
+    except ProgramFailed as error:
+        say(f"{study.key}: {error}")
+        return None
+    return speed
 
 
 def _tried(

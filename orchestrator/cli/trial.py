@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,8 +13,6 @@ from orchestrator.cli.options import (
     INTERRUPTED,
     DataOption,
     JsonOption,
-    OptimizerOption,
-    WorkloadArgument,
     print_json,
 )
 from orchestrator.cli.terminal import answer, complain, say
@@ -31,11 +30,29 @@ WORTH_SAYING_SECONDS = 1.0
 
 
 def trial(
-    workload: WorkloadArgument,
-    optimizer: OptimizerOption,
-    batch_size: Annotated[
-        int, typer.Option(min=1, help="Examples per step of the optimizer, over all ranks.")
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Name of a workload (`orchestrate workloads`), FILE.py:CLASS, or a sweep file "
+            "whose workload is a program.",
+        ),
     ],
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS. With a sweep "
+            "file: one of its recipes. Default: its first."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Examples per step of the optimizer, over all ranks. With a sweep file, default: "
+            "one from the middle of its list.",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -102,7 +119,17 @@ def trial(
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Train one trial in this process, without Ray."""
+    """Train one trial without Ray: in this process, or by a program of yours, to see whether its
+    reports arrive."""
+    settings = parse_settings(set_ or [], "--set", "learning_rate=0.1")
+    show = (lambda line: None) if as_json else _show
+    if workload.endswith((".yaml", ".yml")):
+        return _by_program(
+            workload, optimizer, batch_size, settings, steps, seed, show, as_json=as_json
+        )
+    if optimizer is None or batch_size is None:
+        missing = "--optimizer" if optimizer is None else "--batch-size"
+        raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
     import torch
 
     from orchestrator.planning.studies import single_trial
@@ -112,7 +139,7 @@ def trial(
         workload,
         optimizer,
         batch_size,
-        params=parse_settings(set_ or [], "--set", "learning_rate=0.1"),
+        params=settings,
         evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
         steps=steps,
         seed=seed,
@@ -132,9 +159,7 @@ def trial(
             ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
         )
     try:
-        measurements, (outcome, processes) = follow(
-            training, ours.study, (lambda line: None) if as_json else _show
-        )
+        measurements, (outcome, processes) = follow(training, ours.study, show)
     except KeyboardInterrupt:
         training.close()
         say(
@@ -147,6 +172,54 @@ def trial(
     if outcome.status == "failed":
         complain(outcome.error)
         return FAILED
+    return DONE
+
+
+def _by_program(
+    file: str,
+    recipe: str | None,
+    batch_size: int | None,
+    settings: Mapping[str, Any],
+    steps: int | None,
+    seed: int,
+    show: Callable[[Mapping[str, float]], None],
+    *,
+    as_json: bool,
+) -> int:
+    """Trains a trial by the program of a sweep file."""
+    import tempfile
+    from pathlib import Path
+
+    from orchestrator.planning.studies import single_program_trial
+    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
+    from orchestrator.programs.commands import arguments_of
+    from orchestrator.programs.trials import Devices, ProgramFailed, train_alone
+
+    sweep = load_sweep(find_sweep_file(file))
+    ours = single_program_trial(
+        sweep, recipe=recipe, batch_size=batch_size, params=settings, steps=steps, seed=seed
+    )
+    resources = sweep.resources
+    devices = Devices.here(
+        ours.study,
+        resources.ranks(ours.study.batch_size),
+        resources.cpus_per_rank,
+        sweep.faults.hang_seconds,
+    )
+    announce(ours)
+    with tempfile.TemporaryDirectory(prefix="orchestrate-trial-") as folder:
+        say(shlex.join(arguments_of(ours, devices.count, Path(folder))))
+        training = train_alone(ours, devices, Path(folder))
+        try:
+            measurements, (outcome, _) = follow(training, ours.study, show)
+        except ProgramFailed as error:
+            complain(error)
+            return FAILED
+        except KeyboardInterrupt:
+            training.close()
+            say("Interrupted.")
+            return INTERRUPTED
+    _print_outcome(ours, outcome, [], measurements, as_json=as_json)
     return DONE
 
 
@@ -170,10 +243,13 @@ def _print_outcome(
     from orchestrator.planning.doubts import dear_evaluations
 
     if not as_json:
+        other = "evaluation" if trial.study.program is None else "starting and ending"
         answer(
             f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
-            f"training and {outcome.evaluation_seconds:.2f} s of evaluation"
+            f"training and {outcome.evaluation_seconds:.2f} s of {other}"
         )
+        if trial.study.program is not None:
+            return
         dear = dear_evaluations(
             examples=trial.study.examples(outcome.steps),
             evaluations=len(measurements),

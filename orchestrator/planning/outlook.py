@@ -3,13 +3,18 @@ into memory."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from orchestrator.planning.doubts import dear_evaluations
-from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey
+from orchestrator.planning.rehearsal import point_at
+from orchestrator.programs.trials import Devices, train_alone
+from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched
 
@@ -19,6 +24,9 @@ seconds."""
 
 CALIBRATION_PARTS = 8
 """Number of parts that the timed steps are split into. An evaluation follows each part."""
+
+TIMED_REPORTS = 4
+"""Reports of a program that are waited for to time its steps."""
 
 PILOT_STEPS = 200
 """Number of steps of pilot trials that are needed to time a study by them. They tell better than
@@ -292,6 +300,24 @@ def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
         micro_batch=min((row["micro_batch"] for row in rows if row["micro_batch"]), default=None),
         memory=max((row["memory"] for row in rows if row["memory"]), default=None),
     )
+
+
+def program_speed(study: Study, devices: Devices) -> Speed | None:
+    """The speed of a program by its first reports, at the middle of its space; None if it made
+    fewer than two. Its evaluations are in the time of its steps."""
+    trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
+    seen: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder:
+        # A goal that is reached at once would leave nothing to time.
+        trial = replace(trial, study=replace(study, goals=()))
+        with closing(train_alone(trial, devices, Path(folder))) as measurements:
+            while len(seen) < TIMED_REPORTS and (found := next(measurements, None)) is not None:
+                seen.append(found)
+    if len(seen) < 2:
+        return None
+    first, last = seen[0], seen[-1]
+    pace = (last.seconds - first.seconds) / (last.step - first.step)
+    return Speed(step_seconds=pace, evaluation_seconds=0.0)
 
 
 def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:

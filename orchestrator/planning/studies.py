@@ -14,7 +14,7 @@ from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
-from orchestrator.planning.programs import of_programs, refuse_with_program
+from orchestrator.planning.programs import of_programs, refuse_with_program, rehearse_program
 from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
@@ -30,8 +30,9 @@ from orchestrator.records import (
     SearchPlan,
     Study,
     Trial,
+    unknown,
 )
-from orchestrator.search import Entry, searched
+from orchestrator.search import Entry, check_value, searched
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
@@ -161,6 +162,42 @@ def single_trial(
         raise BadInput(text, code=error.code) from None
     if steps is not None:
         study = replace(study, goals=())
+    return Trial(study=study, index=0, seed=seed, params=chosen)
+
+
+def single_program_trial(
+    sweep: Sweep,
+    *,
+    recipe: str | None,
+    batch_size: int | None,
+    params: Mapping[str, Any],
+    steps: int | None,
+    seed: int,
+) -> Trial:
+    """A trial of the first program of a sweep: of its first recipe, at the batch size in the
+    middle, unless others are given."""
+    studies = [s for s in plan(sweep).studies if s.program is not None]
+    if not studies:
+        raise BadInput(
+            "This file has no program, so name the workload: `orchestrate trial WORKLOAD`.",
+            code="wrong-command",
+        )
+    recipes = list(dict.fromkeys(study.recipe for study in studies))
+    if recipe is not None and recipe not in recipes:
+        raise unknown("recipe", recipe, recipes)
+    of_recipe = [s for s in studies if s.recipe == (recipe or recipes[0])]
+    of_recipe = [s for s in of_recipe if s.workload == of_recipe[0].workload]
+    study = of_recipe[len(of_recipe) // 2]
+    study = replace(study, batch_size=batch_size or study.batch_size)
+    chosen = point_at(study.space, 0.5)
+    for name in params:
+        if name not in chosen:
+            raise unknown("metaparameter", name, chosen)
+    given = {name: check_value(value) for name, value in params.items()}
+    study, chosen = replace(study, space={**study.space, **given}), {**chosen, **given}
+    if steps is not None:
+        study = replace(study, goals=(), budget_steps=steps)
+    rehearse_program(study, sweep.resources.ranks(study.batch_size), [chosen])
     return Trial(study=study, index=0, seed=seed, params=chosen)
 
 

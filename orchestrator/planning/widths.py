@@ -68,11 +68,13 @@ def widths_of(
 
 def _one_by_one(study: Study, resources: Resources) -> str | None:
     """The reason why trials of a study are not stacked, if it is known without trying them."""
+    if study.program is not None:
+        return ""
     if (ranks := resources.ranks(study.batch_size)) > 1:
         return f"its trials take {ranks} ranks each"
     if study.grows:
         return "its batch size grows along the training"
-    return "" if study.program is not None or resources.stack == 1 or study.trials == 1 else None
+    return "" if resources.stack == 1 or study.trials == 1 else None
 
 
 def decide(

@@ -22,7 +22,7 @@ from orchestrator.files.places import Place
 from orchestrator.programs.commands import arguments_of, filled, search_path, values_of
 from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.kept import PATIENCE, Exit, Kept, Start, environment
-from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Study, Trial
 from orchestrator.records.standing import Standing
 
 LOOK_SECONDS = 0.02
@@ -66,6 +66,19 @@ class Devices:
     """Address of the first process for the others."""
     threads: int = 1
     hang_seconds: float | None = None
+
+    @classmethod
+    def here(
+        cls, study: Study, count: int, cpus_per_rank: int, hang_seconds: float | None
+    ) -> Devices:
+        """So many of this machine."""
+        ranks = study.program is not None and study.program.launch == "ranks"
+        return cls(
+            count=count,
+            starts=(Kept,) * (count if ranks else 1),
+            threads=cpus_per_rank * (1 if ranks else count),
+            hang_seconds=hang_seconds,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +140,21 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
         shutil.rmtree(channel, ignore_errors=True)
         if status not in (None, "paused") or not course.resumes:
             shutil.rmtree(own, ignore_errors=True)
+
+
+def train_alone(
+    trial: Trial, devices: Devices, folder: Path
+) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
+    """Trains one trial in `folder`. Yields the measurements; returns the outcome, and no process
+    ids, since its program starts its processes itself."""
+    commission = Commission(trial=trial, folder=folder, log=Place.at(str(folder / "output.txt")))
+    with closing(train_programs([commission], devices)) as events:
+        for _, event in events:
+            if isinstance(event, FinishedTrial):
+                return event.outcome, []
+            if event is not None:
+                yield event
+    raise AssertionError("a trial ends with an outcome")
 
 
 class _Course:

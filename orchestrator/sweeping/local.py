@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.planning.sweep import Resources, Sweep
-from orchestrator.programs.kept import Kept
 from orchestrator.programs.trials import Devices, ProgramFailed
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, TrialKey
 from orchestrator.results import Run
@@ -96,14 +95,11 @@ class Local(Executor):
             seconds = time_alone(pack.proposals[0].trial, Ranks(), self.data_dir)
             yield News(serial=serial, timed=seconds)
         race = PackRace(pack.study)
-        count, study = self.resources.ranks(pack.study.batch_size), pack.study
-        processes = count if study.program and study.program.launch == "ranks" else 1
-        devices = Devices(
-            count=count,
-            starts=(Kept,) * processes,
-            threads=self.resources.cpus_per_rank * count // processes,
-            hang_seconds=self._tasks.hang_seconds,
-        )
+        resources = self.resources
+        devices = Devices.here(
+            pack.study, resources.ranks(pack.study.batch_size), resources.cpus_per_rank,
+            self._tasks.hang_seconds,
+        )  # fmt: skip
         events = self._tasks.train(
             self._tasks.of(pack.proposals, race), pack.width, Ranks(), devices,
             micro_batch=pack.micro_batch, begun=begun.append,

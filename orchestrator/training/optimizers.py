@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
@@ -30,13 +31,44 @@ def _sgd(parameters: Parameters, *, learning_rate: float) -> Optimizer:
     return SGD(parameters, lr=learning_rate, fused=True)
 
 
+class _Momentum(SGD):
+    """On a CPU, rounds as `rules.py` does, so that a trial alone has the bits of one in a stack."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            gradients: Any = [weight.grad for weight in weights]
+            if decay := group["weight_decay"]:
+                gradients = torch._foreach_add(gradients, weights, alpha=decay)
+            states = [self.state[weight] for weight in weights]
+            before = [
+                state["momentum_buffer"] if state else torch.zeros_like(weight)
+                for state, weight in zip(states, weights, strict=True)
+            ]
+            change = buffers = torch._foreach_add(gradients, before, alpha=group["momentum"])
+            if group["nesterov"]:
+                change = torch._foreach_add(gradients, buffers, alpha=group["momentum"])
+            torch._foreach_add_(weights, change, alpha=-group["lr"])
+            for state, buffer in zip(states, buffers, strict=True):
+                state["momentum_buffer"] = buffer
+
+
 def _momentum(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
-    return SGD(parameters, lr=learning_rate, momentum=momentum, fused=True)
+    return _with_momentum(parameters, learning_rate, momentum, nesterov=False)
 
 
 def _nesterov(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
     # At momentum 0, Nesterov momentum equals plain SGD, and torch refuses `nesterov=True`.
-    return SGD(parameters, lr=learning_rate, momentum=momentum, nesterov=momentum > 0, fused=True)
+    return _with_momentum(parameters, learning_rate, momentum, nesterov=momentum > 0)
+
+
+def _with_momentum(
+    parameters: Parameters, rate: float, momentum: float, *, nesterov: bool
+) -> Optimizer:
+    on_cpu = all(weight.is_cpu for group in parameters for weight in group["params"])
+    kind, fused = (_Momentum, False) if on_cpu else (SGD, True)
+    return kind(parameters, lr=rate, momentum=momentum, nesterov=nesterov, fused=fused)
 
 
 def _adagrad(parameters: Parameters, *, learning_rate: float, epsilon: float = 1e-10) -> Optimizer:
