@@ -22,6 +22,9 @@ CHUNKS = 32
 """Number of chunks of a sample. An interval has one degree of freedom less."""
 
 GRADIENT_SQUARE, VARIANCE = "noise/gradient_square", "noise/variance"
+FREEDOM = "noise/freedom"
+"""Degrees of freedom of these errors, where a training loop has measured them."""
+
 ERRORS = (
     "noise/gradient_square_slope", "noise/gradient_square_floor", "noise/variance_error",
     "noise/covariance",
@@ -92,7 +95,8 @@ class Estimate:
     def from_columns(cls, row: Mapping[str, float]) -> Estimate:
         """Returns the estimate that `columns` wrote to a measurement."""
         names = (GRADIENT_SQUARE, VARIANCE, *ERRORS)
-        return replace(cls(*(float(row[name]) for name in names)), freedom=CHUNKS - 1)
+        freedom = row.get(FREEDOM) or CHUNKS - 1
+        return replace(cls(*(float(row[name]) for name in names)), freedom=float(freedom))
 
     @classmethod
     def preconditioned_from(cls, row: Mapping[str, float]) -> Estimate:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from orchestrator.noise.estimates import Estimate
+from orchestrator.noise.estimates import FREEDOM, Estimate
 from orchestrator.noise.words import in_words
 from orchestrator.records import BadInput
 
@@ -168,15 +168,16 @@ class NoiseScale:
         return in_words(estimate) + ", so far" * so_far
 
     def metrics(self) -> dict[str, float]:
-        """Returns numbers for a logger: |G|^2, trS, and the noise scale and its 90 % interval in
-        examples. The upper end is infinite if the gradient can't be told from noise."""
+        """Returns numbers for a logger: |G|^2 and trS with their errors, by which a sweep makes
+        forecasts, and the noise scale and its 90 % interval in examples. The upper end is infinite
+        if the gradient can't be told from noise."""
         estimate = self.estimate
         if estimate is None:
             return {}
         low, high = estimate.interval()
         return {
-            "noise/gradient_square": estimate.gradient_square,
-            "noise/variance": estimate.variance,
+            **estimate.columns(),
+            FREEDOM: estimate.freedom,
             "noise/scale": estimate.noise_scale,
             "noise/scale_low": low,
             "noise/scale_high": high,

@@ -37,7 +37,9 @@ def noise_courses(
     """The noise scales along the trainings of the winners and their repeats, for studies that
     measured them."""
     asked = [
-        study for study in studies if study.extras.noise_scale != "never" and study.key in winners
+        study
+        for study in studies
+        if (study.extras.noise_scale != "never" or study.program) and study.key in winners
     ]
     found = run.in_parallel(lambda study: _courses(run, study, winners[study.key]), asked)
     return {
@@ -47,7 +49,7 @@ def noise_courses(
 
 def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
     rows = [row for row in run.repeats.measurements(study.key).to_pylist() if row["trial"] == trial]
-    if study.extras.noise_scale == "always":
+    if study.extras.noise_scale == "always" or study.program:
         rows += run.curve(study.key, trial).to_pylist()
     return courses_of(rows, study.batch_size)
 
