@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from orchestrator.cli.terminal import say
-from orchestrator.records import BadInput, wrong_value
+from orchestrator.records import BadInput, Value, cut, escaped, unknown, wrong_value
+
+if TYPE_CHECKING:
+    from orchestrator.programs.guessing import Guess
+    from orchestrator.programs.kept import Exit
 
 STARTERS = Path(__file__).parent.parent / "starters"
 
@@ -27,18 +34,35 @@ METRICS = {"regression": "val/square"}
 def init(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the files.")] = "mine",
     kind: Annotated[
-        Literal["classification", "regression", "language"],
-        typer.Option(help="Kind of task that the workload trains for."),
-    ] = "classification",
+        Literal["classification", "regression", "language"] | None,
+        typer.Option(help="Kind of task that the workload trains for. Default: classification."),
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Command that trains, such as 'torchrun train.py'. A sweep file for it is written "
+            "in place of a workload. What it needs is guessed: the command runs with --help, then "
+            "for some seconds.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(min=1, help="Most seconds that each run of the command may take."),
+    ] = 20,
 ) -> None:
-    """Write a workload, a sweep file and a test to start from. They train as they are written."""
-    from orchestrator.planning.schema import SCHEMA_FILES
-    from orchestrator.planning.sweep_file import SWEEPS
-
+    """Write a workload, a sweep file and a test to start from. They train as they are written. With
+    --program, write a sweep file for a program."""
     given, name = name, name.replace("-", "_")
     if not name.isidentifier() or len(name) > LONGEST:
         rule = f"up to {LONGEST} letters, digits and underscores, with no digit first"
         raise wrong_value("NAME", rule, given)
+    if program is not None:
+        if kind is not None:
+            raise BadInput("--program takes no --kind.", code="not-together")
+        _for_program(name, program, seconds)
+        return
+    kind = kind or "classification"
     if iskeyword(name) or (find_spec(name) and not Path(f"{name}.py").exists()):
         raise BadInput(
             f"NAME must be no word or module of Python, which {name}.py would hide, but is "
@@ -51,8 +75,7 @@ def init(
         Path(f"test_{name}.py"): "test",
     }
     for file in files:
-        if file.exists():
-            raise BadInput(f"{file} exists already. Give another NAME.", code="exists")
+        _check_new(file)
     made = "".join(word.capitalize() for word in name.split("_"))
     if not made.isidentifier() or iskeyword(made):
         made = "Mine"
@@ -64,11 +87,194 @@ def init(
         for word, meaning in words.items():
             text = text.replace(word, meaning)
         file.write_text(text)
-    schema = SCHEMA_FILES["sweep"]  # the first line of the sweep file names it
-    Path(schema).write_bytes((SWEEPS / schema).read_bytes())
+    schema = _write_schema()
     say(
         f"Written: {', '.join([*map(str, files), schema])}. Next:\n"
         f"  orchestrate trial {name}.py:{made} --optimizer {words['OPTIMIZER']} --batch-size 32 "
         f"--set learning_rate={words['RATE']}\n"
         f"  orchestrate sweep {name}.yaml"
     )
+
+
+def _check_new(file: Path) -> None:
+    if file.exists():
+        raise BadInput(f"{file} exists already. Give another NAME.", code="exists")
+
+
+def _write_schema() -> str:
+    """Writes the file that the first line of a sweep file names."""
+    from orchestrator.planning.schema import SCHEMA_FILES
+    from orchestrator.planning.sweep_file import SWEEPS
+
+    schema = SCHEMA_FILES["sweep"]
+    Path(schema).write_bytes((SWEEPS / schema).read_bytes())
+    return schema
+
+
+SHORT = 200
+"""Steps of the run of a program that shows what it prints."""
+
+MEANINGS = {
+    "learning_rate": "the learning rate",
+    "batch_size": "the examples of a step over all devices; if it counts those of one, write "
+    "{batch_size_per_device}",
+    "batch_size_per_device": "the examples of one device at once",
+    "accumulation_steps": "the passes of a step",
+    "seed": "the seed",
+    "folder": "the folder that it writes to; each trial has its own, which is removed later",
+    "steps": "the steps to train",
+}
+
+TWO_WAYS = r"""
+    # TODO: say its numbers. Either two lines in the script do so:
+    #   from orchestrator import report
+    #   if not report(step, {"val/loss": loss}): break
+    # or `metrics`, a regular expression for lines of its output:
+    # metrics: {from: stdout, pattern: 'step (?P<step>\d+).* val loss (?P<loss>\S+)'}
+    # or, if it writes event files of TensorBoard:
+    # metrics: {from: tensorboard, folder: '{folder}'}
+    # goal: loss < 3.3"""
+
+
+def _for_program(name: str, program: str, seconds: float) -> None:
+    """Writes a sweep file for a program, from what its help and a short run say."""
+    from orchestrator.programs import guessing
+    from orchestrator.programs.commands import check_files, split
+
+    file, program = Path(f"{name}.yaml"), program.strip()
+    _check_new(file)
+    check_files(split(program))
+    say(f"Asking for its options, for up to {seconds:g} s: {program} --help")
+    help_ = _run(f"{program} --help", seconds)[0]
+    options = guessing.in_settings(help_) if "Hydra" in help_ else guessing.in_help(help_)
+    found, source = guessing.chosen(options, program), "its --help"
+    if not found:
+        scripts = [part for part in split(program) if part.endswith(".py") and Path(part).is_file()]
+        texts = [Path(script).read_text(errors="replace") for script in scripts]
+        options = [option for text in texts for option in guessing.in_source(text)]
+        found, source = guessing.chosen(options, program), f"the numbers in {', '.join(scripts)}"
+    everything = [(guess, f"{{{meaning}}}") for meaning, guess in found.items()]
+    short = [each for each in everything if each[1] in ("{folder}", "{steps}")]
+    tried = guessing.completed(program, short)
+    say(
+        f"Running it for up to {seconds:g} s, to see what it prints: {tried}"
+        + (f"\n({SHORT} steps)" if "steps" in found else "")
+    )
+    output, exit_, reported = _run(tried, seconds)
+    if exit_ is not None and exit_.code:
+        say(f"That failed:\n{exit_.in_words}")
+    numbers, heard = _numbers(output, reported)
+    todo = _unfound(found, program)
+    said = [*_said(found, source), *(f"  # TODO: {each}" for each in todo)]
+    rate = (found["learning_rate"].default if "learning_rate" in found else None) or 1e-3
+    words = {
+        "NAME": name,
+        "GUESSES\n": "".join(f"{line}\n" for line in said),
+        "COMMAND": _quoted(guessing.completed(program, everything)),
+        "METRICS": numbers,
+        "LOWEST": f"{rate / 10:.1e}",
+        "HIGHEST": f"{rate * 10:.1e}",
+    }
+    text = (STARTERS / "program.txt").read_text()
+    file.write_text(re.sub("|".join(words), lambda word: words[word[0]], text))
+    if heard:
+        todo.append("The goal is the best value of a short run. Choose a harder one.")
+    else:
+        todo.append("No line of its output had a step and a loss: say its numbers, and a goal.")
+        if exit_ is None:
+            todo.append(
+                f"It was ended after {seconds:g} s. A new try may let it train longer: --seconds"
+            )
+    steps = "".join(f"  - {each}\n" for each in todo)
+    say(
+        f"Written: {file}, {_write_schema()}. Comments in {file} say what is guessed: check it. "
+        f"Left for you:\n{steps}"
+        f"Next:\n  orchestrate trial {file}\n  orchestrate plan {file}\n  orchestrate sweep {file}"
+    )
+
+
+def _said(found: Mapping[str, Guess], source: str) -> list[str]:
+    """Comments that say what was guessed."""
+    if not found:
+        return []
+    lines = [f"  #   {each.option.strip(' =')} is {MEANINGS[name]}" for name, each in found.items()]
+    return [f"  # Guessed from {source}. Check that", *lines]
+
+
+def _unfound(found: Mapping[str, Guess], program: str) -> list[str]:
+    """What a user must add to the command."""
+    from orchestrator.programs.commands import BATCHES, PLACEHOLDER
+
+    given = {*found, *PLACEHOLDER.findall(program)}
+    sizes = given & {*BATCHES}
+    todo = []
+    if "learning_rate" not in given:
+        todo.append("Write {learning_rate} where the command takes it, or change `space`.")
+    if not sizes:
+        todo.append("Write {batch_size} where the command takes it.")
+    if "seed" not in given:
+        todo.append("Write {seed} where the command takes it; without it there are no repeats.")
+    if "steps" not in given:
+        todo.append(
+            "Write {steps} where the command takes the steps to train, if its schedule needs them."
+        )
+    return todo
+
+
+def _numbers(output: str, reports: Sequence[bytes]) -> tuple[str, bool]:
+    """The keys that say where the numbers of a program are, and whether a goal is among them."""
+    from orchestrator.programs import guessing
+
+    seen: Mapping[str, Sequence[float]] = guessing.in_reports(reports)
+    said = "    # It calls orchestrator.report."
+    if not seen and (printed := guessing.in_output(re.split(r"[\r\n]+", output))):
+        line = escaped(cut(printed.line, 150))
+        said = (
+            f"    # Guessed from the line: {line}\n"
+            f"    metrics: {{from: stdout, pattern: {_quoted(printed.pattern)}}}"
+        )
+        seen = printed.seen
+    if not (goal := guessing.goal_of(seen)):
+        return TWO_WAYS.strip("\n"), False
+    return f"{said}\n    # TODO: this is the best value of a short run.\n    goal: {goal}", True
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML takes it anywhere."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
+    """Runs a command for some seconds. Returns its output, how it ended, if it did so itself, and
+    the lines of its reports."""
+    from orchestrator.programs.commands import PLACEHOLDER, filled, search_path, split
+    from orchestrator.programs.hearing import Lines
+    from orchestrator.programs.kept import Kept, Start, environment
+
+    with tempfile.TemporaryDirectory() as folder:
+        values: dict[str, Value] = {
+            "devices": 1, "folder": folder, "seed": 0, "steps": SHORT, "learning_rate": 1e-3,
+            "batch_size": 8, "batch_size_per_device": 8, "accumulation_steps": 1,
+        }  # fmt: skip
+        for placeholder in PLACEHOLDER.findall(program):
+            if placeholder not in values:
+                raise unknown("placeholder of --program", placeholder, values)
+        place = Path(folder)
+        reports, output = place / "reports.jsonl", place / "output.txt"
+        told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(place / "stop")}
+        kept = Kept(
+            Start(
+                command=[filled(part, values) for part in split(program)],
+                environment=environment(search_path(), told),
+                cwd=str(Path.cwd()),
+                log=str(output),
+                reports=str(reports),
+                lock=str(place / "lock"),
+                patience=2,
+            )
+        )
+        try:
+            exit_ = kept.ended(seconds)
+        finally:
+            kept.close()
+        return output.read_text(errors="replace"), exit_, Lines(reports).new()

@@ -1,0 +1,150 @@
+"""`orchestrate init --program`: what it guesses, and that its file can be planned."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import assert_refused, command, orchestrate
+
+from orchestrator.programs.guessing import (
+    Guess,
+    chosen,
+    completed,
+    goal_of,
+    in_help,
+    in_output,
+    in_settings,
+    in_source,
+)
+
+HF = """
+  --per-device-train-batch-size N, --per_device_train_batch_size N  (default: 8)
+  --per_device_eval_batch_size N   (default: 8)
+  --gradient_accumulation_steps N  Passes. (default: 1)
+  --learning_rate X   (default: 5e-05)
+  --warmup_steps N    --eval_steps N  --max_steps N (default: -1)   --seed SEED  --data_seed N"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (in_help("usage: t.py [--lr LR]\n --lr LR  Rate (default: 0.1)\n -b N, --batch-size N"),
+         "t --lr {learning_rate} --batch-size {batch_size}"),
+        (in_help(HF),
+         "t --learning_rate {learning_rate} --per_device_train_batch_size {batch_size_per_device} "
+         "--gradient_accumulation_steps {accumulation_steps} --seed {seed} --max_steps {steps}"),
+        (in_help("  --batch-size N\n  --grad-accum N\n  --val.steps N  --train.steps N"),
+         "t --grad-accum {accumulation_steps} --train.steps {steps} "
+         "--batch-size {batch_size_per_device}"),
+        (in_settings("optim:\n  lr: 0.1\n  warmup:\n    steps: 3\nseed: 1\n"),
+         "t optim.lr={learning_rate} seed={seed}"),
+        (in_source("exec(open('configurator.py').read())\nlearning_rate = 6e-4 # max\n x = 1"),
+         "t --learning_rate={learning_rate}"),
+        (in_source("learning_rate = 6e-4"), "t"),
+        (in_help("trains at once"), "t"),
+    ],
+)  # fmt: skip
+def test_options_are_guessed_by_their_names(options: list[Guess], expected: str) -> None:
+    found = chosen(options, "t")
+    assert completed("t", [(guess, f"{{{name}}}") for name, guess in found.items()]) == expected
+
+
+def test_a_command_keeps_what_it_says_itself() -> None:
+    options = in_help("--lr X (default: 0.5) --bs N --seed N --steps N")
+    found = chosen(options, "t --bs {batch_size_per_device} --steps=9 --seed 3 x")
+    assert [*found] == ["learning_rate", "seed", "steps"]
+    assert found["learning_rate"].default == 0.5
+    given = [(guess, name) for name, guess in found.items()]
+    assert completed("t --steps=9 --seed 3 x", given) == (
+        "t --steps steps --seed seed x --lr learning_rate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "goal"),
+    [
+        (["step 100: train loss 2.3, val loss 2.5", "step 200: train loss 2.1, val loss 2.25."],
+         "val_loss < 2.25"),
+        (["{'loss': 1.2, 'eval_loss': 1.3, 'step': 10}"], "eval_loss < 1.3"),
+        (["iter 0: loss 4.2, time 23ms", "step 0: train loss 4, val loss 5", "iter 1: loss 3e-1"],
+         "val_loss < 5"),
+        (["step:1,000/6,000 val_loss:4.6 train_time:9ms", "step:2,000/6,000 val_loss:nan"],
+         "val_loss < 4.6"),
+        (["Iteration   5 | Loss:     -2.5 | Accuracy: 0.5"], "loss < -2.5"),
+        (["global_step=3 val/acc=0.5", "global_step=6 val/acc=0.75"], "val_acc > 0.75"),
+        (["epoch 1 step 5 loss 3", "epoch 2 step 5 loss 2", "epoch 3 step 1 loss 2"], ""),
+        (["epoch 3: loss 2.5", "step 5 took 3 s", "{'loss': 2.5, 'epoch': 1}"], ""),
+    ],
+)  # fmt: skip
+def test_numbers_are_found_in_output(lines: list[str], goal: str) -> None:
+    found = in_output(lines)
+    assert goal == (goal_of(found.seen) if found else "")
+
+
+def test_a_goal_is_the_best_value_of_the_metric_most_like_one() -> None:
+    assert goal_of({"lr": [1], "train/loss": [1], "val/loss": [3, 2, float("nan")]}) == (
+        "val/loss < 2"
+    )
+    assert goal_of({"psnr": [1, 2]}) == "psnr < 1"
+    assert goal_of({"loss": [float("nan")]}) == goal_of({}) == ""
+
+
+PRINTS = """
+import argparse
+p = argparse.ArgumentParser()
+for name in ("--lr", "--batch-size", "--seed", "--max-steps", "--out-dir"):
+    p.add_argument(name, default=1)
+for step in range(0, int(p.parse_args().max_steps), 50):
+    print(f"step {step}: val loss {5 / (1 + step)}")
+"""
+FAILS = "import sys; print('no GPU'); sys.exit(3)"
+
+
+@pytest.mark.dear
+def test_the_file_of_a_program_can_be_planned(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PRINTS)
+    made = orchestrate("init", "my-gpt", "--program", "python train.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "train.py", "my_gpt.yaml", "sweep.schema.json",
+    }  # fmt: skip
+    planned = orchestrate("plan", "my_gpt.yaml", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    again = orchestrate("init", "my_gpt", "--program", "python train.py", cwd=tmp_path)
+    assert_refused(again, "exists", "my_gpt.yaml")
+
+
+@pytest.mark.dear
+def test_a_file_is_written_for_a_program_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FAILS)
+    made = orchestrate("init", "--program", "python train.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "no GPU" in made.stderr
+    assert "code 3" in made.stderr
+    assert "TODO: Write {learning_rate}" in (tmp_path / "mine.yaml").read_text()
+    missing = orchestrate("init", "other", "--program", "python missing.py", cwd=tmp_path)
+    assert_refused(missing, "missing-file", "missing.py")
+    several = orchestrate("init", "x", "--kind", "language", "--program", "true", cwd=tmp_path)
+    assert_refused(several, "not-together")
+
+
+@pytest.mark.dear
+def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path) -> None:
+    """The program trains at once, whatever it is asked for, and says so by a pipe."""
+    os.mkfifo(tmp_path / "begun")
+    (tmp_path / "train.py").write_text(
+        "import os, time\nwith open('begun', 'w') as file:\n"
+        "    print(os.getpid(), file=file, flush=True)\n    time.sleep(600)"
+    )
+    asked = [*command("init", "--program", f"{sys.executable} train.py"), "--seconds", "500"]
+    with subprocess.Popen(asked, cwd=tmp_path, stderr=subprocess.PIPE) as init:
+        with (tmp_path / "begun").open() as begun:
+            assert begun.readline()
+            init.send_signal(signal.SIGINT)
+            assert not begun.read()  # the pipe is closed, so the program has ended
+        init.communicate()
+    assert init.returncode == 130
+    assert not (tmp_path / "mine.yaml").exists()
