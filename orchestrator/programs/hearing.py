@@ -176,9 +176,9 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
     for name, said in report.items():
         value = _number(name, said) if isinstance(said, str) and heard.pattern else said
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[name[:LONGEST_METRIC]] = float(value)
+            found[_named(name)] = float(value)
         elif value is None:  # as JSON writes a number that is not finite
-            found[name[:LONGEST_METRIC]] = math.nan
+            found[_named(name)] = math.nan
     step, now = found.pop(heard.step, math.nan), time.time()
     at = now if heard.source == "jsonl" else found.pop("time", now)
     if not (math.isfinite(step) and step >= 0 and step == int(step)):
@@ -187,6 +187,12 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
             f"{shown(dict(report))}"
         )
     return int(step), at, found
+
+
+def _named(name: str) -> str:
+    """The metric's name, beside the columns that a table of measurements has anyway."""
+    taken = name in ("trial", "repeat", "examples", "seconds")
+    return f"program/{name}" if taken else name[:LONGEST_METRIC]
 
 
 def _number(name: str, text: str) -> float:

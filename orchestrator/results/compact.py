@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from orchestrator.records import DESIGN_NAMES, BadInput, Goal, Study
 from orchestrator.results.counting import Counted, Within, first_steps, past, reached
 from orchestrator.results.store import Run
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import is_metric, numbers
 
 Places = NDArray[np.intp]
 """Places of rows in a table of measurements."""
@@ -52,7 +52,7 @@ def needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np
         measured = numbers(pc.cast(pc.is_valid(measurements[goal.metric]), pa.int8()))
         found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
     for name in measurements.column_names:
-        if "/" in name:
+        if is_metric(name):
             for places in _extremes(trial, numbers(measurements[name])):
                 found[places] = True
     return found

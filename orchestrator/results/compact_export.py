@@ -19,6 +19,7 @@ from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.purpose import Purpose
 from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.store import Run
+from orchestrator.results.tables import is_metric
 
 COPIED = (
     "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
@@ -101,7 +102,7 @@ def _export_study(job: tuple[Run, Study, Run, Mapping[str, str]]) -> Exported:
             kept = np.full(len(measurements), True)
         table = measurements.filter(pa.array(kept))
         # Metrics are in the order of their names, however the files of trials were merged.
-        names = sorted(table.column_names, key=lambda name: name if "/" in name else "")
+        names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
         rows = _without_places(trials, machines)
         to.write_study(study.key, rows, table.select(names), smallest=True)
         sizes = Exported(measurements=len(table), of_measurements=len(measurements))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from orchestrator.records import StudyKey
 from orchestrator.results.store import Run
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import is_metric, numbers
 
 
 def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
@@ -27,7 +27,7 @@ def _alike(a: Run, b: Run, study: StudyKey) -> bool:
     if not all(map(_same_trial, *(table.to_pylist() for table in trials))):
         return False
     x, y = _shared(a.measurements(study), b.measurements(study))
-    metrics = {name for name in x.column_names if "/" in name} & {*y.column_names}
+    metrics = {name for name in x.column_names if is_metric(name)} & {*y.column_names}
     return all(
         np.array_equal(numbers(x[name]), numbers(y[name]), equal_nan=True) for name in metrics
     )

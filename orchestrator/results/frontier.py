@@ -52,7 +52,7 @@ from orchestrator.results.remarks import (
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.searches import refuse_branches
 from orchestrator.results.store import Run
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
 """Largest number of leaders of one study and goal that are listed."""
@@ -396,7 +396,7 @@ def measurement_at(
 
 
 def metrics_of(measurement: Mapping[str, Any]) -> dict[str, float]:
-    return {k: v for k, v in measurement.items() if "/" in k and v is not None}
+    return {k: v for k, v in measurement.items() if is_metric(k) and v is not None}
 
 
 def parse_goals(texts: Iterable[str]) -> list[GoalOf]:

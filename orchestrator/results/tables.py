@@ -59,6 +59,15 @@ OF_OUTCOME = (
 REPEAT = pa.field("repeat", pa.int32(), nullable=False)
 """A column that follows `trial` in both tables of repeats."""
 
+
+
+def is_metric(column: str) -> bool:
+    """Whether a column of measurements is that of a metric, and none of ours."""
+    return column not in MEASURED
+
+
+MEASURED = frozenset({*MEASUREMENTS.names, REPEAT.name})
+
 Training = tuple[int, int]
 """A trial and its repeat, which is 0 for the trial of the search."""
 
@@ -117,7 +126,7 @@ def finished_trial(
             Measurement(
                 step=measured["step"],
                 seconds=measured["seconds"],
-                metrics={n: v for n, v in measured.items() if "/" in n and v is not None},
+                metrics={n: v for n, v in measured.items() if is_metric(n) and v is not None},
             )
             for measured in measurements
         ),
@@ -172,7 +181,7 @@ def read_trial(place: Place, trial: int) -> pa.Table:
 def metrics_in(place: Place) -> set[str]:
     """The metrics that a file of measurements has columns for."""
     with _damage_told(place), place.open() as source:
-        return {name for name in _opened(source, MEASUREMENTS)[1] if "/" in name}
+        return {name for name in _opened(source, MEASUREMENTS)[1] if is_metric(name)}
 
 
 def _read(
@@ -194,7 +203,8 @@ def _opened(
     time it is asked for."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
     types = {field.name: field.type for field in file.schema_arrow}
-    metrics = [pa.field(name, pa.float64()) for name in types if "/" in name]
+    measured = types if "step" in types else ()  # and not the trials themselves
+    metrics = [pa.field(name, pa.float64()) for name in measured if is_metric(name)]
     for field in [*schema, *metrics]:
         if field.nullable and field.name not in types:
             continue

@@ -1,0 +1,300 @@
+"""Programs as workloads: their commands, what is refused, what they report, and their frontier."""
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import orchestrate, refused
+from quadratic import steps_to_goal
+
+import orchestrator
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import validated
+from orchestrator.programs.commands import arguments_of, search_path
+from orchestrator.programs.hearing import Hearing, Unheard
+from orchestrator.records import EvaluationGrid, Study, Trial
+from orchestrator.results import Run, frontier_of
+
+SCRIPT = """
+import argparse
+import numpy as np
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--batch-size", type=int)
+parser.add_argument("--seed", type=int)
+parser.add_argument("--max-steps", type=int)
+asked = parser.parse_args()
+h, rng = 1 / np.arange(1, 65), np.random.default_rng(asked.seed)
+x = np.ones((512, 64))
+for step in range(1, asked.max_steps + 1):
+    noise = np.sqrt(h / asked.batch_size) * rng.standard_normal(x.shape)
+    x -= asked.lr * (h * x + noise)
+    if step % 5 == 0:
+        print(f"step {step:,}: loss {0.5 * (x * x @ h).mean():.9g}")
+"""
+
+COMMAND = (
+    "python quadratic.py --lr {learning_rate} --batch-size {batch_size} --seed {seed} "
+    "--max-steps {steps}"
+)
+PATTERN = r"step (?P<step>[\d,]+): loss (?P<loss>\S+)"
+PROGRAM = {
+    "program": COMMAND,
+    "name": "quadratic",
+    "goal": "loss < 0.3",
+    "metrics": {"from": "stdout", "pattern": PATTERN},
+    "examples": 100_000,
+}
+SWEEP = {
+    "name": "quadratic",
+    "workloads": [PROGRAM],
+    "recipes": [
+        {"name": "sgd", "space": {"learning_rate": {"low": 0.02, "high": 1, "scale": "log"}}}
+    ],
+    "batch_sizes": [1, 8, 64],
+    "budget": {"steps": 600},
+    "search": {"trials": 6},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "quadratic.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def studies_of(program: dict[str, Any] | None = None, **changes: Any) -> tuple[Study, ...]:
+    entry = {**PROGRAM, **(program or {})}
+    entry = {key: value for key, value in entry.items() if value is not None}
+    return plan(validated({**SWEEP, "workloads": [entry], **changes}, "sweep.yaml")).studies
+
+
+def command_of(study: Study, devices: int = 1, **params: Any) -> list[str]:
+    trial = Trial(study=study, index=0, seed=7, params={"learning_rate": 0.1, **params})
+    return arguments_of(trial, devices, Path("/there"))
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "found"),
+    [
+        ("a.py {batch_size} --x={learning_rate}", {}, ["8", "--x=0.1"]),
+        ("a.py '{batch_size} {seed} {steps}' {args}", {}, ["8 7 600", "--learning_rate=0.1"]),
+        (["a.py", "{batch_size}", "${args_no_hyphens}"], {}, ["8", "learning_rate=0.1"]),
+        (
+            "a.py ${args}",
+            {"arguments": {"learning_rate": "optim.lr", "batch_size": "bs"}},
+            ["--optim.lr=0.1", "--bs=8"],
+        ),
+        (
+            "a.py {args_json} {folder}",
+            {"arguments": {"batch_size": "batch"}},
+            ['{"learning_rate": 0.1, "batch": 8}', "/there"],
+        ),
+        (
+            "a.py {batch_size_per_device} {accumulation_steps} {learning_rate} {batch_tokens}",
+            {"max_per_device": 3, "tokens_per_example": 128},
+            ["2", "2", "0.1", "1024"],
+        ),
+        ("a.py '{\"json\": {batch_size}}' {learning_rate}", {}, ['{"json": 8}', "0.1"]),
+    ],
+)
+def test_placeholders(folder: Path, command: Any, more: dict[str, Any], found: list[str]) -> None:
+    (folder / "a.py").touch()
+    parts = ["python", *command] if isinstance(command, list) else f"python {command}"
+    resources = {"max_devices": 2, "examples_per_device": 4}
+    study = studies_of({"program": parts, **more}, resources=resources)[1]
+    assert command_of(study, 2)[2:] == found
+
+
+def test_a_sweep_of_weights_and_biases_is_understood(folder: Path) -> None:
+    command = ["${env}", "${interpreter}", "${program}", "${args}", "{batch_size}"]
+    study = studies_of({"program": "quadratic.py", "command": command})[0]
+    given = ["/usr/bin/env", sys.executable, "quadratic.py", "--learning_rate=0.1", "1"]
+    assert command_of(study) == given
+
+
+def test_a_value_stays_within_its_argument(folder: Path) -> None:
+    (study, *_) = studies_of(
+        recipes=[{"name": "sgd", "space": {"learning_rate": 0.1, "name": "x; {seed} '"}}],
+        workloads=[{**PROGRAM, "program": f"{COMMAND} --name={{name}}"}],
+    )
+    assert command_of(study, name="x; {seed} '")[-1] == "--name=x; {seed} '"
+
+
+@pytest.mark.parametrize(
+    ("program", "sweep", "code", "told"),
+    [
+        ({"program": COMMAND.replace("seed}", "sead}")}, {}, "unknown-name", ["sead", "seed"]),
+        ({"program": "python quadratic.py {batch_size}"}, {}, "no-effect", ["learning_rate"]),
+        ({"program": "python quadratic.py {args}"}, {}, "no-effect", ["{batch_size}"]),
+        ({"program": f"{COMMAND} -{{args}}{{seed}}"}, {}, "wrong-value", ["-{args}{seed}"]),
+        ({"program": f"{COMMAND} {{batch_tokens}}"}, {}, "missing-key", ["tokens_per_example"]),
+        ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
+        ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
+        ({"program": COMMAND.replace("quad", "qu")}, {}, "missing-file", ["quratic.py"]),
+        ({"program": "python '{batch_size"}, {}, "wrong-value", ["'{batch_size"]),
+        ({"goal": None}, {}, "missing-goal", ["quadratic"]),
+        ({"name": None}, {}, "unknown-name", ["name"]),
+        ({"function": "a.py:main"}, {}, "not-together", ["function"]),
+        ({"metrics": {"from": "stdout"}}, {}, "missing-key", ["pattern", "stdout"]),
+        ({"metrics": {"file": "a"}}, {}, "no-effect", ["file", "jsonl"]),
+        (
+            {"metrics": {**PROGRAM["metrics"], "pattern": "(?P<loss>.)"}},
+            {},
+            "wrong-value",
+            ["step"],
+        ),
+        ({"metrics": {**PROGRAM["metrics"], "pattern": "("}}, {}, "wrong-value", ["("]),
+        ({}, {"budget": None}, "missing-key", ["budget"]),
+        ({}, {"budget": {"steps": 9, "inherit": 2}}, "not-together", ["inherit", "resumes"]),
+        ({}, {"evaluate": {"spacing": 0.1}}, "no-effect", ["evaluate.spacing"]),
+        (
+            {"program": f"{COMMAND} {{batch_size_per_device}}"},
+            {"resources": {"max_devices": 3, "examples_per_device": 1}},
+            "wrong-value",
+            ["8", "3"],
+        ),
+    ],
+)
+def test_refused(
+    folder: Path, program: dict[str, Any], sweep: dict[str, Any], code: str, told: list[str]
+) -> None:
+    with refused(code, *told):
+        studies_of(program, **sweep)
+
+
+def test_without_a_seed_there_are_no_repeats(folder: Path) -> None:
+    entry = {**PROGRAM, "program": COMMAND.replace(" --seed {seed}", "")}
+    found = plan(validated({**SWEEP, "workloads": [entry], "repeats": 3}, "sweep.yaml"))
+    assert {study.repeats for study in found.studies} == {0}
+    assert any("{seed}" in remark for remark in found.remarks)
+    assert {study.repeats for study in studies_of(repeats=3)} == {3}
+
+
+def heard(study: Study, *reports: dict[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    hearing = Hearing(study)
+    found = [m for report in reports for m in hearing.line(json.dumps(report).encode())]
+    return [(m.step, dict(m.metrics)) for m in [*found, *hearing.rest()]]
+
+
+def test_reports(folder: Path) -> None:
+    study = studies_of({"metrics": None})[0]
+    # Parts of a report, of ranks that all print it, and what isn't known of one.
+    assert heard(
+        study,
+        {"step": 0, "lr": 1},
+        {"step": 5, "lr": 2, "noise": None},
+        {"step": 5, "loss": 0.5},
+        {"step": 5, "loss": 0.5},
+        {"step": 7, "train_loss": 0.25},
+    ) == [(0, {"lr": 1}), (5, {"lr": 2, "loss": 0.5}), (7, {"train_loss": 0.25})]
+    ((_, broken),) = heard(study, {"step": 1, "loss": math.nan})
+    assert math.isnan(broken["loss"])
+    for reports, told in (
+        ([{"step": 5, "loss": 1}, {"step": 5, "loss": 2}], "step 5"),
+        ([{"step": 5, "loss": 1}, {"step": 4, "loss": 2}], "step 4 after step 5"),
+        ([{"step": 1.5, "loss": 1}], "whole number"),
+        ([{"loss": 1}], "'step'"),
+    ):
+        with pytest.raises(Unheard, match=told):
+            heard(study, *reports)
+    with pytest.raises(Unheard, match="line of JSON"):
+        Hearing(study).line(b"\xff\x00{")
+
+
+def test_declared_spacing(folder: Path) -> None:
+    """Only whole reports count, and the next may not come earlier: by that, trials are ended."""
+    study = studies_of({"metrics": None, "every": 10})[0]
+    assert [study.following(step) for step in (0, 7, 595)] == [10, 17, 600]
+    lines = [{"step": 3, "lr": 1}, {"step": 10, "loss": 2}, {"step": 15, "lr": 1}]
+    assert heard(study, *lines, {"step": 20, "loss": 1}) == [
+        (10, {"loss": 2}), (20, {"loss": 1})
+    ]  # fmt: skip
+    with pytest.raises(Unheard, match=r"step 19 after step 10.*every: 10"):
+        heard(study, {"step": 10, "loss": 2}, {"step": 19, "loss": 1})
+    assert heard(study, {"step": 595, "loss": 2}, {"step": 600, "loss": 1})
+
+
+def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
+    """With and without exact stopping; by a command and by a function; read from files alone."""
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
+    plainly = ["--set", "stop.dominated=false", "--out", "whole"]
+    orchestrate("sweep", "sweep.yaml", "--no-ray", *plainly, cwd=folder)
+    run, whole = Run(folder / "run"), Run(folder / "whole")
+    rows = frontier_of(run)
+    assert [row.steps for row in rows] == [row.steps for row in frontier_of(whole)]
+    saved = 0
+    for study, row in zip(run.studies(), rows, strict=True):
+        best = min(
+            steps_to_goal(
+                d=64,
+                goal=0.3,
+                learning_rate=finished.trial.params["learning_rate"],
+                batch_size=study.batch_size,
+                budget=600,
+                grid=EvaluationGrid(spacing=0, min_gap=5),
+            )
+            for finished in run.finished(study)
+        )
+        assert row.steps == pytest.approx(best, abs=5)
+        saved += sum(f.outcome.steps for f in whole.finished(study))
+        saved -= sum(f.outcome.steps for f in run.finished(study))
+    assert saved > 0
+    assert not (folder / "run" / "checkpoints").exists()
+    listed = orchestrate("logs", "run", cwd=folder).stdout.split()
+    assert len(listed) == 18
+    shown = orchestrate("logs", "run", "8/2", cwd=folder).stdout
+    assert "step 5: loss" in shown
+
+
+FUNCTION = """
+def main(trial):
+    for step in range(1, trial.steps + 1):
+        loss = 1 / (step * trial.params["learning_rate"] * trial.batch_size)
+        if not trial.report(step, {"loss": loss, "examples": step * trial.batch_size}):
+            break
+"""
+
+
+def test_a_function_is_a_program(folder: Path) -> None:
+    (folder / "mine.py").write_text(FUNCTION)
+    workload = {"function": "mine.py:main", "goal": "loss < 0.1"}
+    sweep = {**SWEEP, "workloads": [workload], "search": {"trials": 2}, "repeats": 1}
+    run = orchestrator.sweep(sweep, ray=False, out=folder / "run", quiet=True)
+    assert [row.steps for row in run.frontier()] == [
+        min(
+            math.floor(10 / trial["params"]["learning_rate"] / row.batch_size) + 1
+            for trial in run.trials()
+            if trial["batch_size"] == row.batch_size
+        )
+        for row in run.frontier()
+    ]
+
+
+def test_a_trial_by_hand(folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    shown = orchestrate(
+        "trial", "sweep.yaml", "--steps", "20", "--set", "learning_rate=0.5", "--json", cwd=folder
+    )
+    told = json.loads(shown.stdout)
+    assert (told["steps"], told["batch_size"], told["params"]) == (20, 8, {"learning_rate": 0.5})
+    assert [each["step"] for each in told["measurements"]] == [5, 10, 15, 20]
+
+
+def test_programs_of_this_environment_come_first() -> None:
+    assert shutil.which("python", path=search_path()) == str(Path(sys.executable).parent / "python")
+
+
+def test_a_study_of_a_program_survives_its_file(folder: Path) -> None:
+    run, studies = Run(folder / "run"), studies_of({"arguments": {"seed": "s"}, "resumes": True})
+    run.create({}, studies, {})
+    assert run.studies() == [*studies]
+    assert replace(studies[0], program=None) != studies[0]
