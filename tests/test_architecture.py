@@ -21,6 +21,7 @@ FLOORS = {
     "results": 3,
     "search": 3,
     "training": 3,
+    "programs": 3,
     "workloads": 2,
     "noise": 1,
     "files": 1,

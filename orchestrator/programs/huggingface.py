@@ -1,0 +1,36 @@
+"""Reports from the Trainer of Hugging Face's transformers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import TrainerCallback
+
+from orchestrator.programs.reporting import report
+
+TIMES = ("_runtime", "_per_second", "_time")
+"""Ends of the names of metrics that say how long an evaluation took."""
+
+
+class ReportCallback(TrainerCallback):
+    """Reports what each evaluation of a training measures, such as `eval_loss`, and ends the
+    training when it need not go on: `Trainer(..., callbacks=[ReportCallback()])`."""
+
+    _trains = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trains = True
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if not self._trains:  # the model may be another than that of the last step
+            return
+        numbers = {
+            name: value
+            for name, value in more["metrics"].items()
+            if isinstance(value, (int, float)) and not name.endswith(TIMES)
+        }
+        if not report(state.global_step, numbers):
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trains = False
