@@ -16,7 +16,7 @@ import orchestrator
 
 ROOT = Path(__file__).parent.parent
 
-OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|yaml))\)")
+OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|sh|yaml))\)")
 """A link from a page to a file of the repository, which the site gets a copy of."""
 
 RUN = re.compile(r"\]\(\.\./atlas/runs/(\w+)\)")

@@ -20,7 +20,8 @@ from orchestrator.cli.options import DIFFER, DONE
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {
-    "branches", "bring-your-training", "cluster", "CONTRIBUTING", "python", "your-own-workload",
+    "branches", "bring-your-script", "bring-your-training", "cluster", "CONTRIBUTING", "python",
+    "your-own-workload",
 }  # fmt: skip
 """Pages that have tests of their own."""
 

@@ -1,0 +1,82 @@
+"""Scripts of several kinds, swept as they are: what a sweep needs of them, and that they train."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, orchestrate
+
+from orchestrator.files.yaml_files import read_yaml
+from orchestrator.results import Run
+
+EXAMPLES = ROOT / "examples"
+SWEEPS = sorted(EXAMPLES.glob("*.yaml"))
+QUICK = {"function", "line", "unchanged"}
+"""They do not import torch."""
+
+FOR_SWEEPS = re.compile(r"orchestrat|\breport|ReportCallback", re.IGNORECASE)
+"""In lines of a script that only a sweep needs."""
+
+
+def script_of(sweep: Path) -> Path:
+    (script,) = set(EXAMPLES.glob(f"{sweep.stem}.*")) - {sweep}
+    return script
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda path: path.stem)
+def test_few_lines_are_for_the_sweep(sweep: Path) -> None:
+    script = script_of(sweep).read_text().splitlines()
+    assert len([line for line in script if FOR_SWEEPS.search(line)]) <= 3
+    _, _, entry = sweep.read_text().partition("\nworkloads:")
+    assert len(entry.partition("\nrecipes:")[0].splitlines()) <= 8
+
+
+def test_every_example_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "bring-your-script.md").read_text()
+    shown = re.findall(r"^\| \[([\w.]+)\]\(\S+\) \| \[([\w.]+)\]\(\S+\) \|", page, re.M)
+    assert sorted(shown) == sorted((script_of(sweep).name, sweep.name) for sweep in SWEEPS)
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [
+        pytest.param(path, marks=pytest.mark.dear if path.stem in QUICK else pytest.mark.slow)
+        for path in SWEEPS
+    ],
+    ids=lambda path: path.stem,
+)
+def test_an_example_reaches_its_goal(sweep: Path, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    before = {*tmp_path.iterdir()}
+    sizes = read_yaml(sweep)["batch_sizes"]
+    done = orchestrate(
+        "sweep", sweep.name, "--no-ray", "--set", "search.trials=1", "--set", "repeats=0",
+        "--set", f"batch_sizes=[{sizes[0]}, {sizes[-1]}]", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = Run(tmp_path / "runs" / sweep.stem)
+    rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
+    assert {row["status"] for row in rows} == {"reached"}
+    left = {path for path in tmp_path.iterdir() if path.name not in ("runs", "__pycache__")}
+    assert left <= before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf_trainer", "lit_trainer"])
+def test_a_trainer_reports_while_it_trains_and_ends_when_told(name: str, tmp_path: Path) -> None:
+    """Not in the check before a training, nor in an evaluation after it."""
+    reports, stop = tmp_path / "reports", tmp_path / "stop"
+    stop.touch()
+    told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(stop)}
+    arguments = ["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []
+    subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        env=os.environ | told, cwd=tmp_path, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    (line,) = reports.read_text().splitlines()
+    assert json.loads(line)["step"] == 5
