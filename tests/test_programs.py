@@ -271,7 +271,7 @@ def test_a_function_is_a_program(folder: Path) -> None:
     run = orchestrator.sweep(sweep, ray=False, out=folder / "run", quiet=True)
     assert [row.steps for row in run.frontier()] == [
         min(
-            math.floor(10 / trial["params"]["learning_rate"] / row.batch_size) + 1
+            math.floor(10 / json.loads(trial["params"])["learning_rate"] / row.batch_size) + 1
             for trial in run.trials()
             if trial["batch_size"] == row.batch_size
         )
