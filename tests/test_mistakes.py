@@ -1,6 +1,7 @@
 """What was measured is told, whatever goes wrong with what is said about it."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,7 +10,7 @@ import pytest
 from conftest import TINY, refused, train_all
 from typer.testing import CliRunner
 
-from orchestrator import report, sweep
+from orchestrator import sweep
 from orchestrator.cli import answers, app
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -46,7 +47,7 @@ def command(*arguments: object, code: int = 0) -> str:
 def test_a_session_writes_the_frontier_first(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "write_report_of", fails)
+    monkeypatch.setattr(sys.modules["orchestrator.report"], "write_report_of", fails)
     monkeypatch.setattr(answers, "answers_table", fails)
     (trained / "frontier.csv").unlink(missing_ok=True)
     said = command("resume", trained, "--no-ray")

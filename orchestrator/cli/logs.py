@@ -41,6 +41,6 @@ def logs(
     if not fitting:
         raise unknown("trial", trial, found)
     if len(fitting) > 1:
-        raise BadInput(f"Several trials end so: {', '.join(fitting[:5])}.", code="ambiguous")
+        raise BadInput(f"Several trials end so: {', '.join(fitting[:5])}.", code="unknown-name")
     text = (folder / found[fitting[0]]).read().decode(errors="replace")
     sys.stdout.write(escaped(text, but="\n\t"))
