@@ -14,7 +14,8 @@ optuna              threads of Optuna, which start the script, read its output, 
 Each is a cold process. All but --no-ray train two trials at a time.
 
 seconds     from its start to its exit
-trainings   that were started; steps: which they made, up to the last report that was heard
+trainings   that were started, those included that began anew after a stage of the search
+steps       which they made, up to the last report that was heard
 
 2. From a trial's end to the next program's first line, in ms: the program notes the time in its
 first line and after its last report. Median of a run with one slot. `python -c pass` is timed
@@ -25,8 +26,8 @@ before and after.
 4. A trial of ten thousand reports, made as fast as possible, beside a class that is evaluated as
 often, at each step of a quadratic in one dimension.
 
-to disk     ms from the last report (of the class: from its last measurement) until the trial is
-            written
+to disk     ms from the last report until the trial is written, the program's own end included; of
+            the class: from its last measurement
 driver      microseconds of processor time of this process for each report; of the class: for each
             measurement, beyond what its steps take without
 
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -170,7 +172,7 @@ def describe(script: str, **more: Any) -> dict[str, Any]:
 
 
 def by_us(name: str, folder: Path, sizes: Sizes, *options: str, smoke: bool) -> Side:
-    from orchestrator.results import Run
+    from orchestrator.results import Run, frontier_of
 
     command = (
         f"python {folder / 'train.py'} --lr {{learning_rate}} --batch-size {{batch_size}} "
@@ -186,16 +188,14 @@ def by_us(name: str, folder: Path, sizes: Sizes, *options: str, smoke: bool) -> 
     file.write_text(json.dumps(sweep))
     command_ = orchestrate("sweep", file, "--out", out, *options, smoke=smoke, quiet=True)
     run = Run(out)
-    courses = [
-        (
-            study.key.batch_size,
-            row["steps"] if row["status"] == "reached" else None,
-            row["steps"],
-        )
-        for study in run.studies()
-        for row in run.trials(study.key).to_pylist()
-    ]
-    return side(name, command_.seconds, courses)
+    session = run.sessions()[-1]
+    return Side(
+        name=name,
+        seconds=command_.seconds,
+        trainings=session["trials"],
+        steps=sum(n // int(key.split()[-1]) for key, n in session["examples_of"].items()),
+        frontier={row.key.batch_size: row.steps for row in frontier_of(run) if row.steps},
+    )
 
 
 def by_other(name: str, folder: Path, sizes: Sizes) -> Side:
@@ -233,7 +233,8 @@ def tune_way(folder: Path, sizes: Sizes) -> list[Course]:
     ).fit()
     assert not results.errors, results.errors
     found = []
-    for result in results:
+    for number in range(len(results)):
+        result = results[number]
         assert result.metrics is not None
         assert result.config is not None
         step = result.metrics["step"]
@@ -271,7 +272,7 @@ def optuna_way(folder: Path, sizes: Sizes) -> list[Course]:
         study = optuna.create_study()
         for rate in sizes.points:
             study.enqueue_trial({"learning_rate": rate})
-        study.optimize(lambda trial, size=size: objective(trial, size), sizes.rates, n_jobs=2)
+        study.optimize(functools.partial(objective, batch_size=size), sizes.rates, n_jobs=2)
     return courses
 
 
@@ -300,18 +301,19 @@ class Kept:
 
 def trained(
     train: Training, described: dict[str, Any], folder: str
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float, float]:
-    """The trials of a sweep of one study, the measurements, the time at which the last trial was
-    on disk, and the processor time of this process."""
+) -> tuple[list[dict[str, Any]], tuple[float, float], float]:
+    """The measurements of a sweep of one study, the times at which its last trial came and was on
+    disk, and the processor time of this process."""
     from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import FinishedTrial
     from orchestrator.results import Run
 
     class TimedRun(Run):
-        written = 0.0
+        came = written = 0.0
 
         def write(self, finished: FinishedTrial) -> None:
+            self.came = time.time()
             super().write(finished)
             self.written = time.time()
 
@@ -320,8 +322,9 @@ def trained(
     run, began = TimedRun(Path(folder)), time.process_time()
     assert train(run, planned.sweep, planned.studies)
     took = time.process_time() - began
-    measured = run.measurements(study.key).to_pylist()
-    return run.trials(study.key).to_pylist(), measured, run.written, took
+    rows, measured = run.trials(study.key).to_pylist(), run.measurements(study.key).to_pylist()
+    assert not any(row["error"] for row in rows), rows
+    return measured, (run.came, run.written), took
 
 
 def time_turns(train: Training, trials: int) -> float:
@@ -356,7 +359,8 @@ def keep_reports(name: str, train: Training, reports: int) -> Kept:
         script.write_text(REPORTS)
         command = f"python {script} {{learning_rate}}-{{batch_size}} {{steps}}"
         sweep = describe(command) | {"search": {"trials": 1}, "budget": {"steps": reports}}
-        _, measured, written, seconds = trained(train, sweep, f"{folder}/run")
+        sweep["stop"] = {"dominated": False}  # otherwise it would pause, and begin anew
+        measured, (_, written), seconds = trained(train, sweep, f"{folder}/run")
     took = sorted(1e6 * row["took"] for row in measured[1:])
     assert len(measured) == reports + 1, len(measured)
     return Kept(
@@ -380,20 +384,19 @@ def keep_class(train: Training, reports: int) -> Kept:
             "search": {"trials": 1},
             "budget": {"steps": reports},
             "evaluate": spacing,
+            "stop": {"dominated": False},
             "resources": {"stack": 1},
         }
         with tempfile.TemporaryDirectory() as folder:
             return trained(train, sweep, f"{folder}/run")
 
-    trials, measured, written, seconds = once({"spacing": 0, "min_examples": 1})
+    measured, (came, written), seconds = once({"spacing": 0, "min_examples": 1})
     *_, seconds_without = once({"spacing": 0, "min_examples": reports})
     assert len(measured) == reports + 1, len(measured)
-    (row,) = trials
-    ended = row["started"] + row["seconds"] + row["evaluation_seconds"]
     return Kept(
         name="class",
         measurements=len(measured),
-        to_disk_ms=1e3 * (written - ended),
+        to_disk_ms=1e3 * (written - came),
         driver_us=1e6 * (seconds - seconds_without) / reports,
     )
 

@@ -25,6 +25,7 @@ from orchestrator.records import (
     Study,
     Trial,
 )
+from orchestrator.records.programs import Program
 from orchestrator.search import DESIGNS, Director, Proposal, assemble, ending, even_axes, grid
 from orchestrator.search.race import closed
 from orchestrator.search.rounds import StudySearch
@@ -370,6 +371,14 @@ def test_trials_are_trained_up_to_an_eighth_first_and_no_further_than_needed() -
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     rounds = play(director, by_index(t0=("reached", 401), t1=("reached", 700)), limited=True)
     assert [{p.limit for p in r} for r in rounds] == [{400}, {1600}]
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_program_that_begins_anew_has_the_first_stage_alone(resumes: bool) -> None:
+    program = Program(command=("train",), resumes=resumes)
+    director = begin(make_study(stop_dominated=True, budget_steps=3200, program=program))
+    rounds = play(director, lambda trial: ("exhausted", 3200), limited=True)
+    assert [{p.limit for p in r} for r in rounds] == [{400}, *[{1600}] * resumes, {None}]
 
 
 def test_a_limit_stands_once_as_many_have_passed_within_it_as_are_kept() -> None:

@@ -34,7 +34,8 @@ from orchestrator.search.waiting import Waiting
 
 STAGES = (8, 2)
 """Divisors of the budget: all trials are first trained up to an eighth of it, then those that must
-go on up to half of it. The results up to then tell which trials should go on first."""
+go on up to half of it. The results up to then tell which trials should go on first. Programs that
+begin anew have the first stage alone: each stage repeats all steps of those before."""
 
 SHORTEST_LIMIT = 20
 """Smallest limit in steps. With a smaller limit, interrupting trials costs more than it saves."""
@@ -96,7 +97,8 @@ class StudySearch:
         """Opens the first round. `inherited` is an inherited budget in steps, if there is one."""
         budget = self.study.budget_steps
         if self.study.stop_dominated and not self.study.is_one_point:
-            limits = [budget // parts for parts in STAGES]
+            begins_anew = self.study.program is not None and not self.study.program.resumes
+            limits = [budget // parts for parts in (STAGES[:1] if begins_anew else STAGES)]
             self._limits = [limit for limit in limits if limit >= SHORTEST_LIMIT]
         if inherited is not None and inherited < budget:
             self._limits = [*(limit for limit in self._limits if limit < inherited), inherited]
