@@ -26,13 +26,14 @@ before and after.
 4. A trial of ten thousand reports, made as fast as possible, beside a class that is evaluated as
 often, at each step of a quadratic in one dimension.
 
+seconds     of this sweep of one trial, from start to end
 to disk     ms from the last report until the trial is written, the program's own end included; of
             the class: from its last measurement
 driver      microseconds of processor time of this process for each report; of the class: for each
             measurement, beyond what its steps take without
 
 Bounds: the same answers; at most 300 ms more than `python -c pass` to the next program; at most
-1 ms for a report; no slower to keep than the measurements of the class.
+1 ms for a report; ten thousand reports in no more time and processor time than the class takes.
 """
 
 from __future__ import annotations
@@ -289,10 +290,11 @@ def compare(folder: Path, sizes: Sizes, *, smoke: bool) -> list[Side]:
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A trial of many measurements. All but the number of them are in microseconds or ms."""
+    """What it took to keep a trial of many measurements."""
 
     name: str
     measurements: int
+    seconds: float
     to_disk_ms: float
     driver_us: float
     report_us: float = 0.0
@@ -301,9 +303,9 @@ class Kept:
 
 def trained(
     train: Training, described: dict[str, Any], folder: str
-) -> tuple[list[dict[str, Any]], tuple[float, float], float]:
+) -> tuple[list[dict[str, Any]], tuple[float, float], float, float]:
     """The measurements of a sweep of one study, the times at which its last trial came and was on
-    disk, and the processor time of this process."""
+    disk, and the seconds and the processor time of this process."""
     from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import FinishedTrial
@@ -319,12 +321,12 @@ def trained(
 
     planned = plan(Sweep.model_validate(described))
     (study,) = planned.studies
-    run, began = TimedRun(Path(folder)), time.process_time()
+    run, began, cpu_began = TimedRun(Path(folder)), time.perf_counter(), time.process_time()
     assert train(run, planned.sweep, planned.studies)
-    took = time.process_time() - began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     rows, measured = run.trials(study.key).to_pylist(), run.measurements(study.key).to_pylist()
     assert not any(row["error"] for row in rows), rows
-    return measured, (run.came, run.written), took
+    return measured, (run.came, run.written), seconds, cpu_seconds
 
 
 def time_turns(train: Training, trials: int) -> float:
@@ -360,14 +362,15 @@ def keep_reports(name: str, train: Training, reports: int) -> Kept:
         command = f"python {script} {{learning_rate}}-{{batch_size}} {{steps}}"
         sweep = describe(command) | {"search": {"trials": 1}, "budget": {"steps": reports}}
         sweep["stop"] = {"dominated": False}  # otherwise it would pause, and begin anew
-        measured, (_, written), seconds = trained(train, sweep, f"{folder}/run")
+        measured, (_, written), seconds, cpu_seconds = trained(train, sweep, f"{folder}/run")
     took = sorted(1e6 * row["took"] for row in measured[1:])
     assert len(measured) == reports + 1, len(measured)
     return Kept(
         name=name,
         measurements=len(measured),
+        seconds=seconds,
         to_disk_ms=1e3 * (written - measured[-1]["sent"]),
-        driver_us=1e6 * seconds / reports,
+        driver_us=1e6 * cpu_seconds / reports,
         report_us=statistics.median(took),
         longest_report_us=took[-len(took) // 100],
     )
@@ -390,14 +393,15 @@ def keep_class(train: Training, reports: int) -> Kept:
         with tempfile.TemporaryDirectory() as folder:
             return trained(train, sweep, f"{folder}/run")
 
-    measured, (came, written), seconds = once({"spacing": 0, "min_examples": 1})
-    *_, seconds_without = once({"spacing": 0, "min_examples": reports})
+    measured, (came, written), seconds, cpu_seconds = once({"spacing": 0, "min_examples": 1})
+    *_, cpu_without = once({"spacing": 0, "min_examples": reports})
     assert len(measured) == reports + 1, len(measured)
     return Kept(
         name="class",
         measurements=len(measured),
+        seconds=seconds,
         to_disk_ms=1e3 * (written - came),
-        driver_us=1e6 * (seconds - seconds_without) / reports,
+        driver_us=1e6 * (cpu_seconds - cpu_without) / reports,
     )
 
 
@@ -440,7 +444,7 @@ def main() -> int:
         same
         and beyond <= MAX_MS_BEYOND_PYTHON * slow
         and max(one.report_us for one in kept) <= 1e3 * MAX_REPORT_MS * slow
-        and without.to_disk_ms <= of_class.to_disk_ms + python
+        and without.seconds <= of_class.seconds
         and without.driver_us <= of_class.driver_us
     )
 
@@ -452,10 +456,13 @@ def main() -> int:
     print(f"from a trial to the next program, beside {python:.0f} ms of python -c pass:", end=" ")
     print(", ".join(f"{ms:.0f} ms ({name})" for name, ms in turns.items()), end=" ")
     print(f"(at most {MAX_MS_BEYOND_PYTHON * slow:.0f} more)")
-    print(f"{'':<18}{'measurements':>13}{'to disk ms':>11}{'driver us':>10}", end="")
+    print(f"{'':<18}{'measurements':>13}{'seconds':>9}{'to disk ms':>11}{'driver us':>10}", end="")
     print(f"{'report us':>10}{'longest':>8}")
     for each in kept:
-        print(f"{each.name:<18}{each.measurements:>13,}{each.to_disk_ms:>11.0f}", end="")
+        print(
+            f"{each.name:<18}{each.measurements:>13,}{each.seconds:>9.2f}{each.to_disk_ms:>11.0f}",
+            end="",
+        )
         print(f"{each.driver_us:>10.0f}{each.report_us:>10.0f}{each.longest_report_us:>8.0f}")
     figures = {
         "sides": [asdict(one) for one in sides],
