@@ -5,8 +5,8 @@ without data sets and without a GPU. Its figures mean nothing, so no bound is he
 shows that the benchmark still runs. tests/test_benchmarks.py does that for every benchmark.
 
 Commands then run in this process, which need not load torch again. Sweeps are then trained without
-Ray, whose start would take longer than all the rest. Two benchmarks call Ray even so:
-trial_overhead.py, and plan.py by `orchestrate plan --calibrate`.
+Ray, whose start would take longer than all the rest. Three benchmarks call Ray even so:
+trial_overhead.py, programs.py, and plan.py by `orchestrate plan --calibrate`.
 """
 
 from __future__ import annotations
