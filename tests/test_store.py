@@ -17,7 +17,9 @@ import pytest
 from conftest import make_trial, refused
 
 from orchestrator.files.places import Place
+from orchestrator.programs.hearing import Hearing
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Range
+from orchestrator.records.programs import Program
 from orchestrator.results import Run, merger, study_files
 from orchestrator.results.merger import Merger
 
@@ -91,6 +93,24 @@ def test_metrics_may_appear_later(tmp_path: Path) -> None:
     outcome = Outcome(status="exhausted", steps=0, seconds=0.0)
     run.write(FinishedTrial(trial=make_trial(index=1), outcome=outcome, measurements=(later,)))
     assert run.measurements(KEY)["test/loss"].to_pylist() == [None, 2.0]
+
+
+def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
+    """Their names have no slash."""
+    trial = finished(0, 3.0, 1.0)
+    of_program = tuple(replace(m, metrics={"loss": float(m.step)}) for m in trial.measurements)
+    run = Run(tmp_path)
+    run.write(replace(trial, measurements=of_program))
+    assert next(iter(run.finished(STUDY))).measurements == of_program
+    run.put_together(STUDY.key, over=True)
+    assert next(iter(run.finished(STUDY))).measurements == of_program
+
+
+def test_a_program_may_report_what_measurements_have_columns_for() -> None:
+    hearing = Hearing(replace(STUDY, program=Program(command=("train",)), goals=()))
+    told = {"step": 1, "loss": 2.0, "trial": 7, "repeat": 1, "seconds": 5.0, "examples": 64}
+    assert hearing.report(told) == []
+    assert [m.metrics for m in hearing.rest()] == [{"loss": 2.0}]
 
 
 def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def _opened(
     time it is asked for."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
     types = {field.name: field.type for field in file.schema_arrow}
-    measured = types if "step" in types else ()  # and not the trials themselves
+    measured = types if "step" in schema.names else ()  # and not the trials themselves
     metrics = [pa.field(name, pa.float64()) for name in measured if is_metric(name)]
     for field in [*schema, *metrics]:
         if field.nullable and field.name not in types:
