@@ -248,7 +248,8 @@ class Gang(tune.Trainable):
         if of_others(error) or isinstance(error, RayError):
             if (reason := self._ranks.reason()) is not None:
                 return Raised(reason)
-            if (lost := _lost(self._following)) is not None:
+            lost = error if isinstance(error, RayActorError) else _lost(self._following)
+            if lost is not None:
                 return RankLost(str(lost), machine_lost=machine_was_lost(lost))
         return Raised(last_lines("".join(traceback.format_exception(error))))
 

@@ -31,20 +31,25 @@ class Lines:
     def __init__(self, place: Path) -> None:
         self._place, self._read, self._rest = place, 0, b""
 
-    def new(self) -> list[bytes]:
+    def new(self, *, over: bool = False) -> Iterator[bytes]:
+        """With `over`, nothing follows, so that the last line needs no end."""
         try:
-            if self._place.stat().st_size <= self._read:
-                return []
-            with self._place.open("rb") as file:
-                file.seek(self._read)
-                part = file.read()
+            file = self._place.open("rb")
         except FileNotFoundError:
-            return []
-        self._read += len(part)
-        *lines, self._rest = (self._rest + part).split(b"\n")
-        if len(self._rest) > LONGEST_REPORT:
-            raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
-        return [line for line in lines if line.strip()]
+            return
+        except OSError as error:
+            raise Unheard(f"its reports can't be read: {error}") from None
+        with file:
+            file.seek(self._read)
+            while part := file.read(LONGEST_REPORT):
+                self._read += len(part)
+                *lines, self._rest = (self._rest + part).split(b"\n")
+                if len(self._rest) > LONGEST_REPORT:
+                    raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
+                yield from (line for line in lines if line.strip())
+        if over and self._rest.strip():
+            last, self._rest = self._rest, b""
+            yield last
 
 
 class Events:
@@ -54,19 +59,25 @@ class Events:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def new(self) -> Iterator[dict[str, Any]]:
+    def new(self, *, over: bool = False) -> Iterator[dict[str, Any]]:
+        from google.protobuf.message import DecodeError
         from tensorboardX.proto.event_pb2 import Event
 
         for file in sorted(self._folder.rglob("*tfevents*")):
+            size = file.stat().st_size
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))
                 # A record is its length, a checksum, itself and another checksum.
                 while len(head := records.read(12)) == 12:
                     length = int.from_bytes(head[:8], "little")
-                    if len(body := records.read(length + 4)) < length + 4:
+                    if records.tell() + length + 4 > size:
                         break  # it is not written in full yet
+                    body = records.read(length + 4)
                     self._read[file] = records.tell()
-                    event = Event.FromString(body[:-4])
+                    try:
+                        event = Event.FromString(body[:-4])
+                    except DecodeError:
+                        raise Unheard(f"{file.name} holds no events of TensorBoard") from None
                     for value in event.summary.value:
                         if (number := _scalar(value)) is not None:
                             yield {"step": event.step, "time": event.wall_time, value.tag: number}
@@ -98,9 +109,17 @@ class Hearing:
         """Up to this step, all was known before the program was started again, and is dropped."""
         self._complete = self._repeated
         self._open: tuple[int, float] | None = None
+        """Step and seconds of the report that is not complete yet."""
+        self._carried = False
+        """Whether an earlier attempt has left it open."""
         self._names = {name for metrics in self._steps.values() for name in metrics}
         self._began: float | None = None
-        self._before = max((each.seconds for each in known), default=0.0)
+        self._seconds = self._before = max((each.seconds for each in known), default=0.0)
+
+    def again(self) -> None:
+        """Says that the program is started again. It may repeat some of its reports."""
+        self._carried = self._open is not None
+        self._repeated, self._began, self._before = self._complete, None, self._seconds
 
     def line(self, line: bytes) -> list[Measurement]:
         try:
@@ -119,17 +138,23 @@ class Hearing:
         if self._heard.source == "jsonl" and self._heard.step not in report:
             return []  # such as a line of settings
         step, at, metrics = _parts(report, self._heard)
-        if self._began is None:
+        if self._began is None or step <= self._repeated:
             self._began = at
         if step <= self._repeated or not metrics:
             return []
+        if self._carried and self._open is not None and step <= self._open[0]:
+            # It has begun before the report that was left open.
+            del self._steps[self._open[0]]
+            self._open, self._last = None, self._repeated
+        self._carried = False
         known = self._steps.get(step)
         if known is None and step < self._last:
             raise Unheard(f"it reported step {step:,} after step {self._last:,}")
         done = []
         if known is None:
             done, known = self.rest(), self._steps.setdefault(step, {})
-            self._open, self._last = (step, at), step
+            self._seconds = self._before + max(at - self._began, 0.0)
+            self._open, self._last = (step, self._seconds), step
         for name, value in metrics.items():
             before = known.setdefault(name, value)
             if before != value and not (math.isnan(before) and math.isnan(value)):
@@ -149,7 +174,7 @@ class Hearing:
         """The report that is still open, as when the program has ended."""
         if self._open is None:
             return []
-        (step, at), self._open = self._open, None
+        (step, seconds), self._open = self._open, None
         metrics = {
             name: value
             for name, value in self._steps[step].items()
@@ -165,8 +190,6 @@ class Hearing:
                     f"{self._every}` says that reports are no closer to each other. Lower it"
                 )
         self._complete = step
-        assert self._began is not None
-        seconds = self._before + max(at - self._began, 0.0)
         return [Measurement(step=step, seconds=seconds, metrics=metrics)]
 
 
@@ -176,7 +199,10 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
     for name, said in report.items():
         value = _number(name, said) if isinstance(said, str) and heard.pattern else said
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found[_named(name)] = float(value)
+            try:
+                found[_named(name)] = float(value)
+            except OverflowError:  # JSON has whole numbers that no float can hold
+                found[_named(name)] = math.inf
         elif value is None:  # as JSON writes a number that is not finite
             found[_named(name)] = math.nan
     step, now = found.pop(heard.step, math.nan), time.time()

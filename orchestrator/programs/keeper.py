@@ -43,7 +43,7 @@ class Log:
         self.last: list[bytes] = []
 
     def write(self, part: bytes) -> None:
-        self._file.write(part[: self._room])
+        self._keep(part[: self._room])
         self._end += part[self._room :]
         self._room = max(self._room - len(part), 0)
         if len(self._end) > 2 * self._most:
@@ -66,9 +66,13 @@ class Log:
             self._left_out += more
             del self._end[:more]
         if self._left_out:
-            self._file.write(b"\n... %d bytes are left out here ...\n" % self._left_out)
-        self._file.write(self._end)
+            self._keep(b"\n... %d bytes are left out here ...\n" % self._left_out)
+        self._keep(bytes(self._end))
         self._file.close()
+
+    def _keep(self, part: bytes) -> None:
+        with suppress(OSError):  # a full disk, say, which is no reason to end the program
+            self._file.write(part)
 
 
 def reports_in(pattern: str, place: str) -> Callable[[bytes], None]:
@@ -94,7 +98,8 @@ def keep(told: dict[str, Any]) -> dict[str, Any]:
     for place in (told["log"], told["lock"]):
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
     lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    with suppress(OSError):  # storage without locks
+        fcntl.flock(lock, fcntl.LOCK_EX)
     log = Log(told["log"], told["log_bytes"], reports_in(told["pattern"], told["reports"]))
     looked = selectors.DefaultSelector()
     woken, wake = os.pipe()

@@ -66,6 +66,9 @@ class Kept:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        self._said = select.poll()  # unlike `select`, it takes files of any number
+        assert self._keeper.stdout is not None
+        self._said.register(self._keeper.stdout, select.POLLIN)
         self._tell(json.dumps(asdict(start)))
         self._exit: Exit | None = None
 
@@ -73,7 +76,7 @@ class Kept:
         """How it ended; None if it has not within `wait` seconds."""
         out = self._keeper.stdout
         assert out is not None
-        if self._exit is None and select.select([out], [], [], wait)[0]:
+        if self._exit is None and self._said.poll(1000 * wait):
             told = out.read()
             self._keeper.wait()
             found: dict[str, Any] = json.loads(told or '{"code": -9, "last": []}')

@@ -3,6 +3,7 @@ ended."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -24,6 +25,10 @@ from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.kept import PATIENCE, Exit, Kept, Start, environment
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Study, Trial
 from orchestrator.records.standing import Standing
+
+CHANNEL, REPORTS, LOCK = ".orchestrate-", "reports.jsonl", ".lock-{rank}"
+"""Files in a trial's folder: a folder for each attempt, with what it reports, and a file that is
+locked while something of an attempt runs."""
 
 LOOK_SECONDS = 0.02
 """Seconds between two looks at what a program has reported."""
@@ -117,12 +122,22 @@ def train_programs(
 
 
 def _train(commission: Commission, devices: Devices) -> Generator[Event, None, None]:
-    trial, own = commission.trial, commission.own
-    channel = own / f".orchestrate-{uuid.uuid4().hex[:8]}"
-    channel.mkdir(parents=True, mode=0o700)
+    trial, program = commission.trial, commission.trial.study.program
+    assert program is not None
+    if not program.resumes:  # attempts that were killed have left theirs
+        for old in commission.folder.glob(f"{trial.file_name}-*"):
+            shutil.rmtree(old, ignore_errors=True)
+    own = commission.own
+    own.mkdir(parents=True, mode=0o700, exist_ok=True)
+    while _is_locked(own / LOCK.format(rank=0)):  # an earlier attempt ends, and may report
+        yield trial, None
+        time.sleep(LOOK_SECONDS)
+    earlier = sorted(own.glob(f"{CHANNEL}*"))
+    channel = own / f"{CHANNEL}{len(earlier):06d}-{uuid.uuid4().hex[:8]}"
+    channel.mkdir(mode=0o700)
     status: Status | None = None
     try:
-        course = _Course(commission, own, channel)
+        course = _Course(commission, own, channel, earlier)
         status = course.status
         if status is None:
             running = _started(commission, devices, own, channel)
@@ -137,8 +152,7 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
                 _keep_log(commission, channel)
         yield trial, course.finished(devices.count)
     finally:
-        shutil.rmtree(channel, ignore_errors=True)
-        if status not in (None, "paused") or not course.resumes:
+        if status not in (None, "paused") or not program.resumes:
             shutil.rmtree(own, ignore_errors=True)
 
 
@@ -160,21 +174,29 @@ def train_alone(
 class _Course:
     """The course of one trial, from what its program reports."""
 
-    def __init__(self, commission: Commission, own: Path, channel: Path) -> None:
+    def __init__(
+        self, commission: Commission, own: Path, channel: Path, earlier: Sequence[Path]
+    ) -> None:
         self._trial, self._ending = commission.trial, commission.ending
         study, program = self._trial.study, self._trial.study.program
         assert program is not None
-        self.resumes, self._asks = program.resumes, program.heard.asks
+        self._resumes, self._asks = program.resumes, program.heard.asks
         self._budget, self._channel, self._log = study.budget_steps, channel, own / "measured.jsonl"
-        known = self._known() if self.resumes else []
+        known = self._known() if self._resumes else []
         self._standing = Standing(study, stays=self._trial.stays)
         for measurement in known:
             self._standing.add(measurement)
-        self._resumed = known[-1] if known else Measurement(step=0, seconds=0.0, metrics={})
         self._hearing = Hearing(study, known)
+        self.status: Status | None = self._standing.status or (self._cut() if known else None)
+        for old in earlier:
+            # What it reported while it was ended, or its driver was gone.
+            for _ in self._hear(Lines(old / REPORTS)):
+                pass
+            self._hearing.again()
+        known = self._standing.measurements
+        self._resumed = known[-1] if known else Measurement(step=0, seconds=0.0, metrics={})
         self._source = _source(self._trial, own, channel)
         self._began = time.time()
-        self.status: Status | None = self._standing.status or (self._cut() if known else None)
 
     def is_over(self) -> bool:
         return self.status is not None
@@ -184,15 +206,9 @@ class _Course:
         heard = time.monotonic()
         while not self.is_over():
             exit_ = running.ended(LOOK_SECONDS)
-            try:
-                for measurement in self._new(over=exit_ is not None):
-                    heard = time.monotonic()
-                    if self._take(measurement):
-                        yield measurement
-                    if self.is_over():
-                        break
-            except Unheard as error:
-                raise ProgramFailed(str(error)) from None
+            for measurement in self._hear(self._source, over=exit_ is not None and not exit_.code):
+                heard = time.monotonic()
+                yield measurement
             if self.is_over():
                 return
             if exit_ is not None:
@@ -208,23 +224,37 @@ class _Course:
             else:
                 yield None
 
-    def _new(self, *, over: bool) -> Iterator[Measurement]:
-        for report in self._source.new():
-            yield from (
-                self._hearing.line(report)
-                if isinstance(report, bytes)
-                else self._hearing.report(report)
-            )
+    def _hear(self, source: Lines | Events, *, over: bool = False) -> Iterator[Measurement]:
+        """The new measurements up to the trial's end. With `over`, the program has ended well, so
+        that what it has reported in part is all there is."""
+        try:
+            for measurement in self._new(source, over=over):
+                if self.is_over():
+                    return
+                if self._take(measurement):
+                    yield measurement
+        except Unheard as error:
+            raise ProgramFailed(str(error)) from None
+
+    def _new(self, source: Lines | Events, *, over: bool) -> Iterator[Measurement]:
+        hearing = self._hearing
+        for report in source.new(over=over):
+            yield from hearing.line(report) if isinstance(report, bytes) else hearing.report(report)
         if over:
-            yield from self._hearing.rest()
+            yield from hearing.rest()
 
     def _take(self, measurement: Measurement) -> bool:
         """Whether a measurement lies within the budget. A later one ends the trial."""
         if measurement.step > self._budget:
+            if not self._standing.measurements:
+                raise Unheard(
+                    f"its first report was that of step {measurement.step:,}, after its budget of "
+                    f"{self._budget:,} steps"
+                )
             self.status = "reached" if self._standing.all_reached else "exhausted"
             return False
         self._standing.add(measurement)
-        if self.resumes:  # written before anyone hears of it
+        if self._resumes:  # written before anyone hears of it
             with self._log.open("a") as file:
                 file.write(json.dumps(asdict(measurement)) + "\n")
         self.status = self._standing.status or self._cut()
@@ -287,12 +317,23 @@ class _Course:
         return found
 
 
+def _is_locked(place: Path) -> bool:
+    with place.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # storage without locks
+            return False
+    return False
+
+
 def _source(trial: Trial, own: Path, channel: Path) -> Lines | Events:
     program = trial.study.program
     assert program is not None
     heard = program.heard
     if heard.source in ("report", "stdout"):
-        return Lines(channel / "reports.jsonl")
+        return Lines(channel / REPORTS)
     # A relative place is that which the program itself would write to.
     place = Path(filled(heard.place, values_of(trial, 1, own)))
     return Lines(place) if heard.source == "jsonl" else Events(place)
@@ -303,7 +344,7 @@ def _started(commission: Commission, devices: Devices, own: Path, channel: Path)
     assert program is not None
     values = {**values_of(trial, devices.count, own), "params": dict(trial.params)}
     told = {
-        "ORCHESTRATE_REPORTS": str(channel / "reports.jsonl"),
+        "ORCHESTRATE_REPORTS": str(channel / REPORTS),
         "ORCHESTRATE_STOP": str(channel / "stop"),
         "ORCHESTRATE_TRIAL": json.dumps(values),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(devices.threads)),
@@ -326,9 +367,9 @@ def _started(commission: Commission, devices: Devices, own: Path, channel: Path)
                         environment=environment(search_path(), more),
                         cwd=str(Path.cwd()),
                         log=str(channel / f"output-{rank}.txt"),
-                        reports=str(channel / "reports.jsonl"),
+                        reports=str(channel / REPORTS),
                         pattern=program.heard.pattern if rank == 0 else "",
-                        lock=str(own / f".lock-{rank}"),
+                        lock=str(own / LOCK.format(rank=rank)),
                     )
                 )
             )
@@ -347,12 +388,16 @@ class _Together:
 
     def ended(self, wait: float = 0.0) -> Exit | None:
         """The first failure, after which the others are ended, or the end of all."""
-        exits = [each.ended(wait if not rank else 0.0) for rank, each in enumerate(self._running)]
-        for rank, found in enumerate(exits):
-            if found is not None and found.code:
-                self.close()
-                last = (*found.last, f"rank {rank}:")
-                return Exit(code=found.code, last=last)
+        exits = [each.ended() for each in self._running]
+        if wait and None in exits and not any(found and found.code for found in exits):
+            self._running[exits.index(None)].ended(wait)
+            return self.ended()
+        failed = [(found, rank) for rank, found in enumerate(exits) if found and found.code]
+        if failed:
+            # One that was killed comes first: others fail since they miss it.
+            found, rank = min(failed, key=lambda each: each[0].code)
+            self.close()
+            return Exit(code=found.code, last=(*found.last, f"rank {rank}:"))
         return None if None in exits else exits[0]
 
     def end(self) -> None:

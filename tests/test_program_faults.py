@@ -1,0 +1,407 @@
+"""Whatever a program does, one sentence says it, and nothing of the program is left."""
+
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_trial, wait_for
+
+from orchestrator.files.places import Place
+from orchestrator.programs import trials
+from orchestrator.programs.kept import LOG_BYTES, Kept, Start
+from orchestrator.programs.trials import Commission, Devices, ProgramFailed, train_programs
+from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
+
+PYTHON = (sys.executable, "-I", "-S")
+
+TELLS = """
+import json, os, signal, socket, sys, time
+where, stop = os.environ["ORCHESTRATE_REPORTS"], os.environ["ORCHESTRATE_STOP"]
+rank = int(os.environ.get("RANK", 0))
+
+def tell(step, **metrics):
+    with open(where, "a") as file:
+        file.write(json.dumps({"step": step, "time": time.time(), **metrics}) + "\\n")
+    return not os.path.exists(stop)
+
+def wait_for(file):
+    while not os.path.exists(file):
+        time.sleep(0.002)
+
+"""
+"""Like `report`, without its imports."""
+
+IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+
+FOR_EVER = "while True: time.sleep(100)\n"
+
+REACHES = "tell(1, loss=0.1)\n"
+
+
+def program(code: str, tells: str = TELLS, **more: Any) -> Program:
+    return Program(command=(*PYTHON, "-c", tells + code), **more)
+
+
+def trial_of(program: Program, **changes: Any) -> Trial:
+    grid = EvaluationGrid(spacing=0, min_gap=program.every or 1)
+    return make_trial("mine", **{"program": program, "goals": ("loss < 1",), "grid": grid, **changes})
+
+
+def kept(start: Start, **changes: Any) -> Kept:
+    return Kept(replace(start, **changes))
+
+
+IMPATIENT = partial(kept, patience=0.2)
+
+
+def commission(folder: Path, trial: Trial, **more: Any) -> Commission:
+    log = Place(str(folder / "log.txt"))
+    return Commission(trial=trial, folder=folder / "trials", log=log, **more)
+
+
+def train(
+    folder: Path, trial: Trial, ending: Any = None, devices: Devices | None = None
+) -> FinishedTrial:
+    """Trains it, and checks that its folder is gone."""
+    devices = devices or Devices(starts=(IMPATIENT,))
+    events = [*train_programs([commission(folder, trial, ending=ending)], devices)]
+    ended = events[-1][1]
+    assert isinstance(ended, FinishedTrial)
+    assert [each for _, each in events[:-1] if each] == [*ended.measurements]
+    assert not [*(folder / "trials").iterdir()]
+    return ended
+
+
+def losses(finished: FinishedTrial) -> list[tuple[int, float]]:
+    return [(each.step, each.metrics["loss"]) for each in finished.measurements]
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The processes that have this mark in their environment, and their commands."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found[int(folder.name)] = (folder / "cmdline").read_text()
+    return found
+
+
+def children() -> set[int]:
+    """Those of this process, also if they have ended and nobody has asked how."""
+    tasks = Path(f"/proc/{os.getpid()}/task")
+    return {int(pid) for file in tasks.glob("*/children") for pid in file.read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Marks all processes that a test starts, and checks that none is left."""
+    found, before = uuid.uuid4().hex, children()
+    monkeypatch.setenv("MARK_OF_TEST", found)
+    monkeypatch.setattr(trials, "PATIENCE", 0.2)
+    yield found
+    assert marked(found) == {}
+    assert children() <= before
+
+
+@pytest.mark.parametrize(
+    ("code", "died", "said"),
+    [
+        ("", False, trials.UNHEARD),
+        ("print('a hint')", False, f"a hint\n{trials.UNHEARD}"),
+        ("tell(1, loss=5)\nsys.exit('no data')", False, "no data\nthe program ended with code 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
+        ("import nothing_of_this_name", False, "ModuleNotFoundError: No module named 'nothing_of"),
+        ("tell(5, loss=5)\ntell(4, loss=4)", False, "it reported step 4 after step 5"),
+        (
+            "tell(5, loss=5)\ntell(5, loss=6)",
+            False,
+            "it reported loss 6 for step 5, which it had reported as 5. Each step needs one value",
+        ),
+        ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its budget"),
+        ("tell(1.5, loss=5)", False, "a report needs a 'step', a whole number from 0 on, but is"),
+        ("tell('x', loss=5)", False, "a report needs a 'step', a whole number from 0 on, but is"),
+        (
+            "open(where, 'ab').write(os.urandom(5000) + b'\\n')",
+            False,
+            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is ',
+        ),
+        (
+            "tell(1, loss=5)\nopen(where, 'a').write('{\"step\": 2, \"lo')",
+            False,
+            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is \'{"step"',
+        ),
+        ("open(where, 'a').write('[' * 10**5 + '\\n')", False, "a report must be a line of JSON"),
+        ("open(where, 'a').write('x' * 10**7)", False, "a report is longer than 1,000,000 bytes"),
+        ("os.mkdir(where)", False, "its reports can't be read: "),
+        ("tell(1, **{str(n): n for n in range(2000)})", False, "more than 1,000 different metrics"),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_why_a_program_can_not_train_a_trial(
+    code: str, died: bool, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ProgramFailed) as failure:
+        train(tmp_path, trial_of(program(code)))
+    assert said in str(failure.value)
+    assert failure.value.died == died
+    assert len(str(failure.value)) < 2_000
+    assert not [*(tmp_path / "trials").iterdir()]
+
+
+def test_a_command_that_is_not_found_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProgramFailed, match=r"no/such: No such file or directory\n.* code 127"):
+        train(tmp_path, trial_of(Program(command=("no/such",))))
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "heard"),
+    [
+        ("tell(1, loss=5)", "exhausted", [(1, 5)]),
+        ("tell(1, loss=5)\n" + REACHES.replace("1", "2", 1), "reached", [(1, 5), (2, 0.1)]),
+        ("tell(1, loss=float('nan'))\n" + FOR_EVER, "diverged", None),
+        ("tell(1, loss=None)\n" + FOR_EVER, "diverged", None),
+        ("tell(1, loss=10**400)\n" + FOR_EVER, "diverged", None),
+        ("tell(1, loss=5)\ntell(1, loss=5)\ntell(2, loss=5)", "exhausted", [(1, 5), (2, 5)]),
+        ("tell(1, loss=5)\ntell(101, loss=0.1)\n" + FOR_EVER, "exhausted", [(1, 5)]),
+        ("tell(100, loss=5)\n" + FOR_EVER, "exhausted", [(100, 5)]),
+        # A line without an end, once no other can follow.
+        ("open(where, 'a').write('{\"step\": 1, \"loss\": 0.5}')", "reached", [(1, 0.5)]),
+        # It has ended well before it crashed.
+        (REACHES + "sys.exit(3)", "reached", [(1, 0.1)]),
+    ],
+)  # fmt: skip
+def test_how_a_trial_ends(
+    code: str, status: str, heard: list[tuple[int, float]] | None, tmp_path: Path
+) -> None:
+    finished = train(tmp_path, trial_of(program(code)))
+    assert finished.outcome.status == status
+    assert heard is None or losses(finished) == heard
+
+
+STAYS = {
+    "ignores SIGTERM": IGNORES + REACHES + FOR_EVER,
+    "ignores it in a child": "os.fork()\n" + IGNORES + "rank == 0 and tell(1, loss=0.1)\n" + FOR_EVER,
+    "a daemon": """
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with open("port", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename("port", "listening")
+    while True: time.sleep(100)
+os.wait()
+wait_for("listening")
+"""
+    + REACHES,
+    "many that fork": """
+for _ in range(5):
+    os.fork()
+    os.setsid() if os.getpid() % 2 and os.getpid() != os.getpgrp() else None
+"""
+    + IGNORES
+    + REACHES
+    + FOR_EVER,
+    "stopped": REACHES + "os.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("code", STAYS.values(), ids=STAYS)
+def test_nothing_that_it_starts_stays(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train(tmp_path, trial_of(program(code))).outcome.status == "reached"
+    if (port := tmp_path / "listening").exists():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port.read_text())))
+
+
+def test_the_stop_file_is_honoured_before_any_signal(tmp_path: Path) -> None:
+    """It is the only way in which this one ends."""
+    code = "step = 0\nwhile tell(step := step + 1, loss=5 if step < 3 else 0.1): time.sleep(0.01)"
+    never = Devices(starts=(partial(kept, patience=10**6),))
+    trials.PATIENCE = 10**6  # undone by the fixture
+    finished = train(tmp_path, trial_of(program(IGNORES + code)), devices=never)
+    assert losses(finished) == [(1, 5), (2, 5), (3, 0.1)]
+
+
+def test_a_program_that_can_not_win_is_ended(tmp_path: Path) -> None:
+    """As soon as others tell so, even if it reports nothing."""
+    code = IGNORES + "tell(1, loss=5)\nopen({folder!r} + '/x', 'w')\n" + FOR_EVER
+    code = code.replace("{folder!r}", "'{folder}'")
+    asked = []
+
+    def ending(unmet: Mapping[Goal, int], upcoming: int) -> Any:
+        asked.append((list(unmet.values()), upcoming))
+        return "dominated" if len(asked) > 3 else None
+
+    finished = train(tmp_path, trial_of(program(code, every=7)), ending)
+    assert finished.outcome.status == "dominated"
+    assert losses(finished) == [(1, 5)]
+    assert asked[-1] == ([8], 8), "the next report is seven steps away"
+
+
+def test_reports_closer_than_said_are_refused(tmp_path: Path) -> None:
+    said = r"it reported step 13 after step 7, but `every: 7` says that reports are no closer"
+    code = "tell(0, loss=9)\ntell(7, loss=9)\ntell(8, other=9)\ntell(13, loss=9)\n" + FOR_EVER
+    with pytest.raises(ProgramFailed, match=said):
+        train(tmp_path, trial_of(program(code, every=7)))
+
+
+def test_a_program_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    hasty = Devices(starts=(IMPATIENT,), hang_seconds=0.3)
+    said = r"reported nothing for 0\.3 seconds \(faults\.hang_seconds\) and was ended"
+    with pytest.raises(ProgramFailed, match=said) as failure:
+        train(tmp_path, trial_of(program("print('works', flush=True)\n" + FOR_EVER)), devices=hasty)
+    assert failure.value.died
+
+
+def of_ranks(code: str, count: int = 3, **more: Any) -> tuple[Trial, Devices]:
+    devices = Devices(count=count, starts=(IMPATIENT,) * count, **more)
+    return trial_of(program(code, launch="ranks")), devices
+
+
+def test_all_ranks_may_report_the_same(tmp_path: Path) -> None:
+    trial, devices = of_ranks("for step in range(1, 20): tell(step, loss=9 / step)")
+    finished = train(tmp_path, trial, devices=devices)
+    assert losses(finished) == [(step, 9 / step) for step in range(1, 11)]
+
+
+def test_ranks_that_report_different_numbers_are_refused(tmp_path: Path) -> None:
+    trial, devices = of_ranks("tell(1, loss=5 + rank)\n" + IGNORES + FOR_EVER)
+    said = r"for step 1, which it had reported as .*: report from one rank, or the mean over all"
+    with pytest.raises(ProgramFailed, match=said):
+        train(tmp_path, trial, devices=devices)
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "died"),
+    [
+        ("os._exit(5)", "rank 2:\nthe program ended with code 5", False),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 2:\nthe program ended by signal 9", True),
+    ],
+)
+def test_the_other_ranks_end_with_one_that_fails(
+    code: str, said: str, died: bool, tmp_path: Path
+) -> None:
+    trial, devices = of_ranks(f"tell(1, loss=5)\nif rank == 2: {code}\n{FOR_EVER}")
+    with pytest.raises(ProgramFailed, match=said) as failure:
+        train(tmp_path, trial, devices=devices)
+    assert failure.value.died == died
+
+
+def test_waiting_for_ranks_takes_no_processor_time(tmp_path: Path) -> None:
+    """Rank 0 has ended long before the others."""
+    trial, devices = of_ranks("tell(1, loss=5)\nrank and time.sleep(0.5)", count=2)
+    looks = len([*train_programs([commission(tmp_path, trial)], devices)])
+    assert looks < 100
+
+
+WRITES = """
+line = b"." * 99 + b"\\n"
+for _ in range(300):
+    os.write(1, line * 10_000)
+print("step 7 loss 0.5", flush=True)
+"""
+
+
+def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -> None:
+    heard = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
+    before = memory_of(os.getpid())
+    most = 0
+
+    def started(start: Start) -> Kept:
+        nonlocal keeper
+        keeper = Kept(start)
+        return keeper
+
+    keeper: Kept | None = None
+    events = train_programs(
+        [commission(tmp_path, trial_of(program(WRITES, heard=heard)))], Devices(starts=(started,))
+    )
+    for _, event in events:
+        if isinstance(event, FinishedTrial):
+            assert losses(event) == [(7, 0.5)]
+        elif keeper is not None:
+            with suppress(OSError):
+                most = max(most, memory_of(keeper._keeper.pid))
+    assert most < 50 * 2**20
+    assert memory_of(os.getpid()) - before < 50 * 2**20
+    log = (tmp_path / "log.txt").read_bytes()
+    assert len(log) < LOG_BYTES + 100
+    assert log.endswith(b"\nstep 7 loss 0.5\n")
+    assert b"\n... 299" in log
+
+
+def memory_of(process: int) -> int:
+    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize()
+
+
+def test_a_full_disk_for_the_output_ends_nothing(tmp_path: Path) -> None:
+    full = Devices(starts=(partial(kept, log="/dev/full"),))
+    finished = train(tmp_path, trial_of(program("print('x' * 10**6)\n" + REACHES)), devices=full)
+    assert finished.outcome.status == "reached"
+
+
+def test_secrets_of_a_sweep_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_TOKEN", "RAY_ADDRESS", "ORCHESTRATE_RAY_DIED", "ORCHESTRATE_TOKEN"):
+        monkeypatch.setenv(name, "a secret of ours")
+    monkeypatch.setenv("USERS_OWN", "is passed on")
+    code = "print(json.dumps(dict(os.environ)), flush=True)\n" + REACHES
+    train(tmp_path, trial_of(program(code)), devices=Devices(hang_seconds=60))
+    said = json.loads((tmp_path / "log.txt").read_text())
+    assert "a secret of ours" not in said.values()
+    assert {name for name in said if name.startswith(("RAY_", "ORCHESTRATE_"))} == {
+        *("ORCHESTRATE_REPORTS", "ORCHESTRATE_STOP", "ORCHESTRATE_TRIAL", "ORCHESTRATE_PATIENCE")
+    }
+    assert said["USERS_OWN"] == "is passed on"
+
+
+def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit < 1500:
+        pytest.skip("so many files can't be open here")
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert train(tmp_path, trial_of(program(REACHES))).outcome.status == "reached"
+    finally:
+        for each in held:
+            os.close(each)
+
+
+@pytest.mark.parametrize("content", [b"no events " * 1000, b"\xff" * 10_000, b"\x05" + b"\0" * 7 + b"x" * 5000])
+def test_files_of_events_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    (tmp_path / "content").write_bytes(content)
+    code = f"""
+import shutil
+shutil.copy({str(tmp_path / "content")!r}, "{{folder}}/events.out.tfevents.1")
+"""
+    heard = Heard(source="tensorboard", place="{folder}")
+    with pytest.raises(ProgramFailed, match="holds no events of TensorBoard|without a report"):
+        train(tmp_path, trial_of(program(code, heard=heard)))
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = json.loads({paths!r})
+from test_program_faults import *
+"""
