@@ -1,6 +1,7 @@
 """Whatever a program does, one sentence says it, and nothing of the program is left."""
 
 import json
+import math
 import os
 import random
 import resource
@@ -11,7 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,12 @@ from orchestrator.programs.kept import LOG_BYTES, Kept, Start
 from orchestrator.programs.trials import Commission, Devices, ProgramFailed, train_programs
 from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
+pytestmark = pytest.mark.dear
+
 PYTHON = (sys.executable, "-I", "-S")
 
 TELLS = """
-import json, os, signal, socket, sys, time
+import json, os, signal, sys, time
 where, stop = os.environ["ORCHESTRATE_REPORTS"], os.environ["ORCHESTRATE_STOP"]
 rank = int(os.environ.get("RANK", 0))
 
@@ -58,7 +61,9 @@ def program(code: str, tells: str = TELLS, **more: Any) -> Program:
 
 def trial_of(program: Program, **changes: Any) -> Trial:
     grid = EvaluationGrid(spacing=0, min_gap=program.every or 1)
-    return make_trial("mine", **{"program": program, "goals": ("loss < 1",), "grid": grid, **changes})
+    return make_trial(
+        "mine", **{"program": program, "goals": ("loss < 1",), "grid": grid, **changes}
+    )
 
 
 def kept(start: Start, **changes: Any) -> Kept:
@@ -131,7 +136,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             False,
             "it reported loss 6 for step 5, which it had reported as 5. Each step needs one value",
         ),
-        ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its budget"),
+        ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
         ("tell(1.5, loss=5)", False, "a report needs a 'step', a whole number from 0 on, but is"),
         ("tell('x', loss=5)", False, "a report needs a 'step', a whole number from 0 on, but is"),
         (
@@ -193,12 +198,16 @@ def test_how_a_trial_ends(
 
 STAYS = {
     "ignores SIGTERM": IGNORES + REACHES + FOR_EVER,
-    "ignores it in a child": "os.fork()\n" + IGNORES + "rank == 0 and tell(1, loss=0.1)\n" + FOR_EVER,
+    "ignores it in a child": "os.fork()\n"
+    + IGNORES
+    + "rank == 0 and tell(1, loss=0.1)\n"
+    + FOR_EVER,
     "a daemon": """
 if not os.fork():
     os.setsid()
     if os.fork():
         os._exit(0)
+    import socket
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     listener = socket.create_server(("127.0.0.1", 0))
     with open("port", "w") as file:
@@ -315,7 +324,7 @@ def test_waiting_for_ranks_takes_no_processor_time(tmp_path: Path) -> None:
 
 WRITES = """
 line = b"." * 99 + b"\\n"
-for _ in range(300):
+for _ in range(200):
     os.write(1, line * 10_000)
 print("step 7 loss 0.5", flush=True)
 """
@@ -346,7 +355,7 @@ def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -
     log = (tmp_path / "log.txt").read_bytes()
     assert len(log) < LOG_BYTES + 100
     assert log.endswith(b"\nstep 7 loss 0.5\n")
-    assert b"\n... 299" in log
+    assert b"\n... 199" in log
 
 
 def memory_of(process: int) -> int:
@@ -386,7 +395,9 @@ def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:
             os.close(each)
 
 
-@pytest.mark.parametrize("content", [b"no events " * 1000, b"\xff" * 10_000, b"\x05" + b"\0" * 7 + b"x" * 5000])
+@pytest.mark.parametrize(
+    "content", [b"no events " * 1000, b"\xff" * 10_000, b"\x05" + b"\0" * 7 + b"x" * 5000]
+)
 def test_files_of_events_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     (tmp_path / "content").write_bytes(content)
@@ -395,13 +406,259 @@ import shutil
 shutil.copy({str(tmp_path / "content")!r}, "{{folder}}/events.out.tfevents.1")
 """
     heard = Heard(source="tensorboard", place="{folder}")
-    with pytest.raises(ProgramFailed, match="holds no events of TensorBoard|without a report"):
+    with pytest.raises(ProgramFailed, match=r"no events of TensorBoard|without a report"):
         train(tmp_path, trial_of(program(code, heard=heard)))
 
 
+FAMILY = (
+    """
+if os.fork():
+    if not os.fork():
+        os.setsid()
+        os.fork()
+open("{folder}/" + str(os.getpid()), "w")
+"""
+    + IGNORES
+    + FOR_EVER
+)
+"""Four processes, in two sessions, that say when they are there."""
+
 HOLDS = """
-import sys, time
-from pathlib import Path
-sys.path[:0] = json.loads({paths!r})
-from test_program_faults import *
+import json, sys
+from orchestrator.programs.kept import Kept, Start
+Kept(Start(**json.loads(sys.argv[1]))).ended(10**6)
+"""
+
+
+def start_of(folder: Path, code: str) -> Start:
+    places = {name: str(folder / name) for name in ("log", "reports", "lock")}
+    environment = {"MARK_OF_TEST": os.environ["MARK_OF_TEST"], **told_of(places["reports"])}
+    command = [*PYTHON, "-c", TELLS + code.replace("{folder}", str(folder))]
+    return Start(command=command, environment=environment, cwd=str(folder), patience=0.2, **places)
+
+
+def told_of(reports: str) -> dict[str, str]:
+    return {"ORCHESTRATE_REPORTS": reports, "ORCHESTRATE_STOP": f"{reports}-stop"}
+
+
+def test_the_whole_family_ends_if_the_process_that_holds_it_is_killed(
+    tmp_path: Path, mark: str
+) -> None:
+    told = json.dumps(vars(start_of(tmp_path, FAMILY)))
+    with subprocess.Popen([sys.executable, "-c", HOLDS, told]) as holder:
+        wait_for(lambda: len([*tmp_path.glob("[0-9]*")]) == 4, holder)
+        assert len(marked(mark)) == 6
+        holder.kill()
+    wait_until(lambda: not marked(mark))
+
+
+def wait_until(condition: Callable[[], Any]) -> Any:
+    until = time.monotonic() + 60
+    while not (answer := condition()):
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.005)
+    return answer
+
+
+def test_the_whole_family_ends_if_its_keeper_is_killed_and_another_attempt_works(
+    tmp_path: Path, mark: str
+) -> None:
+    kept = list[Kept]()
+
+    def start(told: Start) -> Kept:
+        kept.append(Kept(told))
+        return kept[-1]
+
+    trial, devices = (
+        trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))),
+        Devices(starts=(start,)),
+    )
+    events = train_programs([commission(tmp_path, trial)], devices)
+    looked = (len([*tmp_path.glob("[0-9]*")]) == 4 and kept[0]._keeper.kill() for _ in events)
+    with pytest.raises(ProgramFailed, match="the program ended by signal 9") as failure:
+        any(looked)
+    assert failure.value.died
+    assert marked(mark) == {}
+    assert train(tmp_path, trial_of(program(REACHES))).outcome.status == "reached"
+
+
+RESUMES = """
+def halt_at(moment):
+    while os.path.exists("halt") and moment >= float(open("halt").read()):
+        time.sleep(0.001)
+
+place, step, x = "{folder}/state", 0, 3.0
+if os.path.exists(place):
+    step, x = json.load(open(place))
+else:
+    open("begun-anew", "a").write("1")
+while step < 100:
+    x -= 0.02 * x + 0.003 * ((step * 7) % 5)
+    step += 1
+    if step % 3 == 0:
+        {loss}
+    elif step % 3 == 1:
+        {error}
+    halt_at(step + 0.5)
+    with open(place + "-new", "w") as file:
+        json.dump([step, x], file)
+    os.rename(place + "-new", place)
+    halt_at(step)
+"""
+
+SAYS: dict[str, tuple[Heard, str]] = {
+    "report": (Heard(), "tell(step, {name}={value})"),
+    "stdout": (
+        Heard(
+            source="stdout", pattern=r"s (?P<step>\d+) (loss (?P<loss>\S+)|error (?P<error>\S+))"
+        ),
+        "print('s', step, '{name}', {value}, flush=True)",
+    ),
+    "jsonl": (
+        Heard(source="jsonl", place="{folder}/log"),
+        "open('{folder}/log', 'a').write(json.dumps({'step': step, '{name}': {value}}) + '\\n')",
+    ),
+}
+
+GOALS = ("loss < 1.1", "error < 0.4")
+
+
+def resuming(source: str, resumes: bool) -> Trial:
+    heard, say = SAYS[source]
+    code = RESUMES
+    for name, value in {"loss": "x", "error": "x / 2"}.items():
+        code = code.replace(f"{{{name}}}", say.replace("{name}", name).replace("{value}", value))
+    return trial_of(program(code, heard=heard, resumes=resumes), goals=GOALS)
+
+
+class Killer:
+    """Starts programs and kills what it can reach of them."""
+
+    def __init__(self, seed: str, patience: float = 0.2) -> None:
+        self.patience = patience
+        self.chance, self.kept = random.Random(seed), list[Kept]()
+
+    def start(self, told: Start) -> Kept:
+        self.kept.append(kept(told, patience=self.patience))
+        return self.kept[-1]
+
+    def kill(self, what: str) -> None:
+        keeper = self.kept[-1]._keeper.pid
+        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+        for victim in children if what == "program" else [keeper]:
+            os.kill(int(victim), signal.SIGKILL)
+
+
+def attempt(
+    folder: Path, trial: Trial, killer: Killer, how: str, after: float = 0
+) -> FinishedTrial | None:
+    """Trains it until something happens, once such a step is heard."""
+    events = train_programs([commission(folder, trial)], Devices(starts=(killer.start,)))
+    with closing(events), suppress(ProgramFailed):
+        for _, event in events:
+            if isinstance(event, FinishedTrial):
+                return event
+            if how and event is not None and event.step >= after:
+                if how == "closed":
+                    return None
+                killer.kill(how)
+                after = math.inf
+    return None
+
+
+@pytest.mark.parametrize(
+    ("source", "resumes"), [*((source, True) for source in SAYS), ("report", False)]
+)
+def test_a_killed_program_comes_to_what_it_would_have_come_to(
+    source: str, resumes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trial, killer = resuming(source, resumes), Killer(source)
+    truth = train(tmp_path / "calm", trial)
+    (tmp_path / "begun-anew").unlink()
+    # What is in a pipe when its reader is killed is lost.
+    attacks = ["program", "closed", "program", *(["keeper"] if source != "stdout" else [])]
+    for number, how in enumerate(attacks):
+        halt = 8 + 10 * number + killer.chance.randint(0, 10) / 2
+        (tmp_path / "halt").write_text(str(halt))
+        # Two reports may not be complete by then.
+        assert (
+            attempt(tmp_path, trial, killer, how, after=halt - 3 - killer.chance.randint(0, 2))
+            is None
+        )
+    (tmp_path / "halt").unlink()
+    finished = attempt(tmp_path, trial, killer, "")
+    assert finished is not None
+    assert finished.outcome.status == truth.outcome.status == "reached"
+    assert finished.outcome.steps == truth.outcome.steps
+    assert heard_by(finished) == heard_by(truth)
+    assert (finished.outcome.resumed_steps > 0) == resumes
+    assert len((tmp_path / "begun-anew").read_text()) == (1 if resumes else len(attacks) + 1)
+    assert not [*(tmp_path / "trials").iterdir()]
+
+
+def heard_by(finished: FinishedTrial) -> list[tuple[int, Mapping[str, float]]]:
+    return [(each.step, each.metrics) for each in finished.measurements]
+
+
+def test_what_nobody_has_heard_is_heard_by_the_next_attempt(tmp_path: Path) -> None:
+    """A program that is asked to end may report and save its state by then."""
+    code = """
+def end(*_):
+    tell(7, loss=0.5)
+    open("{folder}/state", "w")
+    sys.exit()
+
+if os.path.exists("{folder}/state"):
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+tell(3, loss=5)
+tell(5, error=5)
+"""
+    trial = trial_of(program(code + FOR_EVER, resumes=True))
+    patient = Killer("", patience=10**6)
+    assert attempt(tmp_path, trial, patient, "closed") is None
+    finished = attempt(tmp_path, trial, patient, "")
+    assert finished is not None
+    assert finished.outcome.status == "reached"
+    assert [each.step for each in finished.measurements] == [3, 5, 7]
+    assert finished.outcome.resumed_steps == 7
+
+
+def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> None:
+    """Its driver is gone, and it is still ending."""
+    trial = trial_of(program(TELLS_AT_LAST + FOR_EVER, resumes=True))
+    folder = commission(tmp_path, trial).own
+    channel = folder / f"{trials.CHANNEL}000000-first"
+    channel.mkdir(parents=True)
+    places = {"log": channel / "log", "reports": channel / trials.REPORTS}
+    earlier = Kept(
+        replace(
+            start_of(tmp_path, TELLS_AT_LAST.replace("{folder}", str(folder)) + FOR_EVER),
+            environment={**os.environ, **told_of(str(places["reports"]))},
+            lock=str(folder / trials.LOCK.format(rank=0)), patience=10**6,
+            **{name: str(place) for name, place in places.items()},
+        )
+    )  # fmt: skip
+    wait_until((folder / "begun").exists)
+    earlier.end()
+    events = train_programs([commission(tmp_path, trial)], Devices(starts=(IMPATIENT,)))
+    for _ in range(5):
+        assert next(events)[1] is None
+    assert [*folder.glob(f"{trials.CHANNEL}*")] == [channel], "nothing is started yet"
+    (folder / "go").touch()
+    *_, (_, finished) = events
+    assert isinstance(finished, FinishedTrial)
+    assert losses(finished) == [(7, 0.5)]
+    earlier.close()
+
+
+TELLS_AT_LAST = """
+def end(*_):
+    wait_for("{folder}/go")
+    tell(7, loss=0.5)
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+open("{folder}/begun", "w")
 """

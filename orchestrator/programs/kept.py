@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ LOG_BYTES = 1_000_000
 
 PATIENCE = 10.0
 """Seconds that a program has to end itself once it is asked to, before it is killed."""
+
+REPORTS = "ORCHESTRATE_REPORTS"
+"""Variable with the file for the reports of an attempt, by which its processes are known, too."""
 
 SECRETS = ("RAY_", "ORCHESTRATE_")
 """Beginnings of the names of variables that are no business of a program: how to reach Ray, and
@@ -69,6 +73,7 @@ class Kept:
         self._said = select.poll()  # unlike `select`, it takes files of any number
         assert self._keeper.stdout is not None
         self._said.register(self._keeper.stdout, select.POLLIN)
+        self._mark = f"{REPORTS}={start.reports}"
         self._tell(json.dumps(asdict(start)))
         self._exit: Exit | None = None
 
@@ -79,6 +84,8 @@ class Kept:
         if self._exit is None and self._said.poll(1000 * wait):
             told = out.read()
             self._keeper.wait()
+            if not told:
+                end_all_with(self._mark)
             found: dict[str, Any] = json.loads(told or '{"code": -9, "last": []}')
             self._exit = Exit(code=found["code"], last=tuple(found["last"]))
             self._close()
@@ -106,6 +113,18 @@ class Kept:
             assert pipe is not None
             with suppress(BrokenPipeError):
                 pipe.close()
+
+
+def end_all_with(mark: str) -> None:
+    """Ends all processes with this in their environment: what a keeper leaves that was killed."""
+    left = True
+    while left:
+        left = False
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark.encode() in (folder / "environ").read_bytes():
+                    os.kill(int(folder.name), signal.SIGKILL)
+                    left = True
 
 
 def environment(path: str, more: Mapping[str, str]) -> dict[str, str]:

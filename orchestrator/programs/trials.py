@@ -20,6 +20,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from orchestrator.files.places import Place
+from orchestrator.programs import kept
 from orchestrator.programs.commands import arguments_of, filled, search_path, values_of
 from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.kept import PATIENCE, Exit, Kept, Start, environment
@@ -344,7 +345,7 @@ def _started(commission: Commission, devices: Devices, own: Path, channel: Path)
     assert program is not None
     values = {**values_of(trial, devices.count, own), "params": dict(trial.params)}
     told = {
-        "ORCHESTRATE_REPORTS": str(channel / REPORTS),
+        kept.REPORTS: str(channel / REPORTS),
         "ORCHESTRATE_STOP": str(channel / "stop"),
         "ORCHESTRATE_TRIAL": json.dumps(values),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(devices.threads)),
