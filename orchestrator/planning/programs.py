@@ -126,7 +126,7 @@ class ProgramWorkload(Part):
     torchrun sets them. Default: `once` for a command, `ranks` for a function."""
     resumes: bool = Field(default=False, examples=[True])
     """Whether the program goes on from what it finds in `{folder}`. Without it, a trial that was
-    interrupted begins anew."""
+    interrupted begins anew. Such a program must report a step before it saves its state."""
     every: int | None = Field(default=None, ge=1, le=MANY, examples=[250])
     """The least number of steps between two reports. Trials that can't win end earlier with it."""
 
