@@ -3,7 +3,7 @@ losses and pauses."""
 
 import math
 import random
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -12,12 +12,14 @@ from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.programs.hearing import Hearing
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
     Goal,
     Measurement,
     Outcome,
+    Program,
     Range,
     SearchPlan,
     Status,
@@ -25,6 +27,7 @@ from orchestrator.records import (
     Trial,
     ranges,
 )
+from orchestrator.records.standing import Standing
 from orchestrator.search import Bounds, Director, ending, rounds, tighter
 
 METRICS = ("val/error", "val/accuracy", "test/error")
@@ -59,8 +62,10 @@ class World:
         study = next(study for study in self.studies if study.batch_size == batch_size)
         chance = random.Random(f"{self.seed}/{batch_size}/{index}/{repeat}")
         steps = [0]
-        while steps[-1] < study.budget_steps:
+        while study.program is None and steps[-1] < study.budget_steps:
             steps.append(study.following(steps[-1]))
+        if study.program is not None:
+            steps = irregular(study, chance)
         # Few places at which anything happens: trials often tie.
         last = len(steps) - 1
         places = [min(1, last), last // 8, last // 4, last // 2, 3 * last // 4, last, last + 1]
@@ -77,12 +82,42 @@ class World:
             end = chance.choice([0, *places])
             for metric in chance.sample(METRICS, chance.randint(1, len(METRICS))):
                 values[metric][end:] = [math.nan] * (last + 1 - end)
-        return tuple(
+        measured = [
             Measurement(
                 step=step, seconds=0.0, metrics={name: values[name][place] for name in METRICS}
             )
             for place, step in enumerate(steps)
-        )
+        ]
+        return tuple(measured if study.program is None else heard(study, measured, chance))
+
+
+def irregular(study: Study, chance: random.Random) -> list[int]:
+    """The steps at which a program reports, which may end early, or go on after its budget."""
+    gap, wide = study.grid.min_gap, 1 + study.budget_steps // 5
+    steps = [chance.randint(0, min(gap, study.budget_steps))]
+    last = study.budget_steps * chance.choice([0.5, 1, 1, 1.5])
+    while steps[-1] < last:
+        steps.append(steps[-1] + gap + chance.choice([0, 0, 1, wide]))
+    if chance.random() < 0.5:  # and once more at its end
+        steps = [*(step for step in steps if step < study.budget_steps), study.budget_steps]
+    return steps
+
+
+def heard(
+    study: Study, measured: Sequence[Measurement], chance: random.Random
+) -> Iterator[Measurement]:
+    """What is heard of a program that reports in parts, or leaves parts out, on several ranks."""
+    hearing = Hearing(study)
+    for number, measurement in enumerate(measured):
+        names = [*METRICS]
+        chance.shuffle(names)
+        if number and chance.random() < 0.3:
+            names = names[: chance.randint(0, 2)]
+        cut = chance.randint(0, len(names))
+        for part in [names[:cut], names[cut:], names]:
+            metrics = {name: measurement.metrics[name] for name in part}
+            yield from hearing.report({"step": measurement.step, **metrics, "time": 0.0})
+    yield from hearing.rest()
 
 
 @dataclass(frozen=True)
@@ -107,6 +142,9 @@ def worlds(draw: st.DrawFn) -> World:
         min_gap=draw(st.integers(1 + budget // 40, 3 + budget // 4)),
     )
     goals = draw(st.lists(st.sampled_from(GOALS), min_size=1, max_size=3, unique=True))
+    every = draw(st.sampled_from([None, None, 0, 1, 1 + budget // 20]))
+    if every is not None:
+        grid = EvaluationGrid(spacing=0.0, min_gap=every or 1)
     study = Study(
         workload="synthetic",
         recipe="any",
@@ -121,6 +159,7 @@ def worlds(draw: st.DrawFn) -> World:
         repeats=draw(st.sampled_from([0, 0, 2])),
         keep=draw(st.sampled_from([1, 1, 2, 3, 5])),
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
+        program=None if every is None else Program(command=("any",), every=every or None),
     )
     return World(
         studies=tuple(replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))),
@@ -160,6 +199,8 @@ def train(
     cut: Callable[[dict[Goal, int], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
     """Trains like the training loop. The first `there` measurements come from a checkpoint."""
+    if trial.study.program is not None:
+        return (yield from follow(trial, curve, there, cut))
     study, measured = trial.study, []
     for number, measurement in enumerate(curve, start=1):
         metrics = measurement.metrics
@@ -175,6 +216,26 @@ def train(
         if number >= there and cut(unmet, study.following(measurement.step)):
             return "dominated"
     raise AssertionError("curves end at the budget")
+
+
+def follow(
+    trial: Trial,
+    curve: Iterable[Measurement],
+    there: int,
+    cut: Callable[[dict[Goal, int], int], str | None],
+) -> Generator[Measurement, None, Status]:
+    """Follows a program, which ends by itself."""
+    standing = Standing(trial.study)
+    for number, measurement in enumerate(curve, start=1):
+        if measurement.step > trial.study.budget_steps:
+            break
+        standing.add(measurement)
+        yield measurement
+        if standing.status is not None:
+            return standing.status
+        if number >= there and cut(standing.unmet, standing.upcoming):
+            return "dominated"
+    return "reached" if standing.all_reached else "exhausted"
 
 
 @dataclass
