@@ -1,0 +1,192 @@
+"""Sweeps of programs, whose processes and machines are killed, come to what they would have come to
+anyway. Nothing of any program is left."""
+
+import os
+import random
+import re
+import signal
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import assert_refused, orchestrate
+from driving import assert_same, driving, files, trained_alone, waiting
+from test_program_faults import marked, wait_until
+
+pytestmark = pytest.mark.slow
+
+TRAIN = """
+import json, os, sys, time
+from pathlib import Path
+import numpy as np
+
+rate, size, seed, steps = float(sys.argv[1]), *map(int, sys.argv[2:5])
+state, resumes = Path(sys.argv[5], "state.npz"), sys.argv[6] == "true"
+rank = int(os.environ.get("RANK", 0))
+
+def recorded():
+    return len([*Path("run").glob("trials/**/trial-*")])
+
+def goes_on(step, loss):
+    if rank == 0:
+        with open(os.environ["ORCHESTRATE_REPORTS"], "a") as file:
+            file.write(json.dumps({"step": step, "loss": loss, "time": time.time()}) + "\\n")
+    return not os.path.exists(os.environ["ORCHESTRATE_STOP"])
+
+def wait():
+    "See driving.waiting."
+    try:
+        while recorded() >= int(Path("after").read_text()):
+            Path(os.environ["ORCHESTRATE_REPORTS"]).with_name(f"waits-{rank}").touch()
+            time.sleep(0.01)
+    except FileNotFoundError:
+        pass
+
+step, x = 0, np.ones(4)
+if resumes and state.exists():
+    found = np.load(state)
+    step, x = int(found["step"]), found["x"]
+if rank == 0:
+    with open("started", "a") as file:
+        file.write(f"{size} {rate} {step}\\n")
+scales = np.array([1.0, 0.5, 0.2, 0.1])
+while step < steps:
+    noise = np.random.default_rng([seed, step]).normal(size=4) / size**0.5
+    x = x - rate * scales * (x + noise)
+    step += 1
+    if step % 7 == 0 or step == steps:
+        if not goes_on(step, float(np.mean(scales * x**2))):
+            sys.exit()
+        if resumes and rank == 0:
+            new = state.with_name("new.npz")
+            np.savez(new, step=step, x=x)
+            new.rename(state)
+        if step > 30:
+            wait()
+    time.sleep(0.001)
+"""
+"""Descends a noisy quadratic, the same for the same arguments."""
+
+COMMAND = "python train.py {learning_rate} {batch_size} {seed} {steps} {folder}"
+
+
+def sweep_of(folder: Path, *, resumes: bool, more: Any = None, **changes: Any) -> Path:
+    """Writes the sweep and its program."""
+    (folder / "train.py").write_text(TRAIN)
+    workload = {
+        "program": f"{COMMAND} {str(resumes).lower()}",
+        "name": "mine", "goal": "loss < 0.05", "resumes": resumes, **(more or {}),
+    }  # fmt: skip
+    document = {
+        "name": "programs", "workloads": [workload], "batch_sizes": [8, 32],
+        "recipes": [
+            {"name": "own", "space": {"learning_rate": {"low": 0.01, "high": 1, "scale": "log"}}}
+        ],
+        "search": {"trials": 4}, "budget": {"steps": 150}, "stop": {"dominated": False},
+        **changes,
+    }  # fmt: skip
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(document))
+    return folder / "sweep.yaml"
+
+
+@pytest.fixture(autouse=True)
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Marks all processes that a test starts, and checks that none is left."""
+    found = uuid.uuid4().hex
+    monkeypatch.setenv("MARK_OF_TEST", found)
+    yield found
+    wait_until(lambda: not programs(found) and not keepers(found))
+
+
+def programs(mark: str, *, rank: str = "") -> list[int]:
+    """The processes of programs that are there."""
+    found = marked(mark).items()
+    return [pid for pid, command in found if "train.py" in command and rank in environ(pid)]
+
+
+def waiting_ones(mark: str, *, rank: int = 0) -> list[int]:
+    """The processes of a rank that wait in the midst of a training."""
+    found = programs(mark, rank=f"RANK={rank}" if rank else "")
+    places = {pid: re.findall(r"ORCHESTRATE_REPORTS=([^\0]+)", environ(pid)) for pid in found}
+    return [
+        pid
+        for pid, place in places.items()
+        if place and Path(place[0]).with_name(f"waits-{rank}").exists()
+    ]
+
+
+def keepers(mark: str) -> list[int]:
+    return [pid for pid, command in marked(mark).items() if "keeper.py" in command]
+
+
+def environ(process: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{process}/environ").read_text()
+    return ""
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
+    resumes: bool, tmp_path: Path, mark: str
+) -> None:
+    sweep, run, chance = (
+        sweep_of(tmp_path, resumes=resumes),
+        tmp_path / "run",
+        random.Random(resumes),
+    )
+    truth = trained_alone(sweep)
+    (tmp_path / "started").unlink()
+    arguments: list[object] = ["sweep", sweep, "--out", run]
+    attacks = ["program", "driver", "driver and program", "program"]
+    while arguments:
+        with driving(tmp_path, *arguments, "--no-ray") as driver:
+            while attacks and driver.process.poll() is None:
+                with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
+                    (program,) = driver.wait_until(lambda: waiting_ones(mark))
+                    how = attacks.pop(0)
+                    if "driver" in how:
+                        driver.process.kill()
+                        driver.process.wait()
+                    if "program" in how:
+                        with suppress(ProcessLookupError):  # it ends with its driver
+                            os.kill(program, signal.SIGKILL)
+                    # It ends also if it is waiting.
+                    wait_until(lambda gone=program: gone not in marked(mark))
+            code = driver.process.wait(timeout=240)
+        assert code in {0, -signal.SIGKILL}, driver.said.read_text()
+        arguments = ["resume", run] if code else []
+    assert not attacks
+    assert_same(run, truth)
+    resumed = [
+        line for line in (tmp_path / "started").read_text().splitlines() if line[-2:] != " 0"
+    ]
+    assert bool(resumed) == resumes
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_run_of_a_program_grows_and_is_trained_once(tmp_path: Path) -> None:
+    sweep, run = sweep_of(tmp_path, resumes=False), tmp_path / "run"
+
+    def trained(*arguments: object) -> int:
+        (tmp_path / "started").write_text("")
+        done = orchestrate(*arguments, "--no-ray", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return len((tmp_path / "started").read_text().splitlines())
+
+    assert trained("sweep", sweep, "--out", run) == 8
+    assert trained("resume", run) == 0
+    grown = {"batch_sizes": [8, 32, 64], "search": {"trials": 5}}
+    assert trained("sweep", sweep_of(tmp_path, resumes=False, **grown), "--out", run) == 7
+    more = {**grown, "budget": {"steps": 200}}
+    sweep_of(tmp_path, resumes=False, **more)
+    refused = orchestrate("sweep", sweep, "--out", run, "--no-ray", cwd=tmp_path)
+    assert_refused(refused, "incomparable", 150, 200)
+    assert "a program was told the old one, and can't be judged by another" in refused.stderr
+
+    anew = tmp_path / "anew"
+    anew.mkdir()
+    assert_same(run, trained_alone(sweep_of(anew, resumes=False, **grown)))
