@@ -110,7 +110,11 @@ def test_a_program_may_report_what_measurements_have_columns_for() -> None:
     hearing = Hearing(replace(STUDY, program=Program(command=("train",)), goals=()))
     told = {"step": 1, "loss": 2.0, "trial": 7, "repeat": 1, "seconds": 5.0, "examples": 64}
     assert hearing.report(told) == []
-    assert [m.metrics for m in hearing.rest()] == [{"loss": 2.0}]
+    (found,) = hearing.rest()
+    assert found.metrics == {
+        "loss": 2.0, "program/trial": 7.0, "program/repeat": 1.0, "program/seconds": 5.0,
+        "program/examples": 64.0,
+    }  # fmt: skip
 
 
 def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:

@@ -277,4 +277,4 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
             exit_ = kept.ended(seconds)
         finally:
             kept.close()
-        return output.read_text(errors="replace"), exit_, Lines(reports).new()
+        return output.read_text(errors="replace"), exit_, list(Lines(reports).new())

@@ -60,7 +60,6 @@ REPEAT = pa.field("repeat", pa.int32(), nullable=False)
 """A column that follows `trial` in both tables of repeats."""
 
 
-
 def is_metric(column: str) -> bool:
     """Whether a column of measurements is that of a metric, and none of ours."""
     return column not in MEASURED
