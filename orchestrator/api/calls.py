@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from orchestrator.api.command import Command, pairs
@@ -197,7 +198,7 @@ def _in_a_file(text: str) -> Iterator[str]:
 
 
 def _with_names(value: Any, depth: int = 0) -> Any:
-    """The value with each class in it replaced by the name of the class."""
+    """The value with each class or function in it replaced by its name."""
     if depth > DEEPEST:
         raise BadInput(
             f"The description must not be nested more than {DEEPEST} times, as one that contains "
@@ -208,7 +209,7 @@ def _with_names(value: Any, depth: int = 0) -> Any:
         return {name: _with_names(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_names(item, depth + 1) for item in value]
-    return name_of(value) if isinstance(value, type) else value
+    return name_of(value) if isinstance(value, type | FunctionType) else value
 
 
 DEEPEST = 100

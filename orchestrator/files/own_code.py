@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from orchestrator.records import BadInput, shown, unknown, wrong_value
@@ -26,8 +27,8 @@ process, pickled by value."""
 MAIN = "__main__"
 
 
-def name_of(own: str | type) -> str:
-    """Returns the name of a class as it is written in a sweep file."""
+def name_of(own: str | type | FunctionType) -> str:
+    """Returns the name of a class or a function as it is written in a sweep file."""
     return own if isinstance(own, str) else f"{own.__module__}:{own.__qualname__}"
 
 

@@ -19,12 +19,22 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from orchestrator.files.own_code import BY_VALUE, of_main
 from orchestrator.files.places import Place
 from orchestrator.programs import kept
 from orchestrator.programs.commands import arguments_of, filled, search_path, values_of
 from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.kept import PATIENCE, Exit, Kept, Start, environment
-from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Study, Trial
+from orchestrator.records import (
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Source,
+    Status,
+    Study,
+    Trial,
+)
 from orchestrator.records.standing import Standing
 
 CHANNEL, REPORTS, LOCK = ".orchestrate-", "reports.jsonl", ".lock-{rank}"
@@ -34,10 +44,14 @@ locked while something of an attempt runs."""
 LOOK_SECONDS = 0.02
 """Seconds between two looks at what a program has reported."""
 
-UNHEARD = (
-    "the program ended without a report. It must call orchestrator.report, or the workload needs "
-    "`metrics`, which say where its numbers are"
-)
+UNHEARD: dict[Source, str] = {
+    "report": "It must call orchestrator.report, or the workload needs `metrics`, which say where "
+    "its numbers are",
+    "stdout": "No line of its output fits the pattern of `metrics`",
+    "jsonl": "`metrics` names the file {place}, which has no line with a step",
+    "tensorboard": "`metrics` names the folder {place}, which has no scalars",
+}
+"""Where its numbers are looked for -> what is to be done about a program that reports none."""
 
 Ending = Callable[[Mapping[Goal, int], int], Status | None]
 """The rule that may end a trial early; see `orchestrator.training.loop`."""
@@ -271,8 +285,15 @@ class _Course:
         if exit_.code:
             raise ProgramFailed(exit_.in_words, died=exit_.code < 0)
         if not self._standing.measurements:
-            raise ProgramFailed("\n".join([*exit_.last, UNHEARD]))
+            raise ProgramFailed("\n".join([*exit_.last, self._unheard()]))
         return "reached" if self._standing.all_reached else "exhausted"
+
+    def _unheard(self) -> str:
+        assert self._trial.study.program is not None
+        heard = self._trial.study.program.heard
+        return f"the program ended without a report. {UNHEARD[heard.source]}".format(
+            place=heard.place
+        )
 
     def end(self, running: Running) -> Iterator[None]:
         """Ends the program, which may do so itself if it asks."""
@@ -352,8 +373,8 @@ def _started(commission: Commission, devices: Devices, own: Path, channel: Path)
     }
     if devices.hang_seconds is not None:
         told["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
-    if by_value := os.environ.get("ORCHESTRATE_BY_VALUE"):
-        told["ORCHESTRATE_BY_VALUE"] = by_value
+    if by_value := _by_value(program.function, channel):
+        told[BY_VALUE] = by_value
     many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = arguments_of(trial, devices.count, own)
@@ -379,6 +400,20 @@ def _started(commission: Commission, devices: Devices, own: Path, channel: Path)
             each.close()
         raise
     return running[0] if len(running) == 1 else _Together(running)
+
+
+def _by_value(function: str, channel: Path) -> str | None:
+    """The file with the functions that other processes can't import: that of the sweep, or one with
+    this function, if this process has defined it."""
+    if (known := os.environ.get(BY_VALUE)) is not None:
+        return known
+    if not (found := of_main([function])):
+        return None
+    import cloudpickle
+
+    file = channel / "function.pickle"
+    file.write_bytes(cloudpickle.dumps(found))
+    return str(file)
 
 
 class _Together:
