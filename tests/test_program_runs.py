@@ -8,16 +8,17 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from conftest import assert_refused, orchestrate
+from conftest import assert_refused, orchestrate, wait_for
 from driving import assert_same, driving, files, trained_alone, waiting
+from machines import can_be_had
 from test_program_faults import marked, wait_until
-
-pytestmark = pytest.mark.slow
+from test_two_machines import cluster
 
 TRAIN = """
 import json, os, sys, time
@@ -110,7 +111,7 @@ def programs(mark: str, *, rank: str = "") -> list[int]:
 
 def waiting_ones(mark: str, *, rank: int = 0) -> list[int]:
     """The processes of a rank that wait in the midst of a training."""
-    found = programs(mark, rank=f"RANK={rank}" if rank else "")
+    found = programs(mark, rank=f"\0RANK={rank}" if rank else "")
     places = {pid: re.findall(r"ORCHESTRATE_REPORTS=([^\0]+)", environ(pid)) for pid in found}
     return [
         pid
@@ -123,12 +124,17 @@ def keepers(mark: str) -> list[int]:
     return [pid for pid, command in marked(mark).items() if "keeper.py" in command]
 
 
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def environ(process: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{process}/environ").read_text()
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
     resumes: bool, tmp_path: Path, mark: str
@@ -168,6 +174,7 @@ def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
     assert not (run / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_a_program_grows_and_is_trained_once(tmp_path: Path) -> None:
     sweep, run = sweep_of(tmp_path, resumes=False), tmp_path / "run"
 
@@ -190,3 +197,62 @@ def test_a_run_of_a_program_grows_and_is_trained_once(tmp_path: Path) -> None:
     anew = tmp_path / "anew"
     anew.mkdir()
     assert_same(run, trained_alone(sweep_of(anew, resumes=False, **grown)))
+
+
+OF_TWO: dict[str, Any] = {
+    "batch_sizes": [32, 64], "search": {"trials": 6},
+    "resources": {"examples_per_device": 16, "max_devices": 2},
+}  # fmt: skip
+"""Each trial has two ranks."""
+
+
+@pytest.mark.cluster
+@can_be_had
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
+    seed: int, tmp_path: Path, mark: str
+) -> None:
+    """The driver, a gang, a peer, a program of each rank, and a machine."""
+    chance, run, log = random.Random(seed), tmp_path / "run", tmp_path / "sweep.txt"
+    sweep = sweep_of(tmp_path, resumes=seed % 2 == 0, more={"launch": "ranks"}, **OF_TWO)
+    truth = trained_alone(sweep)
+    attacks = ["driver", "gang", "peer", "rank 0", "rank 1"]
+    chance.shuffle(attacks)
+    attacks.insert(0, "machine")  # the last one
+    env = {
+        "MARK_OF_TEST": mark,
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        # By default, a machine is missed for 15 s before it counts as lost.
+        "RAY_health_check_period_ms": "1000",
+        "RAY_health_check_failure_threshold": "5",
+    }
+
+    def victims(how: str) -> list[int]:
+        if how == "machine":
+            return [other.first]
+        found = waiting_ones(mark, rank=how in ("peer", "rank 1"))
+        return found if how.startswith("rank") else [parent(parent(each)) for each in found]
+
+    def again() -> int:
+        return (run / "log.txt").read_text().count("is tried again")
+
+    with cluster(tmp_path, [2, 2], **env) as ((head, other), env):
+        command = ["sweep", sweep, "--out", run]
+        while command:
+            here = ("env", f"--chdir={tmp_path}", "orchestrate", *command, "--address", "auto")
+            with head.running(log, *here, **env) as process:
+                while attacks and process.poll() is None:
+                    with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
+                        wait_for(lambda: waiting_ones(mark, rank=1), process, log)
+                        how, before = attacks.pop(), again()
+                        if how == "driver":
+                            os.killpg(process.pid, signal.SIGKILL)
+                            wait_until(lambda: not programs(mark))
+                            break
+                        os.kill(chance.choice(wait_for(partial(victims, how), process, log)), 9)
+                        wait_for(lambda least=before: again() > least, process, log)
+                code = process.wait(timeout=300)
+            assert code in {0, -signal.SIGKILL}, log.read_text()
+            command = ["resume", run] if code else []
+    assert not attacks
+    assert_same(run, truth)

@@ -31,9 +31,11 @@ METRICS = ("batch/loss", "val/error", "val/loss")
 
 
 @contextmanager
-def cluster(folder: Path, cpus: list[int]) -> Iterator[tuple[list[Machine], dict[str, str]]]:
+def cluster(
+    folder: Path, cpus: list[int], **more: str
+) -> Iterator[tuple[list[Machine], dict[str, str]]]:
     """A machine for each number of CPUs; the first is the head."""
-    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), **more}
     with ExitStack() as stack:
         found = stack.enter_context(machines(folder, len(cpus)))
         head = ["--head", "--include-dashboard=false"]
