@@ -109,14 +109,14 @@ def programs(mark: str, *, rank: str = "") -> list[int]:
     return [pid for pid, command in found if "train.py" in command and rank in environ(pid)]
 
 
-def waiting_ones(mark: str, *, rank: int = 0) -> list[int]:
-    """The processes of a rank that wait in the midst of a training."""
-    found = programs(mark, rank=f"\0RANK={rank}" if rank else "")
+def waiting_ones(mark: str, *, rank: int | None = None) -> list[int]:
+    """The processes, of a rank, that wait in the midst of a training."""
+    found = programs(mark, rank="" if rank is None else f"\0RANK={rank}")
     places = {pid: re.findall(r"ORCHESTRATE_REPORTS=([^\0]+)", environ(pid)) for pid in found}
     return [
         pid
         for pid, place in places.items()
-        if place and Path(place[0]).with_name(f"waits-{rank}").exists()
+        if place and Path(place[0]).with_name(f"waits-{rank or 0}").exists()
     ]
 
 
@@ -230,7 +230,7 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
     def victims(how: str) -> list[int]:
         if how == "machine":
             return [other.first]
-        found = waiting_ones(mark, rank=how in ("peer", "rank 1"))
+        found = waiting_ones(mark, rank=int(how in ("peer", "rank 1")))
         return found if how.startswith("rank") else [parent(parent(each)) for each in found]
 
     def again() -> int:
