@@ -643,6 +643,9 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     events = train_programs([commission(tmp_path, trial)], Devices(starts=(IMPATIENT,)))
     for _ in range(5):
         assert next(events)[1] is None
+    hasty = train_programs([commission(tmp_path, trial)], Devices(hang_seconds=0.05))
+    with pytest.raises(ProgramFailed, match="an earlier attempt at this trial does not end"):
+        list(hasty)
     assert [*folder.glob(f"{trials.CHANNEL}*")] == [channel], "nothing is started yet"
     (folder / "go").touch()
     *_, (_, finished) = events

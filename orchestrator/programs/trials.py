@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import platform
 import shutil
@@ -144,7 +145,10 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
             shutil.rmtree(old, ignore_errors=True)
     own = commission.own
     own.mkdir(parents=True, mode=0o700, exist_ok=True)
-    while _is_locked(own / LOCK.format(rank=0)):  # an earlier attempt ends, and may report
+    began, lock = time.monotonic(), own / LOCK.format(rank=0)
+    while _is_locked(lock):  # an earlier attempt ends, and may report
+        if time.monotonic() - began > (devices.hang_seconds or math.inf):
+            raise ProgramFailed("an earlier attempt at this trial does not end", died=True)
         yield trial, None
         time.sleep(LOOK_SECONDS)
     earlier = sorted(own.glob(f"{CHANNEL}*"))
