@@ -66,6 +66,13 @@ class Metrics(Part):
                     f"`{name}` goes with from: {source}, and only with it",
                     code="no-effect" if given else "missing-key",
                 )
+        place = self.file or self.folder
+        if place is not None and "{folder}" not in place:
+            raise BadInput(
+                f"{place!r} must be in {{folder}}, the trial's own, or what another trial wrote "
+                f"would be heard",
+                code="wrong-value",
+            )
         return self
 
     @property
