@@ -12,7 +12,6 @@ from orchestrator.planning.parts import Part
 from orchestrator.planning.sweep import Recipe, Sweep
 from orchestrator.planning.sweep_file import load_sweep, validated
 from orchestrator.records import Role, SearchPlan, Study, differences, settings_of, told
-from orchestrator.training.checkpoint import _identity
 
 EXAMPLES: dict[str, Any] = {
     "workloads": ["digits/cnn"],
@@ -38,9 +37,11 @@ def keys_of(kind: type[Part], place: str = "", whole: Role | None = None) -> Ite
     for name, (key, own) in settings_of(kind).items():
         field, role = kind.model_fields[name], own or whole
         inner = [each for each in (field.annotation, *get_args(field.annotation)) if is_part(each)]
-        if inner and kind is not Recipe and name not in ("batch_sizes", "more", "branch"):
+        if name in ("branch", "programs"):  # a program is an entry of `workloads`
+            continue
+        if inner and kind is not Recipe and name not in ("batch_sizes", "more"):
             yield from keys_of(inner[0], f"{place}{key}.", role)
-        elif name != "branch":
+        else:
             yield f"{place}{key}", role, EXAMPLES.get(place + key, (field.examples or [None])[0])
 
 
@@ -77,7 +78,7 @@ def test_every_setting_has_a_role() -> None:
 
 
 def test_a_checkpoint_of_an_earlier_version_is_one_of_the_same_trial() -> None:
-    assert _identity(make_trial()) == "ea589d3a4220edbb470a02e96343f33f"
+    assert make_trial().identity == "ea589d3a4220edbb470a02e96343f33f"
 
 
 def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[..., Any]) -> None:
