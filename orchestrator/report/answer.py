@@ -181,12 +181,15 @@ def _coarse(panel: Panel) -> str:
         return ""
     worst = max(coarse, key=lambda one: one.resolution / one.steps)
     finer = max(1, round(min(one.examples for one in coarse) * MOST_APART / 2))
+    keys = f"{{spacing: {MOST_APART / 2:g}, min_examples: {finer}}}"
+    how = f"Measure more often, with evaluate: {keys}."
+    if panel.is_program:
+        how = f"Let it measure about every {finer:,} examples there."
     return (
         f"{len(coarse):,} of {len(every):,} points are known to no better than a tenth of their "
         f"steps, since measurements lie that far apart: {worst.recipe} at batch size "
         f"{worst.batch_size:,} takes {in_count(worst.steps)} steps, or up to "
-        f"{worst.resolution:,} fewer. Measure more often, with evaluate: "
-        f"{{spacing: {MOST_APART / 2:g}, min_examples: {finer}}}."
+        f"{worst.resolution:,} fewer. {how}"
     )
 
 
@@ -199,6 +202,11 @@ def _notes(panel: Panel) -> str:
     ]
     flattered = [holding_in_words(one) for one in panel.holdings if one.differs]
     notes = [*flattered, *filter(None, [_coarse(panel)]), *panel.doubts, *notes]
+    if panel.is_program:
+        notes.append(
+            f"{panel.workload} is a program: trained again with the same seed, a trial may measure "
+            f"something else. Its times hold evaluations, so no number of devices is recommended."
+        )
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,

@@ -136,6 +136,8 @@ class Panel:
     """Recipe -> the step times of its devices, where they were measured."""
     doubts: Sequence[str] = ()
     """Which step times are not used, and why."""
+    is_program: bool = False
+    """Whether trials are trained by a program of the user."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
     losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)

@@ -95,18 +95,11 @@ class Source:
                     growing=[row for row in rows if row.batch_schedule],
                     settings=settings,
                     devices={self.name(name): one for name, one in devices_of(times).items()},
-                    doubts=[*doubts_about(times), *self._of_program(workload)],
+                    doubts=doubts_about(times),
+                    is_program=any(s.program and s.workload == workload for s in self.studies),
                 )
             )
         return found
-
-    def _of_program(self, workload: str) -> list[str]:
-        if not any(study.program and study.workload == workload for study in self.studies):
-            return []
-        return [
-            f"{workload} is a program: trained again with the same seed, a trial may measure "
-            f"something else. Its times hold evaluations, so no number of devices is recommended."
-        ]
 
     def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
         """Returns the whole panel, with at most so many trials of each study in the figures of
