@@ -143,7 +143,7 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"program": COMMAND.replace("quad", "qu")}, {}, "missing-file", ["quratic.py"]),
         ({"program": "python '{batch_size"}, {}, "wrong-value", ["'{batch_size"]),
         ({"goal": None}, {}, "missing-goal", ["quadratic"]),
-        ({"name": None}, {}, "unknown-name", ["name"]),
+        ({"name": None}, {}, "missing-key", ["name", "function"]),
         ({"function": "a.py:main"}, {}, "not-together", ["function"]),
         ({"metrics": {"from": "stdout"}}, {}, "missing-key", ["pattern", "stdout"]),
         ({"metrics": {"file": "a"}}, {}, "no-effect", ["file", "jsonl"]),
@@ -432,3 +432,12 @@ def test_a_script_of_the_digits_measures_what_the_class_does(folder: Path) -> No
     for ours, of_script in zip(*steps, strict=True):
         assert len(ours) == len(of_script) == 13
         assert ks_2samp(ours, of_script).pvalue > 0.001
+
+
+@pytest.mark.slow  # since it starts Ray, on which classes are timed
+def test_a_plan_times_programs(folder: Path) -> None:
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP | {"batch_sizes": [8]}))
+    told = json.loads(orchestrate("plan", "sweep.yaml", "--calibrate", "--json", cwd=folder).stdout)
+    (study,) = told["studies"]
+    assert 0 < study["speed"]["step_seconds"] < 1
+    assert study["speed"]["evaluation_seconds"] == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
 from orchestrator.programs.commands import check_command, check_files, has_seed, split
-from orchestrator.records import BadInput, Goal, Heard, Program, Study, unknown
+from orchestrator.records import BadInput, Goal, Heard, Program, Study, shown
 from orchestrator.search import distinct
 
 if TYPE_CHECKING:
@@ -224,6 +225,12 @@ def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, A
         check_command(study, devices, params)
     if not program.function:
         check_files(program.command)
+    if program.heard.source == "tensorboard" and find_spec("tensorboardX") is None:
+        raise BadInput(
+            "metrics from tensorboard need the package tensorboardX, which is not installed. "
+            "Install it: pip install 'orchestrate-batch-size[tensorboard]'",
+            code="missing-package",
+        )
 
 
 def of_programs(studies: Sequence[Study]) -> list[str]:
@@ -243,7 +250,11 @@ def named(entries: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         if isinstance(entry, dict):
             name = entry.get("name") or entry.get("function")
             if not isinstance(name, str):
-                raise unknown("key of a workload", str(next(iter(entry), "")), ["name"])
+                raise BadInput(
+                    f"a workload in braces needs a `name` beside `program`, or a `function`, but "
+                    f"got {shown(entry)}",
+                    code="missing-key",
+                )
             names.append(name)
             programs[name] = entry
         else:
