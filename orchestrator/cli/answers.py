@@ -202,7 +202,11 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     short = [row for row in rows if not row.reached and row.finished]
     narrow = [row for row in rows if any("is near the" in warning for warning in row.warnings)]
     for found, todo in (
-        (failed, f"find out why trials failed ({run}/log.txt), then orchestrate resume {run}"),
+        (
+            failed,
+            f"find out why trials failed ({run}/log.txt; of programs: orchestrate logs {run}), "
+            f"then orchestrate resume {run}",
+        ),
         (unfinished, f"orchestrate resume {run}, which trains the missing trials"),
         (short, "raise the budget or widen the search space, since the goal was not reached"),
         (narrow, "widen the ranges, since the best points lie near their ends"),

@@ -57,7 +57,8 @@ class Exit:
     @property
     def in_words(self) -> str:
         how = f"with code {self.code}" if self.code >= 0 else f"by signal {-self.code}"
-        return "\n".join([*self.last, f"the program ended {how}"])
+        # The last line is what tables show: mostly the error itself.
+        return "\n".join([f"the program ended {how}", *self.last])
 
 
 class Kept:

@@ -437,7 +437,7 @@ class _Together:
             # One that was killed comes first: others fail since they miss it.
             found, rank = min(failed, key=lambda each: each[0].code)
             self.close()
-            return Exit(code=found.code, last=(*found.last, f"rank {rank}:"))
+            return Exit(code=found.code, last=(f"rank {rank}:", *found.last))
         return None if None in exits else exits[0]
 
     def end(self) -> None:
