@@ -22,9 +22,11 @@ import pytest
 from conftest import make_trial, wait_for
 
 from orchestrator.files.places import Place
-from orchestrator.programs import trials
+from orchestrator.programs import course, starting
+from orchestrator.programs.course import ProgramFailed
 from orchestrator.programs.kept import LOG_BYTES, Kept, Start
-from orchestrator.programs.trials import Commission, Devices, ProgramFailed, train_programs
+from orchestrator.programs.starting import Devices
+from orchestrator.programs.trials import Commission, train_programs
 from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
 pytestmark = pytest.mark.dear
@@ -116,7 +118,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Marks all processes that a test starts, and checks that none is left."""
     found, before = uuid.uuid4().hex, children()
     monkeypatch.setenv("MARK_OF_TEST", found)
-    monkeypatch.setattr(trials, "PATIENCE", 0.2)
+    monkeypatch.setattr(course, "PATIENCE", 0.2)
     yield found
     assert marked(found) == {}
     assert children() <= before
@@ -125,7 +127,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("code", "died", "said"),
     [
-        ("", False, trials.UNHEARD["report"]),
+        ("", False, course.UNHEARD["report"]),
         ("print('a hint')", False, "a hint\nthe program ended without a report. It must"),
         ("tell(1, loss=5)\nsys.exit('no data')", False, "the program ended with code 1\nno data"),
         ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
@@ -245,7 +247,7 @@ def test_the_stop_file_is_honoured_before_any_signal(tmp_path: Path) -> None:
     """It is the only way in which this one ends."""
     code = "step = 0\nwhile tell(step := step + 1, loss=5 if step < 3 else 0.1): time.sleep(0.01)"
     never = Devices(starts=(partial(kept, patience=10**6),))
-    trials.PATIENCE = 10**6  # undone by the fixture
+    course.PATIENCE = 10**6  # undone by the fixture
     finished = train(tmp_path, trial_of(program(IGNORES + code)), devices=never)
     assert losses(finished) == [(1, 5), (2, 5), (3, 0.1)]
 
@@ -627,14 +629,14 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     """Its driver is gone, and it is still ending."""
     trial = trial_of(program(TELLS_AT_LAST + FOR_EVER, resumes=True))
     folder = commission(tmp_path, trial).own
-    channel = folder / f"{trials.CHANNEL}000000-first"
+    channel = folder / f"{starting.CHANNEL}000000-first"
     channel.mkdir(parents=True)
-    places = {"log": channel / "log", "reports": channel / trials.REPORTS}
+    places = {"log": channel / "log", "reports": channel / starting.REPORTS}
     earlier = Kept(
         replace(
             start_of(tmp_path, TELLS_AT_LAST.replace("{folder}", str(folder)) + FOR_EVER),
             environment={**os.environ, **told_of(str(places["reports"]))},
-            lock=str(folder / trials.LOCK.format(rank=0)), patience=10**6,
+            lock=str(folder / starting.LOCK.format(rank=0)), patience=10**6,
             **{name: str(place) for name, place in places.items()},
         )
     )  # fmt: skip
@@ -646,7 +648,7 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     hasty = train_programs([commission(tmp_path, trial)], Devices(hang_seconds=0.05))
     with pytest.raises(ProgramFailed, match="an earlier attempt at this trial does not end"):
         list(hasty)
-    assert [*folder.glob(f"{trials.CHANNEL}*")] == [channel], "nothing is started yet"
+    assert [*folder.glob(f"{starting.CHANNEL}*")] == [channel], "nothing is started yet"
     (folder / "go").touch()
     *_, (_, finished) = events
     assert isinstance(finished, FinishedTrial)

@@ -231,7 +231,8 @@ def _measured(
 def _timed(study: Study, resources: Resources) -> Speed | None:
     """The speed of a program on this machine. Says why if it can't be timed."""
     from orchestrator.planning.outlook import program_speed
-    from orchestrator.programs.trials import Devices, ProgramFailed
+    from orchestrator.programs.course import ProgramFailed
+    from orchestrator.programs.starting import Devices
 
     count = resources.ranks(study.batch_size)
     devices = Devices.here(study, count, resources.cpus_per_rank, None)

@@ -193,7 +193,9 @@ def _by_program(
     from orchestrator.planning.studies import single_program_trial
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.programs.commands import arguments_of
-    from orchestrator.programs.trials import Devices, ProgramFailed, train_alone
+    from orchestrator.programs.course import ProgramFailed
+    from orchestrator.programs.starting import Devices
+    from orchestrator.programs.trials import train_alone
 
     sweep = load_sweep(find_sweep_file(file))
     ours = single_program_trial(

@@ -25,8 +25,9 @@ from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Resources
+from orchestrator.programs.course import ProgramFailed
 from orchestrator.programs.kept import Exit, Kept, Start
-from orchestrator.programs.trials import Devices, ProgramFailed
+from orchestrator.programs.starting import Devices
 from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
 from orchestrator.search import PackRace, Proposal
 from orchestrator.sweeping.executor import Pack

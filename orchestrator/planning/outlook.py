@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.planning.rehearsal import point_at
-from orchestrator.programs.trials import Devices, train_alone
+from orchestrator.programs.starting import Devices
+from orchestrator.programs.trials import train_alone
 from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import Run, frontier_of
 from orchestrator.search import assemble, searched

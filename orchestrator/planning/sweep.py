@@ -18,7 +18,7 @@ from orchestrator.planning.parts import (
     Size,
     Text,
 )
-from orchestrator.planning.programs import ProgramWorkload, named
+from orchestrator.planning.program_parts import ProgramWorkload, named
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,

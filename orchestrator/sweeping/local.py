@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.planning.sweep import Resources, Sweep
-from orchestrator.programs.trials import Devices, ProgramFailed
+from orchestrator.programs.course import ProgramFailed
+from orchestrator.programs.starting import Devices
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, TrialKey
 from orchestrator.results import Run
 from orchestrator.search import Bounds, PackRace

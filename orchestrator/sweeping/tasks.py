@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
+from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import (
     Commission,
-    Devices,
     log_name,
     train_programs,
     unshared_folder,

@@ -1,0 +1,198 @@
+"""The keys of a program as a workload."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
+from orchestrator.programs.commands import split
+from orchestrator.records import BadInput, Goal, Heard, Program, shown
+
+if TYPE_CHECKING:
+    pass
+
+LONGEST_COMMAND = 10_000
+
+FUNCTION = ("{interpreter}", "-m", "orchestrator.programs.functions")
+"""The command that calls a function; its place follows."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        names = re.compile(text).groupindex
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    if "step" not in names or len(names) < 2:
+        raise ValueError(
+            "it must name the group of the step, (?P<step>\\d+), and that of a metric, such as "
+            "(?P<loss>\\S+)"
+        )
+    return text
+
+
+class Metrics(Part):
+    """Where the numbers of a program are, if it doesn't call `orchestrator.report`."""
+
+    source: Literal["report", "stdout", "jsonl", "tensorboard"] = Field(
+        default="report", alias="from", examples=["stdout"]
+    )
+    """`report`: the program calls `orchestrator.report`, or appends lines of JSON to the file that
+    the variable ORCHESTRATE_REPORTS names. `stdout`: lines of its output. `jsonl`: lines of JSON in
+    a file. `tensorboard`: event files in a folder."""
+    pattern: Annotated[str, Field(max_length=LONGEST_COMMAND), AfterValidator(_pattern)] | None = (
+        Field(default=None, examples=[r"step (?P<step>\d+).* val loss (?P<loss>\S+)"])
+    )
+    """With `from: stdout`, a regular expression with named groups: `step`, and a metric of each
+    other name."""
+    file: Text | None = Field(default=None, examples=["{folder}/log.jsonl"])
+    """With `from: jsonl`, the file. It may hold placeholders, as the command may."""
+    folder: Text | None = Field(default=None, examples=["{folder}/events"])
+    """With `from: tensorboard`, the folder."""
+    step: Text = Field(default="step", examples=["global_step"])
+    """With `from: jsonl`, the key of the step."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Metrics:
+        needed = {"stdout": "pattern", "jsonl": "file", "tensorboard": "folder"}
+        for source, name in needed.items():
+            given = getattr(self, name) is not None
+            if given != (source == self.source):
+                raise BadInput(
+                    f"`{name}` goes with from: {source}, and only with it",
+                    code="no-effect" if given else "missing-key",
+                )
+        place = self.file or self.folder
+        if place is not None and "{folder}" not in place:
+            raise BadInput(
+                f"{place!r} must be in {{folder}}, the trial's own, or what another trial wrote "
+                f"would be heard",
+                code="wrong-value",
+            )
+        return self
+
+    @property
+    def heard(self) -> Heard:
+        place = self.file or self.folder or ""
+        return Heard(source=self.source, pattern=self.pattern or "", place=place, step=self.step)
+
+
+def _goal_text(text: str) -> str:
+    return str(Goal.parse(text))
+
+
+Command = (
+    Annotated[str, Field(min_length=1, max_length=LONGEST_COMMAND)]
+    | Annotated[list[str], Field(min_length=1, max_length=1000)]
+)
+
+
+class ProgramWorkload(Part):
+    """A program, or a Python function, that trains one trial."""
+
+    program: Annotated[Command | None, Field(union_mode="left_to_right")] = Field(
+        default=None, examples=["torchrun train.py --lr {learning_rate} --batch-size {batch_size}"]
+    )
+    """The command, as a line or as a list of arguments, with placeholders in braces. No shell reads
+    it. Beside `command`, it is what `${program}` stands for there."""
+    command: list[str] | None = Field(
+        default=None, max_length=1000, examples=[["${interpreter}", "${program}", "${args}"]]
+    )
+    """The command as a sweep of Weights & Biases has it."""
+    function: Text | None = Field(default=None, examples=["train.py:main"])
+    """A Python function in place of a command. It is called with the trial, in a process of its own
+    for each device."""
+    name: Annotated[FolderName | None, Field(examples=["my_gpt"])] = None
+    """What tables, figures and folders call it. Default: the name of the function."""
+    goal: Annotated[Text, AfterValidator(_goal_text)] | None = Field(
+        default=None, examples=["loss < 3.3"]
+    )
+    """What a trial must reach, unless the sweep has `goals`. Metrics have the names that the
+    program gives them."""
+    metrics: Metrics = Metrics()
+    """Where its numbers are."""
+    examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[9_000_000])
+    """Size of the training set, for epochs and the full batch."""
+    arguments: dict[Text, Text] = Field(
+        default={}, max_length=MOST_ITEMS, examples=[{"learning_rate": "optim.lr"}]
+    )
+    """Names of options in `{args}` that differ from the names here. An entry for `batch_size`,
+    `seed` or `steps` adds it to `{args}`."""
+    max_per_device: int | None = Field(default=None, ge=1, le=MANY, examples=[16])
+    """The most examples that a device takes at once. `{batch_size_per_device}` is then at most
+    this, and `{accumulation_steps}` says over how many passes a device accumulates its gradient."""
+    tokens_per_example: int | None = Field(default=None, ge=1, le=MANY, examples=[1024])
+    """Tokens of an example, for `{batch_tokens}`."""
+    launch: Literal["once", "ranks"] | None = Field(default=None, examples=["ranks"])
+    """`once`: the command starts the processes of its devices itself, on one machine. `ranks`: it
+    is started for each device, on one machine or several, with RANK, WORLD_SIZE and so on as
+    torchrun sets them. Default: `once` for a command, `ranks` for a function."""
+    resumes: bool = Field(default=False, examples=[True])
+    """Whether the program goes on from what it finds in `{folder}`. Without it, a trial that was
+    interrupted begins anew. Such a program must report a step before it saves its state."""
+    every: int | None = Field(default=None, ge=1, le=MANY, examples=[250])
+    """The least number of steps between two reports. Trials that can't win end earlier with it."""
+
+    @model_validator(mode="after")
+    def _one(self) -> ProgramWorkload:
+        if (self.program is None) == (self.function is None):
+            raise BadInput("give `program` or `function`, one of them", code="not-together")
+        if self.function is None and self.name is None:
+            raise BadInput("a program needs a `name` for its run's folders", code="missing-key")
+        if self.function is not None and self.metrics.source == "stdout":
+            raise BadInput("a function reports by trial.report", code="no-effect")
+        return self
+
+    @property
+    def files(self) -> list[str]:
+        """The Python files of the command, as places of code: they and what lies beside them travel
+        to other machines."""
+        return [f"{part}:" for part in self.as_program().command if part.endswith(".py")]
+
+    def as_program(self) -> Program:
+        command: tuple[str, ...]
+        if self.function is not None:
+            command = (*FUNCTION, self.function)
+        elif self.command is not None:
+            if not isinstance(self.program, str):
+                raise BadInput("beside `command`, `program` is the name of a file")
+            command = tuple(
+                part.replace("${program}", self.program).replace("{program}", self.program)
+                for part in self.command
+            )
+        else:
+            assert self.program is not None
+            command = split(self.program)
+        return Program(
+            command=command,
+            function=self.function or "",
+            launch=self.launch or ("ranks" if self.function else "once"),
+            heard=self.metrics.heard,
+            arguments=self.arguments,
+            max_per_device=self.max_per_device,
+            tokens_per_example=self.tokens_per_example,
+            resumes=self.resumes,
+            every=self.every,
+        )
+
+
+def named(entries: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The workloads of a document as names, and those that are programs by their names."""
+    names, programs = list[Any](), dict[str, Any]()
+    for entry in entries:
+        if isinstance(entry, dict):
+            name = entry.get("name") or entry.get("function")
+            if not isinstance(name, str):
+                raise BadInput(
+                    f"a workload in braces needs a `name` beside `program`, or a `function`, but "
+                    f"got {shown(entry)}",
+                    code="missing-key",
+                )
+            names.append(name)
+            programs[name] = entry
+        else:
+            names.append(entry)
+    return names, programs
