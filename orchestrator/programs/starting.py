@@ -52,7 +52,7 @@ class Devices:
         return cls(
             count=count,
             starts=(Kept,) * (count if ranks else 1),
-            threads=cpus_per_rank * (1 if ranks else count),
+            threads=cpus_per_rank,
             hang_seconds=hang_seconds,
         )
 
@@ -66,7 +66,8 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
         kept.REPORTS: str(channel / REPORTS),
         "ORCHESTRATE_STOP": str(channel / "stop"),
         "ORCHESTRATE_TRIAL": json.dumps(values),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(devices.threads)),
+        # Of each device: Ray's own value is for all that a command starts together.
+        "OMP_NUM_THREADS": str(devices.threads),
     }
     if devices.hang_seconds is not None:
         told["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
