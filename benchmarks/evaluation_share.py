@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from command_line import parser_with_smoke, print_result
 
-from orchestrator.planning.studies import single_trial
+from orchestrator.planning.single import single_trial
 from orchestrator.records import BadInput
 from orchestrator.training import Ranks, train
 from orchestrator.workloads import REGISTRY, load_workload, splits_of

@@ -19,7 +19,7 @@ import torch
 from command_line import parser_with_smoke, print_result
 
 from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate
-from orchestrator.planning.studies import single_trial
+from orchestrator.planning.single import single_trial
 from orchestrator.records import Extras, Trial
 from orchestrator.training import Ranks, train
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from orchestrator.noise.estimates import Estimate, Sample, of_chunks
 from orchestrator.noise.gradients import per_chunk, per_example
 from orchestrator.noise.words import in_words
-from orchestrator.planning.studies import single_trial
+from orchestrator.planning.single import single_trial
 from orchestrator.records import Extras, Measurement, Outcome, Trial
 from orchestrator.training import Ranks, train_in_stack
 from orchestrator.training.noise_scale import NoiseMeter

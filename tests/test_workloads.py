@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from orchestrator.cli import app
-from orchestrator.planning.studies import single_trial
+from orchestrator.planning.single import single_trial
 from orchestrator.records import derive_seed
 from orchestrator.workloads import (
     REGISTRY,

@@ -18,8 +18,8 @@ from orchestrator.files.own_code import name_of
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.branch_file import BranchFile, find_branch_file, load_branches
 from orchestrator.planning.outlook import StudyOutlook, outlook
+from orchestrator.planning.single import single_trial
 from orchestrator.planning.studies import plan as plan_of
-from orchestrator.planning.studies import single_trial
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated, validated_as
 from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
 from orchestrator.sweeping import session

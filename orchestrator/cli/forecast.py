@@ -65,7 +65,7 @@ def forecast(
     """Forecast the critical batch size from one training. It trains once and measures the noise
     scale of the gradients along the way."""
     from orchestrator.analysis import forecast_by
-    from orchestrator.planning.studies import single_trial
+    from orchestrator.planning.single import single_trial
     from orchestrator.results.noise_courses import courses_of
     from orchestrator.training import train_on_ranks
     from orchestrator.training.ranks import one_thread

@@ -132,7 +132,7 @@ def trial(
         raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
     import torch
 
-    from orchestrator.planning.studies import single_trial
+    from orchestrator.planning.single import single_trial
     from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
@@ -190,7 +190,7 @@ def _by_program(
     import tempfile
     from pathlib import Path
 
-    from orchestrator.planning.studies import single_program_trial
+    from orchestrator.planning.single import single_program_trial
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.programs.commands import arguments_of
     from orchestrator.programs.course import ProgramFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
-from orchestrator.planning.programs import of_programs, refuse_with_program, rehearse_program
-from orchestrator.planning.rehearsal import point_at, rehearse_all, rehearse_points
+from orchestrator.planning.programs import of_programs, refuse_with_program
+from orchestrator.planning.rehearsal import rehearse_all
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
-from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
     BadInput,
@@ -29,10 +28,8 @@ from orchestrator.records import (
     Program,
     SearchPlan,
     Study,
-    Trial,
-    unknown,
 )
-from orchestrator.search import Entry, check_value, searched
+from orchestrator.search import Entry, searched
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
@@ -129,78 +126,6 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
     return Plan(sweep=sweep, studies=tuple(studies), doubts=doubts)
 
 
-def single_trial(
-    workload: str,
-    optimizer: str,
-    batch_size: int,
-    *,
-    params: Mapping[str, Any],
-    steps: int | None,
-    seed: int,
-    evaluate: Mapping[str, Any] | None = None,
-    data_dir: Path | None = None,
-    ranks: int = 1,
-) -> Trial:
-    """A trial outside any sweep, for so many ranks. It trains exactly `steps`, or else until the
-    workload's goal or budget. A metaparameter that isn't given takes the middle of its range."""
-    document = {
-        "name": "trial",
-        "workloads": [workload],
-        "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
-        "batch_sizes": [batch_size],
-        "budget": None if steps is None else {"steps": steps},
-        "evaluate": dict(evaluate or {}),
-    }
-    sweep = validated(document, "orchestrate trial")
-    try:
-        asked = _of_class(sweep, workload, load_workload(workload), data_dir)
-        (study,) = _studies_of(sweep, workload, asked)
-        chosen = point_at(study.space, 0.5)
-        rehearse_points(study, [chosen], data_dir, ranks=ranks)
-    except BadInput as error:
-        text = str(error).removeprefix(f"recipe {optimizer!r}: ")
-        raise BadInput(text, code=error.code) from None
-    if steps is not None:
-        study = replace(study, goals=())
-    return Trial(study=study, index=0, seed=seed, params=chosen)
-
-
-def single_program_trial(
-    sweep: Sweep,
-    *,
-    recipe: str | None,
-    batch_size: int | None,
-    params: Mapping[str, Any],
-    steps: int | None,
-    seed: int,
-) -> Trial:
-    """A trial of the first program of a sweep: of its first recipe, at the batch size in the
-    middle, unless others are given."""
-    studies = [s for s in plan(sweep).studies if s.program is not None]
-    if not studies:
-        raise BadInput(
-            "This file has no program, so name the workload: `orchestrate trial WORKLOAD`.",
-            code="wrong-command",
-        )
-    recipes = list(dict.fromkeys(study.recipe for study in studies))
-    if recipe is not None and recipe not in recipes:
-        raise unknown("recipe", recipe, recipes)
-    of_recipe = [s for s in studies if s.recipe == (recipe or recipes[0])]
-    of_recipe = [s for s in of_recipe if s.workload == of_recipe[0].workload]
-    study = of_recipe[len(of_recipe) // 2]
-    study = replace(study, batch_size=batch_size or study.batch_size)
-    chosen = point_at(study.space, 0.5)
-    for name in params:
-        if name not in chosen:
-            raise unknown("metaparameter", name, chosen)
-    given = {name: check_value(value) for name, value in params.items()}
-    study, chosen = replace(study, space={**study.space, **given}), {**chosen, **given}
-    if steps is not None:
-        study = replace(study, goals=(), budget_steps=steps)
-    rehearse_program(study, sweep.resources.ranks(study.batch_size), [chosen])
-    return Trial(study=study, index=0, seed=seed, params=chosen)
-
-
 def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
     """The studies of all workloads. Raises `BadInput` if there are too many, before their points
     fill the memory."""
@@ -210,9 +135,9 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
         asked = (
             _of_program(sweep, name)
             if name in sweep.programs
-            else _of_class(sweep, name, load_workload(name), data_dir)
+            else of_class(sweep, name, load_workload(name), data_dir)
         )
-        for study in _studies_of(sweep, name, asked):
+        for study in studies_of(sweep, name, asked):
             studies.append(with_more(study, sweep.more))
             trials += studies[-1].trials + studies[-1].most_repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
@@ -261,7 +186,7 @@ def _of_program(sweep: Sweep, name: str) -> _Asked:
     )
 
 
-def _of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:
+def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:
     splits = splits_of(workload, data_dir)
     evaluate = sweep.evaluate
     spacing = workload.evaluation_spacing if evaluate.spacing is None else evaluate.spacing
@@ -282,7 +207,7 @@ def _of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None
     )
 
 
-def _studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
+def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
     train_size, evaluate, program = asked.train_size, sweep.evaluate, asked.program
     budgets = [_budget(recipe.budget or sweep.budget, asked.budget) for recipe in sweep.recipes]
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
