@@ -122,7 +122,7 @@ def test_goals_are_strict_and_compared_in_float64() -> None:
     assert Goal.parse(str(goal)) == goal
 
 
-@pytest.mark.parametrize("text", ["val/error", "error < 0.1", "val/error < x", "val/e < nan", ""])
+@pytest.mark.parametrize("text", ["val/error", "/error < 0.1", "val/error < x", "val/e < nan", ""])
 def test_malformed_goals_say_how_one_is_written(text: str) -> None:
     with refused("wrong-value", "goal", repr(text)):
         Goal.parse(text)
