@@ -16,6 +16,7 @@ from quadratic import steps_to_goal
 from scipy.stats import ks_2samp
 
 import orchestrator
+from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path
@@ -441,3 +442,13 @@ def test_a_plan_times_programs(folder: Path) -> None:
     (study,) = told["studies"]
     assert 0 < study["speed"]["step_seconds"] < 1
     assert study["speed"]["evaluation_seconds"] == 0
+
+
+def test_scripts_travel_to_other_machines(folder: Path) -> None:
+    (folder / "beside.py").touch()
+    (folder / "train.sh").write_text("python quadratic.py")
+    (folder / "data.bin").write_bytes(bytes(1_000_000))
+    entry = {**PROGRAM, "program": "sh train.sh data.bin {learning_rate} {batch_size} {seed}"}
+    places = validated({**SWEEP, "workloads": [entry]}, "sweep.yaml").places
+    assert {*UserFolder.here(places).code} >= {"train.sh", "beside.py", "quadratic.py"}
+    assert "data.bin" not in UserFolder.here(places).code

@@ -70,7 +70,7 @@ def _files(folder: Path, place: str) -> list[Path]:
     environment may lie in the folder; its files count as installed."""
     if place == MAIN:
         return []
-    if place.endswith(".py"):
+    if place.endswith(".py") or (folder / place).is_file():
         found = files_with((folder / place).resolve())
     else:
         top = folder / place.partition(".")[0]

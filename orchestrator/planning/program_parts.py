@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,7 +16,7 @@ from orchestrator.records import BadInput, Goal, Heard, Program, shown
 if TYPE_CHECKING:
     pass
 
-LONGEST_COMMAND = 10_000
+LONGEST_COMMAND, MOST_OF_SCRIPT = 10_000, 1_000_000
 
 FUNCTION = ("{interpreter}", "-m", "orchestrator.programs.functions")
 """The command that calls a function; its place follows."""
@@ -148,9 +149,13 @@ class ProgramWorkload(Part):
 
     @property
     def files(self) -> list[str]:
-        """The Python files of the command, as places of code: they and what lies beside them travel
-        to other machines."""
-        return [f"{part}:" for part in self.as_program().command if part.endswith(".py")]
+        """The scripts of the command, as places of code: they, and Python files beside them, travel
+        to other machines. Larger files are data."""
+        found = map(Path, self.as_program().command)
+        scripts = (
+            each for each in found if each.is_file() and each.stat().st_size < MOST_OF_SCRIPT
+        )
+        return [f"{each}:" for each in scripts]
 
     def as_program(self) -> Program:
         command: tuple[str, ...]
