@@ -88,6 +88,7 @@ def sweep_of(folder: Path, *, resumes: bool, more: Any = None, **changes: Any) -
             {"name": "own", "space": {"learning_rate": {"low": 0.01, "high": 1, "scale": "log"}}}
         ],
         "search": {"trials": 4}, "budget": {"steps": 150}, "stop": {"dominated": False},
+        "faults": {"max_failures": 9},  # chance may hit one trial again and again
         **changes,
     }  # fmt: skip
     (folder / "sweep.yaml").write_text(yaml.safe_dump(document))

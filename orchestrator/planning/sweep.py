@@ -495,7 +495,9 @@ class Sweep(Part):
             document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
         if isinstance(workloads := document.get("workloads"), list):
             document["workloads"], programs = named(workloads)
-            document["programs"] = {**document.get("programs", {}), **programs}
+            if programs:
+                known = document.get("programs")
+                document["programs"] = {**(known if isinstance(known, dict) else {}), **programs}
         if document.get("resources") == "auto":
             document.pop("resources")
         return document
