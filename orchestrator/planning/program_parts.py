@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
 from orchestrator.programs.commands import split
 from orchestrator.records import BadInput, Goal, Heard, Program, shown
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST_COMMAND, MOST_OF_SCRIPT = 10_000, 1_000_000
 
@@ -81,7 +78,7 @@ class Metrics(Part):
         return Heard(source=self.source, pattern=self.pattern or "", place=place, step=self.step)
 
 
-def _goal_text(text: str) -> str:
+def goal_text(text: str) -> str:
     return str(Goal.parse(text))
 
 
@@ -108,7 +105,7 @@ class ProgramWorkload(Part):
     for each device."""
     name: Annotated[FolderName | None, Field(examples=["my_gpt"])] = None
     """What tables, figures and folders call it. Default: the name of the function."""
-    goal: Annotated[Text, AfterValidator(_goal_text)] | None = Field(
+    goal: Annotated[Text, AfterValidator(goal_text)] | None = Field(
         default=None, examples=["loss < 3.3"]
     )
     """What a trial must reach, unless the sweep has `goals`. Metrics have the names that the

@@ -18,14 +18,13 @@ from orchestrator.planning.parts import (
     Size,
     Text,
 )
-from orchestrator.planning.program_parts import ProgramWorkload, named
+from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
     Baseline,
     BatchSchedule,
     Divergence,
-    Goal,
     unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
@@ -376,10 +375,6 @@ class Checkpoints(Part):
     """Seconds of training between two checkpoints: the most that a killed trial loses."""
 
 
-def _goal_text(text: str) -> str:
-    return str(Goal.parse(text))
-
-
 def _baseline_text(text: str) -> str:
     return str(Baseline.parse(text))
 
@@ -414,7 +409,7 @@ class Sweep(Part):
     after a question mark: `digits/mlp?width=64`. A mapping describes a program of your own."""
     programs: Annotated[dict[FolderName, ProgramWorkload], STUDIES] = Field({})
     """The workloads that are programs."""
-    goals: Annotated[list[Annotated[Text, AfterValidator(_goal_text)]], STUDIES] = Field(
+    goals: Annotated[list[Annotated[Text, AfterValidator(goal_text)]], STUDIES] = Field(
         [], max_length=MOST_ITEMS, examples=[["val/error < 0.05"]]
     )
     """What a trial must reach; the fewest steps to each goal are found. Default: each workload's
