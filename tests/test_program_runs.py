@@ -40,12 +40,16 @@ def goes_on(step, loss):
 
 def wait():
     "See driving.waiting."
-    try:
-        while recorded() >= int(Path("after").read_text()):
-            Path(os.environ["ORCHESTRATE_REPORTS"]).with_name(f"waits-{rank}").touch()
-            time.sleep(0.01)
-    except FileNotFoundError:
-        pass
+    while True:
+        try:
+            with open("after") as file:
+                after, now = int(file.read()), os.fstat(file.fileno()).st_mtime_ns
+        except FileNotFoundError:
+            return
+        if recorded() < after:
+            return
+        Path(os.environ["ORCHESTRATE_REPORTS"]).with_name(f"waits-{rank}-{now}").touch()
+        time.sleep(0.01)
 
 step, x = 0, np.ones(4)
 if resumes and state.exists():
@@ -110,14 +114,16 @@ def programs(mark: str, *, rank: str = "") -> list[int]:
     return [pid for pid, command in found if "train.py" in command and rank in environ(pid)]
 
 
-def waiting_ones(mark: str, *, rank: int | None = None) -> list[int]:
-    """The processes, of a rank, that wait in the midst of a training."""
+def waiting_ones(mark: str, folder: Path, *, rank: int | None = None) -> list[int]:
+    """The processes, of a rank, that wait in the midst of a training, and not for an earlier
+    attack: they go on until there is another `after`."""
+    now = (folder / "after").stat().st_mtime_ns
     found = programs(mark, rank="" if rank is None else f"\0RANK={rank}")
     places = {pid: re.findall(r"ORCHESTRATE_REPORTS=([^\0]+)", environ(pid)) for pid in found}
     return [
         pid
         for pid, place in places.items()
-        if place and Path(place[0]).with_name(f"waits-{rank or 0}").exists()
+        if place and Path(place[0]).with_name(f"waits-{rank or 0}-{now}").exists()
     ]
 
 
@@ -127,6 +133,10 @@ def keepers(mark: str) -> list[int]:
 
 def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def network(process: int) -> str:
+    return os.readlink(f"/proc/{process}/ns/net")
 
 
 def environ(process: int) -> str:
@@ -153,7 +163,7 @@ def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
         with driving(tmp_path, *arguments, "--no-ray") as driver:
             while attacks and driver.process.poll() is None:
                 with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
-                    (program,) = driver.wait_until(lambda: waiting_ones(mark))
+                    (program,) = driver.wait_until(lambda: waiting_ones(mark, tmp_path))
                     how = attacks.pop(0)
                     if "driver" in how:
                         driver.process.kill()
@@ -242,9 +252,9 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
     }
 
     def victims(how: str) -> list[int]:
+        found = waiting_ones(mark, tmp_path, rank=int(how in ("machine", "peer", "rank 1")))
         if how == "machine":
-            return [other.first]
-        found = waiting_ones(mark, rank=int(how in ("peer", "rank 1")))
+            return [other.first] if {*map(network, found)} & {network(other.first)} else []
         return found if how.startswith("rank") else [parent(parent(each)) for each in found]
 
     def again() -> int:
@@ -257,7 +267,7 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
             with head.running(log, *here, **env) as process:
                 while attacks and process.poll() is None:
                     with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
-                        wait_for(lambda: waiting_ones(mark, rank=1), process, log)
+                        wait_for(lambda: waiting_ones(mark, tmp_path, rank=1), process, log)
                         how, before = attacks.pop(), again()
                         if how == "driver":
                             os.killpg(process.pid, signal.SIGKILL)
