@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from orchestrator.cli.options import GoalOption, JsonOption, RunArgument, print_json
-from orchestrator.cli.terminal import answer
+from orchestrator.cli.terminal import answer, table_of
 
 if TYPE_CHECKING:
     from orchestrator.cli.advising import Advised, Suggestion
@@ -42,20 +42,16 @@ def advice_table(found: Advised) -> Table:
     """The steps as a table; the step that narrows most for its price comes first."""
     from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", justify="right")
-    table.add_column("Train", overflow="fold")
-    table.add_column("+20 % examples at: upper end / lower end", overflow="fold")
-    table.add_column("Price", overflow="fold")
     effects = [effect for one in found.suggestions for effect in one.step.effects]
     many_goals = len({effect.goal for effect in effects}) > 1
+    rows = []
     for number, one in enumerate(found.suggestions, 1):
         told = [
             f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
             for effect in one.step.effects
         ]
-        table.add_row(str(number), step_in_words(one.step), "\n".join(told), _price(one))
-    return table
+        rows.append((str(number), step_in_words(one.step), "\n".join(told), _price(one)))
+    return table_of(("", "Train", "+20 % examples at: upper end / lower end", "Price"), rows)
 
 
 def _price(one: Suggestion) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Group
@@ -26,7 +26,7 @@ from orchestrator.analysis import (
     steps_of,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import PlainConsole, printable, say
+from orchestrator.cli.terminal import PlainConsole, printable, say, table_of
 from orchestrator.records import StudyKey, mistake
 from orchestrator.results import BestRow, FrontierRow, Run
 from orchestrator.search import searched
@@ -48,15 +48,14 @@ def frontier_table(
     """The frontier as a table. Of the winners' points it shows the metaparameters that were
     searched. A workload and goal that all rows share are in the title."""
     same = len({(row.workload, row.goal) for row in rows}) == 1
-    repeated = ("Median",) if any(row.repeats for row in rows) else ()
-    table = _winners(
-        ("Recipe",) if same else ("Workload", "Goal", "Recipe"),
-        ("Batch size", "Steps", "±", *repeated, "Examples", "Trial"),
-        title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
-        without=without,
-    )
-    for row in rows:
-        cells = {
+    numbers = ("Batch size", "Steps", "±", "Median", "Examples", "Trial")
+    left_out = {*without, *(("Workload", "Goal") if same else ())}
+    if not any(row.repeats for row in rows):
+        left_out.add("Median")
+    headings = ("Workload", "Goal", "Recipe", *numbers, POINT, "Notes")
+    shown = [heading for heading in headings if heading not in left_out]
+    cells = (
+        {
             "Workload": row.workload,
             "Goal": row.goal,
             "Recipe": row.recipe,
@@ -69,8 +68,14 @@ def frontier_table(
             POINT: _point(row.answering[1], searched[row.key]),
             "Notes": "; ".join(row.remarks()),
         }
-        table.add_row(*(cells[str(column.header)] for column in table.columns))
-    return table
+        for row in rows
+    )
+    return table_of(
+        shown,
+        ([of_row[heading] for heading in shown] for of_row in cells),
+        numbers=numbers,
+        title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
+    )
 
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
@@ -108,37 +113,28 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
     """The best trials of each study, as far as their ranks are certain."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Workload", "Goal", "Recipe"):
-        table.add_column(heading)
-    for heading in ("Batch size", "Rank", "Steps", "±", "Trial"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        for rank, trial in enumerate(row.leaders, start=1):
-            places = (rank, trial.steps, trial.resolution, trial.trial)
-            numbers = (f"{number:,}" for number in places)
-            table.add_row(row.workload, row.goal, row.recipe, batch_sizes_of(row), *numbers)
-    return table
-
-
-def jobs_table(jobs: Sequence[Mapping[str, str]]) -> Table:
-    """The jobs that were submitted to a cluster."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "job", "status"):
-        table.add_column(name.capitalize(), overflow="fold")
-    for job in jobs:
-        table.add_row(*(job[name] for name in ("run", "job", "status")))
-    return table
+    numbers = ("Batch size", "Rank", "Steps", "±", "Trial")
+    ranked = (
+        (row, map("{:,}".format, (rank, trial.steps, trial.resolution, trial.trial)))
+        for row in rows
+        for rank, trial in enumerate(row.leaders, start=1)
+    )
+    return table_of(
+        ("Workload", "Goal", "Recipe", *numbers),
+        ([row.workload, row.goal, row.recipe, batch_sizes_of(row), *of] for row, of in ranked),
+        numbers=numbers,
+    )
 
 
 def best_table(rows: Sequence[BestRow]) -> Table:
     """The best value of each study, as a table."""
-    table = _winners(("Workload", "Recipe"), ("Batch size", "Within", "Best", "At step", "Trial"))
+    numbers = ("Batch size", "Within", "Best", "At step", "Trial")
+    cells = []
     for row in rows:
         notes = [] if row.trained_enough else ["no trial was trained that long"]
         if row.censored:
             notes.append("trials that ended early could have come to a better value")
-        table.add_row(
+        of_row = [
             row.workload,
             row.recipe,
             f"{row.batch_size:,}",
@@ -148,27 +144,9 @@ def best_table(rows: Sequence[BestRow]) -> Table:
             "" if row.trial is None else str(row.trial),
             _point(row.params),
             "; ".join(notes),
-        )
-    return table
-
-
-def _winners(
-    texts: Sequence[str],
-    numbers: Sequence[str],
-    title: str | None = None,
-    without: Collection[str] = (),
-) -> Table:
-    """A table of trials with the given columns, followed by their metaparameters and notes."""
-    table = Table(
-        box=None, pad_edge=False, header_style="bold",
-        title=title, title_justify="left", title_style="",
-    )  # fmt: skip
-    for heading in (*texts, *numbers, POINT, "Notes"):
-        if heading not in without:
-            number, style = heading in numbers, "yellow" if heading == "Notes" else None
-            justify: Literal["left", "right"] = "right" if number else "left"
-            table.add_column(heading, justify=justify, no_wrap=number, style=style)
-    return table
+        ]
+        cells.append(of_row)
+    return table_of(("Workload", "Recipe", *numbers, POINT, "Notes"), cells, numbers=numbers)
 
 
 def _fitted(table: Table, width: int) -> bool:
@@ -263,23 +241,19 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
 
 
 def status_table(studies: Sequence[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Workload")
-    table.add_column("Recipe")
-    for heading in ("Batch size", "Trials", "Best steps"):
-        table.add_column(heading, justify="right")
-    table.add_column("By status")
-    for study in studies:
-        best = study["best_steps"]
-        table.add_row(
+    numbers = ("Batch size", "Trials", "Best steps")
+    cells = (
+        (
             study["workload"],
             study["recipe"],
             f"{study['batch_size']:,}",
             f"{study['finished']} / {study['planned']}",
-            "" if best is None else f"{best:,}",
+            "" if study["best_steps"] is None else f"{study['best_steps']:,}",
             ", ".join(f"{count} {status}" for status, count in study["trials"].items()),
         )
-    return table
+        for study in studies
+    )
+    return table_of(("Workload", "Recipe", *numbers, "By status"), cells, numbers=numbers)
 
 
 def describe(entries: Sequence[dict[str, Any]]) -> Group:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from orchestrator.cli.options import DIFFER, DONE, GoalOption, JsonOption, print_json
-from orchestrator.cli.terminal import answer
+from orchestrator.cli.terminal import answer, table_of
 
 MOST_LISTED = 20
 """Largest number of differences that are printed."""
@@ -63,15 +63,13 @@ def differences_table(found: TwoRuns) -> Table:
     """What the runs were asked for, and what may explain other results, where these differ."""
     from orchestrator.records import cut
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Difference", "A", "B"):
-        table.add_column(heading, overflow="fold")
-    for one in found.differences[:MOST_LISTED]:
-        values = ("-" if value is None else cut(str(value)) for value in (one.a, one.b))
-        table.add_row(one.what, *values)
+    rows = [
+        [one.what, *("-" if value is None else cut(str(value)) for value in (one.a, one.b))]
+        for one in found.differences[:MOST_LISTED]
+    ]
     if (more := len(found.differences) - MOST_LISTED) > 0:
-        table.add_row(f"and {more} more, which --json lists", "", "")
-    return table
+        rows.append([f"and {more} more, which --json lists"])
+    return table_of(("Difference", "A", "B"), rows)
 
 
 def studies_table(agreement: Agreement) -> Table:
@@ -101,26 +99,24 @@ def _table(
     from orchestrator.analysis import StudyPair, factor_in_words
 
     names = {(pair.workload, pair.goal) for pair in rows}
-    table = Table(
-        box=None, pad_edge=False, header_style="bold",
-        title=", until ".join(*names) if len(names) == 1 else None,
-        title_justify="left", title_style="",
-    )  # fmt: skip
-    for heading in ("Recipe",) if len(names) == 1 else ("Workload", "Goal", "Recipe"):
-        table.add_column(heading, overflow="fold")
-    for heading in (*headings, "B / A"):
-        table.add_column(heading, justify="right")
-    table.add_column("Verdict")
-    for pair, numbers in rows.items():
+    several, numbers = len(names) != 1, (*headings, "B / A")
+    cells = []
+    for pair, said in rows.items():
         reason = pair.reason if isinstance(pair, StudyPair) else ""
-        table.add_row(
-            *(() if len(names) == 1 else (pair.workload, pair.goal)),
+        of_pair = [
+            *(pair.workload, pair.goal) * several,
             pair.recipe,
-            *numbers,
+            *said,
             "" if pair.ratio is None else factor_in_words(pair.ratio),
             pair.verdict + " beyond chance" * pair.beyond_chance + f": {reason}" * bool(reason),
-        )
-    return table
+        ]
+        cells.append(of_pair)
+    return table_of(
+        (*("Workload", "Goal") * several, "Recipe", *numbers, "Verdict"),
+        cells,
+        numbers=numbers,
+        title=None if several else ", until ".join(*names),
+    )
 
 
 def _steps(estimate: Estimate | None) -> str:

@@ -6,6 +6,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from orchestrator.analysis import in_time
+from orchestrator.cli.terminal import table_of
 from orchestrator.planning.outlook import Between, Outlook, StudyOutlook
 
 
@@ -21,19 +22,13 @@ def outlook_table(outlook: Outlook) -> Table:
         "Trials": f"{first.trials:,} trials each",
         "Ranks": f"on {first.ranks:,} ranks" if first.ranks > 1 else "",
     }
-    table = Table(
-        box=None, pad_edge=False, title_justify="left", title_style="",
-        title=", ".join(words for name, words in said.items() if name in same and words) or None,
-    )  # fmt: skip
     names = [name for name in rows[0] if name not in same and values[name] != {""}]
-    for name in names:
-        if name in ("Workload", "Recipe", "Fits"):
-            table.add_column(name, overflow="fold")
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[name] for name in names))
-    return table
+    return table_of(
+        names,
+        ([row[name] for name in names] for row in rows),
+        numbers={*names} - {"Workload", "Recipe", "Fits"},
+        title=", ".join(words for name, words in said.items() if name in same and words) or None,
+    )
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
-from orchestrator.cli.terminal import complain, say
+from orchestrator.cli.terminal import complain, say, table_of
 from orchestrator.records import MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
@@ -154,7 +154,7 @@ def look(file: Path, run: str) -> None:
 
 def jobs(file: Path, *, as_json: bool) -> None:
     """Prints the jobs that were submitted to the cluster, the newest last."""
-    from orchestrator.cli.answers import jobs_table, print_table
+    from orchestrator.cli.answers import print_table
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
@@ -170,7 +170,7 @@ def jobs(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(jobs_table(found))
+        print_table(table_of(("Run", "Job", "Status"), ([*job.values()] for job in found)))
 
 
 def stop(file: Path, run: str) -> None:

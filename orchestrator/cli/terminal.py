@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,29 @@ debugging = False
 def answer(text: object) -> None:
     """Prints lines of an answer to standard output."""
     print(printable(str(text)), flush=True)
+
+
+def table_of(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Collection[str] = (),
+    title: str | None = None,
+) -> Table:
+    """A table of texts. The columns called `numbers` are flush right and are not wrapped."""
+    table = Table(
+        box=None, pad_edge=False, header_style="bold",
+        title=title, title_justify="left", title_style="",
+    )  # fmt: skip
+    for heading in headings:
+        if heading in numbers:
+            table.add_column(heading, justify="right", no_wrap=True)
+        else:
+            style = "yellow" if heading == "Notes" else None
+            table.add_column(heading, overflow="fold", style=style)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 @contextmanager
@@ -161,12 +184,8 @@ def _table(progress: Progress) -> Group:
     """The studies in their order. If the terminal is too low for all, running studies are shown
     first, then waiting ones, then finished ones."""
     several = len({study.study.workload for study in progress.studies.values()}) > 1
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    if several:
-        table.add_column("Workload")
-    table.add_column("Recipe")
-    for heading in ("Batch size", "Trials", "Running", "Best steps", "Time left"):
-        table.add_column(heading, justify="right")
+    numbers = ("Batch size", "Trials", "Running", "Best steps", "Time left")
+    table = table_of([*("Workload",) * several, "Recipe", *numbers], (), numbers=numbers)
     ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
     room = max(3, console.height - 6)
     shown = {study.study.key for study in ordered[:room]}
