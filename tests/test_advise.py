@@ -15,8 +15,12 @@ import orchestrator
 from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Price, Step, next_steps
-from orchestrator.cli.advising import advised_for, smaller_sizes
-from orchestrator.planning.growing import with_batch_sizes, with_more_of
+from orchestrator.cli.advising import (
+    advised_for,
+    smaller_sizes,
+    with_batch_sizes,
+    with_more_of,
+)
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
@@ -180,7 +184,8 @@ def test_changes_add_to_what_the_sweep_has(sweep_file: SweepFile) -> None:
     sweep = changed(sweep, with_more_of(sweep, "repeats", {64: 8}, ["digits/mlp"], ["sgd"]))
     change = with_more_of(sweep, "trials", {64: 12, 256: 6}, ["digits/mlp"], ["sgd"])
     assert change == (
-        "more=[{recipes: [sgd], batch_sizes: [64], trials: 12, repeats: 8}, "
+        "more=[{recipes: [sgd], batch_sizes: [64], repeats: 8}, "
+        "{recipes: [sgd], batch_sizes: [64], trials: 12}, "
         "{recipes: [sgd], batch_sizes: [256], trials: 6}]"
     )
     sweep = changed(sweep, change)
@@ -190,11 +195,6 @@ def test_changes_add_to_what_the_sweep_has(sweep_file: SweepFile) -> None:
     sweep = changed(sweep, change)
     assert numbers(plan(sweep))["sgd", 64] == (12, 9)
     assert numbers(plan(sweep))["momentum", 256] == (3, 9)
-    change = with_more_of(sweep, "trials", {256: 12}, ["digits/mlp"], ["sgd"])
-    sweep = changed(
-        sweep, with_more_of(changed(sweep, change), "repeats", {256: 8}, ["digits/mlp"], ["sgd"])
-    )
-    assert [entry.batch_sizes for entry in sweep.more] == [[64, 256], [64, 256]]
 
 
 def test_batch_sizes_are_added_to_lists_and_ladders(sweep_file: SweepFile) -> None:

@@ -56,15 +56,10 @@ class Command:
             raise SweepFailed(error)
 
     def _how(self) -> How:
-        asked = self._options
-        if asked.get("cluster") is not None:
-            raise BadInput(
-                "ray=False trains in this process, without a cluster: leave out `cluster`.",
-                code="conflicting-options",
-            )
-        folder = asked["data_dir"]
+        asked, folder = self._options, self._options["data_dir"]
         return how_to_train(
             address=asked["address"],
+            cluster=asked.get("cluster"),
             data_dir=None if folder is None else Path(folder),
             track=asked.get("track"),
             yes=asked.get("yes", True),

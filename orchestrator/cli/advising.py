@@ -3,10 +3,14 @@ that take these steps, and remarks on the run."""
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import yaml
 
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
 from orchestrator.analysis.next_steps import (
@@ -16,10 +20,10 @@ from orchestrator.analysis.next_steps import (
     next_steps,
     step_in_words,
 )
-from orchestrator.planning.growing import with_batch_sizes, with_more_of
+from orchestrator.planning.batch_sizes import batch_sizes_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import ENOUGH_SIZES, Study
+from orchestrator.records import ENOUGH_SIZES, BadInput, Study
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
 
 LISTED = 4
@@ -166,3 +170,63 @@ def smaller_sizes(run: Run, found: Sequence[Scaling], studies: Sequence[Study]) 
         f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
         f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
     )
+
+
+def with_more_of(
+    sweep: Sweep,
+    what: Literal["trials", "repeats"],
+    totals: Mapping[int, int],
+    workloads: Collection[str],
+    recipes: Collection[str],
+) -> str:
+    """The change that gives the studies of these workloads and recipes the numbers of trials or
+    repeats in `totals`, by batch size. Entries that asked for fewer of them are left out."""
+    named: dict[str, Any] = {}
+    if {*workloads} != {*sweep.workloads}:
+        named["workloads"] = [*workloads]
+    if {*recipes} != {recipe.name for recipe in sweep.recipes}:
+        named["recipes"] = [*recipes]
+    entries = []
+    for entry in (each.model_dump(exclude_defaults=True) for each in sweep.more):
+        sizes = entry["batch_sizes"]
+        same = entry == {**named, "batch_sizes": sizes, what: entry.get(what)}
+        if not (same and {*sizes} <= totals.keys()):
+            entries.append(entry)
+    for number in dict.fromkeys(totals.values()):
+        sizes = [size for size, total in totals.items() if total == number]
+        entries.append({**deepcopy(named), "batch_sizes": sizes, what: number})
+    return f"more={_flow(entries)}"
+
+
+def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
+    """The change that adds these batch sizes. None if one list can't express it, because the
+    workloads have training sets of different sizes."""
+    train_sizes = {study.workload: study.train_size for study in studies}
+    present: dict[str, set[int]] = {workload: set() for workload in train_sizes}
+    for study in studies:
+        if study.batch_schedule is None:
+            present[study.workload].add(study.batch_size)
+    full = {workload for workload, size in train_sizes.items() if size in present[workload]}
+    common = {
+        size
+        for workload, known in present.items()
+        for size in known
+        if not (workload in full and size == train_sizes[workload])
+    }
+    listed: list[int | str] = [*sorted({*common, *sizes}), *(["full"] if full else [])]
+    try:
+        found = {
+            workload: {*batch_sizes_of(listed, workload, size)}
+            for workload, size in train_sizes.items()
+        }
+    except BadInput:
+        return None
+    if any(found[workload] != present[workload] | {*sizes} for workload in present):
+        return None
+    return f"batch_sizes={_flow(listed)}"
+
+
+def _flow(value: Any) -> str:
+    """The value as YAML on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
+    return text.strip()

@@ -11,7 +11,6 @@ import typer
 from orchestrator.cli.options import (
     DONE,
     FAILED,
-    INTERRUPTED,
     DataOption,
     JsonOption,
     OptimizerOption,
@@ -83,13 +82,8 @@ def forecast(
     )
     announce(ours)
     training = train_on_ranks(ours, 1, data_dir=data_dir)
-    try:
-        with one_thread():
-            measurements, (outcome, _) = follow(training, ours.study, _show)
-    except KeyboardInterrupt:
-        training.close()
-        say("Interrupted.")
-        return INTERRUPTED
+    with one_thread():
+        measurements, (outcome, _) = follow(training, ours.study, _show)
     if outcome.status in ("failed", "diverged"):
         complain(
             outcome.error

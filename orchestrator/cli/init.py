@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 STARTERS = Path(__file__).parent.parent / "starters"
 
 KINDS = {
-    "classification": {"OPTIMIZER": "sgd", "RATE": "0.5"},
-    "regression": {"OPTIMIZER": "adam", "RATE": "0.01"},
-    "language": {"OPTIMIZER": "adam", "RATE": "0.01"},
+    "classification": {"OPTIMIZER": "sgd", "RATE": "0.5", "METRIC": "val/loss"},
+    "regression": {"OPTIMIZER": "adam", "RATE": "0.01", "METRIC": "val/square"},
+    "language": {"OPTIMIZER": "adam", "RATE": "0.01", "METRIC": "val/loss"},
 }
 LONGEST = 100
-
-METRICS = {"regression": "val/square"}
 
 
 def init(
@@ -79,9 +77,7 @@ def init(
     made = "".join(word.capitalize() for word in name.split("_"))
     if not made.isidentifier() or iskeyword(made):
         made = "Mine"
-    words = {
-        "NAME": name, "CLASS": made, "METRIC": METRICS.get(kind, "val/loss"), **KINDS[kind],
-    }  # fmt: skip
+    words = {"NAME": name, "CLASS": made, **KINDS[kind]}
     for file, starter in files.items():
         text = (STARTERS / f"{starter}.txt").read_text()
         for word, meaning in words.items():
@@ -201,24 +197,23 @@ def _said(found: Mapping[str, Guess], source: str) -> list[str]:
     return [f"  # Guessed from {source}. Check that", *lines]
 
 
+NEEDED = {
+    "learning_rate": "Write {learning_rate} where the command takes it, or change `space`.",
+    "batch_size": "Write {batch_size} where the command takes it.",
+    "seed": "Write {seed} where the command takes it; without it there are no repeats.",
+    "steps": "Write {steps} where the command takes the steps to train, if its schedule needs "
+    "them.",
+}
+"""Placeholder -> what a user must do if the command doesn't have it."""
+
+
 def _unfound(found: Mapping[str, Guess], program: str) -> list[str]:
     """What a user must add to the command."""
     from orchestrator.programs.commands import BATCHES, PLACEHOLDER
 
     given = {*found, *PLACEHOLDER.findall(program)}
-    sizes = given & {*BATCHES}
-    todo = []
-    if "learning_rate" not in given:
-        todo.append("Write {learning_rate} where the command takes it, or change `space`.")
-    if not sizes:
-        todo.append("Write {batch_size} where the command takes it.")
-    if "seed" not in given:
-        todo.append("Write {seed} where the command takes it; without it there are no repeats.")
-    if "steps" not in given:
-        todo.append(
-            "Write {steps} where the command takes the steps to train, if its schedule needs them."
-        )
-    return todo
+    given |= {"batch_size"} if given & {*BATCHES} else set()
+    return [todo for name, todo in NEEDED.items() if name not in given]
 
 
 def _numbers(output: str, reports: Sequence[bytes]) -> tuple[str, bool]:

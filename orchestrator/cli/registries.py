@@ -11,12 +11,7 @@ from orchestrator.cli.options import DataOption, JsonOption, print_json
 from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
-data_app = typer.Typer(
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    help="List the data sets, or get one. The list says which are present, where they are looked "
-    "for and how to get them.",
-)
+data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 
 def workloads(as_json: JsonOption = False) -> None:

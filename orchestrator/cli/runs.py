@@ -25,7 +25,6 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.sessions import how_to_train, tell
 from orchestrator.cli.terminal import say
-from orchestrator.records import BadInput
 from orchestrator.sweeping import session
 
 
@@ -44,10 +43,11 @@ def sweep(
     """Run every study of a sweep file. Continues the run if it was started before."""
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 
-    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=yes, ray=ray)
+    how = how_to_train(
+        address=address, cluster=cluster, data_dir=data_dir, track=track, yes=yes, ray=ray
+    )
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
-        refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
     return tell(session.sweep(described, out, how), as_json=as_json)
 
@@ -80,11 +80,10 @@ def branch(
     with larger batch sizes, and makes a schedule of batch sizes from the results."""
     from orchestrator.planning.branch_file import find_branch_file, load_branches
 
-    how = how_to_train(address=address, data_dir=data_dir, yes=yes, ray=ray)
+    how = how_to_train(address=address, cluster=cluster, data_dir=data_dir, yes=yes, ray=ray)
     asked = ["confirm=true"] if confirm else []
     described = load_branches(find_branch_file(file), [*(set_ or []), *asked])
     if cluster is not None:
-        refuse_both(address)
         return remote.sweep(cluster, described, out, data_dir, None, yes=yes, as_json=as_json)
     return tell(session.sweep(described, out, how), as_json=as_json)
 
@@ -101,9 +100,8 @@ def resume(
     """Continue a run: train what its files do not hold yet."""
     from orchestrator.results import Run
 
-    how = how_to_train(address=address, data_dir=data_dir, track=track, ray=ray)
+    how = how_to_train(address=address, cluster=cluster, data_dir=data_dir, track=track, ray=ray)
     if cluster is not None:
-        refuse_both(address)
         return remote.resume(cluster, path, data_dir, track, as_json=as_json)
     return tell(session.resume(Run.open(path), how), as_json=as_json)
 
@@ -125,12 +123,3 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     while run.writer() == process:
         time.sleep(0.1)
     say(f"Go on with: orchestrate resume {run.place}")
-
-
-def refuse_both(address: str | None) -> None:
-    if address is not None:
-        raise BadInput(
-            "Give either --address or --cluster, not both: --address trains from this machine, "
-            "--cluster submits a job to the head of a cluster.",
-            code="conflicting-options",
-        )

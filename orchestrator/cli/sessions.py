@@ -26,15 +26,24 @@ CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "interrupted": INTERRUPTED, 
 def how_to_train(
     *,
     address: str | None = None,
+    cluster: Path | None = None,
     data_dir: Path | None = None,
     track: Sequence[str] | None = None,
     yes: bool = True,
     ray: bool = True,
 ) -> How:
-    """The cluster at `address` trains, or one that is started here, or this process."""
-    if not ray and address:
+    """The cluster at `address` trains, or one that is started here, or this process. The job on a
+    `cluster` file's machines says there how it trains."""
+    given = [f"--{name}" for name, at in (("address", address), ("cluster", cluster)) if at]
+    if not ray and given:
         raise BadInput(
-            "--no-ray trains in this process, without a cluster: leave out --address.",
+            f"--no-ray trains in this process, without a cluster: leave out {given[0]}.",
+            code="conflicting-options",
+        )
+    if len(given) > 1:
+        raise BadInput(
+            "Give either --address or --cluster, not both: --address trains from this machine, "
+            "--cluster submits a job to the head of a cluster.",
             code="conflicting-options",
         )
     return How(

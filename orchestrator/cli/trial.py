@@ -158,16 +158,7 @@ def trial(
         training = train_on_ranks(
             ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
         )
-    try:
-        measurements, (outcome, processes) = follow(training, ours.study, show)
-    except KeyboardInterrupt:
-        training.close()
-        say(
-            f"Interrupted. Go on from {checkpoint} with the same command."
-            if saved and saved.place.is_file()
-            else "Interrupted."
-        )
-        return INTERRUPTED
+    measurements, (outcome, processes) = follow(training, ours.study, show, saved)
     _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":
         complain(outcome.error)
@@ -217,10 +208,6 @@ def _by_program(
         except ProgramFailed as error:
             complain(error)
             return FAILED
-        except KeyboardInterrupt:
-            training.close()
-            say("Interrupted.")
-            return INTERRUPTED
     _print_outcome(ours, outcome, [], measurements, as_json=as_json)
     return DONE
 
@@ -312,23 +299,30 @@ def follow(
     training: Generator[Measurement, None, Any],
     study: Study,
     show: Callable[[Mapping[str, float]], None],
+    saved: Checkpoint | None = None,
 ) -> tuple[list[dict[str, float]], Any]:
     """Runs a training and shows each measurement as it is taken. Returns all measurements and the
-    value that the training returns."""
+    value that the training returns. Ends the command if it is interrupted."""
     lines: list[dict[str, float]] = []
-    while True:
-        try:
+    try:
+        while True:
             measurement = next(training)
-        except StopIteration as end:
-            return lines, end.value
-        line = {
-            "step": measurement.step,
-            "examples": study.examples(measurement.step),
-            "seconds": measurement.seconds,
-            **measurement.metrics,
-        }
-        lines.append(line)
-        show(line)
+            line = {
+                "step": measurement.step,
+                "examples": study.examples(measurement.step),
+                "seconds": measurement.seconds,
+                **measurement.metrics,
+            }
+            lines.append(line)
+            show(line)
+    except StopIteration as end:
+        return lines, end.value
+    except KeyboardInterrupt:
+        training.close()
+        say("Interrupted.")
+        if saved is not None and saved.place.is_file():
+            say(f"Go on from {saved.place} with the same command.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _show(line: Mapping[str, float]) -> None:

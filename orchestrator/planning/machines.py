@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 from orchestrator.files.yaml_files import read_yaml
 from orchestrator.planning.sweep import Resources
 from orchestrator.records import BadInput
-
-logger = logging.getLogger(__name__)
 
 PRICES = Path(__file__).parent.parent / "prices.yaml"
 
@@ -100,12 +97,6 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
             f"{_shape(resources.cpus_per_rank, gpus)}, but the cluster has room for {devices}. "
             f"Lower max_devices or add machines."
         )
-    logger.info(
-        "each trial takes up to %d ranks, each with %d CPU and %g GPU",
-        resources.max_devices if resources.examples_per_device else 1,
-        resources.cpus_per_rank,
-        gpus,
-    )
     return fitted
 
 

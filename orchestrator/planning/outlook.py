@@ -17,7 +17,6 @@ from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import train_alone
 from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import Run, frontier_of
-from orchestrator.search import assemble, searched
 
 CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
 """Calibration times this many steps of a study, or more steps if these take less than this many
@@ -52,6 +51,11 @@ class Between(NamedTuple):
     def mapped(self, change: Callable[[float], float]) -> Between:
         middle = None if self.middle is None else change(self.middle)
         return Between(change(self.low), middle, change(self.high))
+
+    def plus(self, quick: float, slow: float) -> Between:
+        """With an amount that is `quick` at best and `slow` at worst."""
+        middle = None if self.middle is None else self.middle + (quick + slow) / 2
+        return Between(self.low + quick, middle, self.high + slow)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +145,9 @@ def outlook(
 
 def _on(slots: int, whole: Between, longest: float) -> Between:
     """Seconds from start to end of `whole` rank-seconds of work if `slots` ranks train at once."""
-    quick, slow = STARTING_SECONDS
-    least, middle, most = whole.mapped(lambda seconds: seconds / slots)
+    found = whole.mapped(lambda seconds: seconds / slots).plus(*STARTING_SECONDS)
     # At the end the longest trial may train alone.
-    most += longest + slow
-    return Between(least + quick, None if middle is None else middle + (quick + slow) / 2, most)
+    return found._replace(high=found.high + longest)
 
 
 def _of_study(
@@ -164,11 +166,8 @@ def _of_study(
     count, speed = ranks(study.batch_size), speeds.get(study.key)
     seconds = None
     if speed is not None:
-        quick, slow = TRIAL_SECONDS
-        low, middle, high = each.mapped(lambda steps: _training_seconds(study, speed, steps))
-        seconds = Between(
-            low + quick, None if middle is None else middle + (quick + slow) / 2, high + slow
-        ).mapped(lambda amount: trials * count * amount)
+        of_one = each.mapped(lambda steps: _training_seconds(study, speed, steps))
+        seconds = of_one.plus(*TRIAL_SECONDS).mapped(lambda amount: trials * count * amount)
     return StudyOutlook(
         workload=study.workload,
         recipe=study.recipe,
@@ -234,43 +233,30 @@ def calibration_of(
     such a first timing are given: only the studies whose steps are too quick to be timed by so few,
     with more steps. Evaluations lie between the steps as in real trials, because quick steps are
     slower for a while after an evaluation. `widths` says how many trials are trained together."""
-    short = EvaluationGrid(spacing=0, min_gap=CALIBRATION_STEPS // CALIBRATION_PARTS)
-    shapes = {study.key: (CALIBRATION_STEPS, short) for study in studies}
-    if speeds is not None:
-        wanted = {
-            key: 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds)
-            for key, speed in speeds.items()
-        }
-        shapes = {
-            study.key: (steps, _often_enough(study.grid, steps))
-            for study in studies
-            if (steps := wanted[study.key]) > CALIBRATION_STEPS
-        }
-    return [
-        replace(
+    found = []
+    for study in studies:
+        steps = CALIBRATION_STEPS
+        if speeds is not None:
+            speed = speeds[study.key]
+            steps = 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds)
+            if steps <= CALIBRATION_STEPS:
+                continue
+        apart, width = steps // CALIBRATION_PARTS, (widths or {}).get(study.key, 1)
+        often_enough = speeds is not None and study.grid.after(0) <= apart
+        timed = replace(
             # If the batch size grows, the largest one gives an upper bound on the time of a step.
             study.with_batches_of(study.batch_size),
-            budget_steps=shapes[study.key][0],
-            grid=shapes[study.key][1],
-            trials=(width := (widths or {}).get(study.key, 1)),
-            search=SearchPlan(
-                algorithm="points",
-                points=(assemble(study.space, [0.5] * len(searched(study.space))),) * width,
-            ),
+            budget_steps=steps,
+            grid=study.grid if often_enough else EvaluationGrid(spacing=0, min_gap=apart),
+            trials=width,
+            search=SearchPlan(algorithm="points", points=(point_at(study.space, 0.5),) * width),
             repeats=0,
             inherit=None,
             stop_at_goal=False,
             stop_dominated=False,
         )
-        for study in studies
-        if study.key in shapes
-    ]
-
-
-def _often_enough(grid: EvaluationGrid, steps: int) -> EvaluationGrid:
-    """The grid, or, if its first measurement is after `steps`, a grid that measures by then."""
-    apart = steps // CALIBRATION_PARTS
-    return grid if grid.after(0) <= apart else EvaluationGrid(spacing=0, min_gap=apart)
+        found.append(timed)
+    return found
 
 
 def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:

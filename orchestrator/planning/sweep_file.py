@@ -54,9 +54,21 @@ def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
 
 
 def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """A copy of the document with each `key=value` override applied."""
+    """The document, in which each `key=value` override is applied."""
     for override in overrides:
-        _override(document, override)
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise wrong_value("--set", "KEY=VALUE, such as search.trials=50", override)
+        source = f"--set {cut(override)}"
+        *path, last = key.split(".")
+        at: Any = document
+        for name in path:
+            at = at.setdefault(name, {})
+            if not isinstance(at, dict):
+                raise wrong_value(
+                    f"{source}: {shown(name)}", "a mapping, as a key of it is set", at
+                )
+        at[last] = parse_yaml(text, source)
     return document
 
 
@@ -76,20 +88,6 @@ def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> K
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
             lines.append(f"{place}: {more:,} more mistakes.")
         raise BadInput("\n".join(lines), code=told[0].code) from None
-
-
-def _override(document: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise wrong_value("--set", "KEY=VALUE, such as search.trials=50", override)
-    source = f"--set {cut(override)}"
-    *path, last = key.split(".")
-    place: Any = document
-    for name in path:
-        place = place.setdefault(name, {})
-        if not isinstance(place, dict):
-            raise wrong_value(f"{source}: {shown(name)}", "a mapping, as a key of it is set", place)
-    place[last] = parse_yaml(text, source)
 
 
 def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> BadInput:
