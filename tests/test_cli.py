@@ -1,4 +1,3 @@
-import io
 import json
 import subprocess
 import sys
@@ -9,11 +8,9 @@ from typing import Any
 
 import pytest
 from conftest import assert_refused, orchestrate, refused
-from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.cli.answers import describe
 from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.search import known_spaces
 from orchestrator.training import GENERAL
@@ -78,14 +75,6 @@ def test_registries_list_themselves(registry: str) -> None:
     assert len(entries) >= 2
     text = CliRunner().invoke(app, [registry]).stdout
     assert all(next(iter(entry.values())) in text for entry in entries)
-
-
-def test_narrow_terminals_lose_nothing_of_a_description() -> None:
-    entry = {"name": "a/name", "goal": "val/error < 0.1", "places": ["/path" * 40], "none": {}}
-    console = Console(width=80, file=io.StringIO())
-    console.print(describe([entry]))
-    text = "".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert text == "a/namegoalval/error<0.1places" + "/path" * 40
 
 
 def train_by_hand(optimizer: str, *settings: str) -> dict[str, Any]:

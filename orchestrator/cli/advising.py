@@ -6,11 +6,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import yaml
 
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
 from orchestrator.analysis.next_steps import (
@@ -20,6 +17,7 @@ from orchestrator.analysis.next_steps import (
     next_steps,
     step_in_words,
 )
+from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.batch_sizes import batch_sizes_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
@@ -194,8 +192,8 @@ def with_more_of(
             entries.append(entry)
     for number in dict.fromkeys(totals.values()):
         sizes = [size for size, total in totals.items() if total == number]
-        entries.append({**deepcopy(named), "batch_sizes": sizes, what: number})
-    return f"more={_flow(entries)}"
+        entries.append({**named, "batch_sizes": sizes, what: number})
+    return _change("more", entries)
 
 
 def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
@@ -223,10 +221,8 @@ def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | 
         return None
     if any(found[workload] != present[workload] | {*sizes} for workload in present):
         return None
-    return f"batch_sizes={_flow(listed)}"
+    return _change("batch_sizes", listed)
 
 
-def _flow(value: Any) -> str:
-    """The value as YAML on one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf)
-    return text.strip()
+def _change(key: str, value: Any) -> str:
+    return f"{key}={write_yaml(value, width=math.inf, flow=True).strip()}"

@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Group
 from rich.table import Table
-from rich.text import Text
 
 from orchestrator.analysis import (
     batch_sizes_of,
@@ -26,7 +24,7 @@ from orchestrator.analysis import (
     steps_of,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import PlainConsole, printable, say, table_of
+from orchestrator.cli.terminal import PlainConsole, say, table_of
 from orchestrator.records import StudyKey, mistake
 from orchestrator.results import BestRow, FrontierRow, Run
 from orchestrator.search import searched
@@ -166,11 +164,8 @@ def _fitted(table: Table, width: int) -> bool:
 
 def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
     shown = {n: value for n, value in (params or {}).items() if names is None or n in names}
-    return ", ".join(f"{name} {_short(value)}" for name, value in shown.items())
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    texts = {n: f"{v:.4g}" if isinstance(v, float) else str(v) for n, v in shown.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items())
 
 
 def what_next(rows: Sequence[FrontierRow], run: object) -> str:
@@ -202,7 +197,7 @@ def _of_one_curve(row: FrontierRow, other: FrontierRow) -> bool:
     return (row.workload, row.recipe, row.goal) == (other.workload, other.recipe, other.goal)
 
 
-def print_table(table: Table | Group) -> None:
+def print_table(table: Table) -> None:
     """Prints an answer to standard output. A file or pipe gets up to 240 columns."""
     _out().print(table)
 
@@ -254,41 +249,3 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
         for study in studies
     )
     return table_of(("Workload", "Recipe", *numbers, "By status"), cells, numbers=numbers)
-
-
-def describe(entries: Sequence[dict[str, Any]]) -> Group:
-    """Entries of a registry. Each begins with its first value; the others follow with their
-    names."""
-    blocks: list[Text | Table] = []
-    for entry in entries:
-        (_, name), *others = entry.items()
-        lines = Table.grid(padding=(0, 2, 0, 0))
-        lines.add_column()
-        lines.add_column(overflow="fold")
-        for key, value in others:
-            if text := _lines(value):
-                lines.add_row(Text(f"  {key}", style="dim"), text)
-        blocks += [Text(printable(name), style="bold"), lines]
-    return Group(*blocks)
-
-
-def meanings(of: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for name, meaning in of.items():
-        table.add_row(name, meaning)
-    return table
-
-
-def _lines(value: Any) -> str:
-    """A value as text. A list, or a mapping that holds mappings, takes one line per item."""
-    if isinstance(value, dict):
-        nested = any(isinstance(item, dict) for item in value.values())
-        value = [f"{key}: {_flow(item)}" for key, item in value.items()]
-        return ("\n" if nested else ", ").join(value)
-    return "\n".join(value) if isinstance(value, list) else str(value)
-
-
-def _flow(value: Any) -> str:
-    if not isinstance(value, dict):
-        return _short(value)
-    return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"

@@ -16,7 +16,7 @@ MOST_LISTED = 20
 """Largest number of differences that are printed."""
 
 if TYPE_CHECKING:
-    from orchestrator.analysis import Agreement, CurvePair, Estimate, StudyPair, TwoRuns
+    from orchestrator.analysis import CurvePair, Estimate, StudyPair, TwoRuns
 
 
 def compare(
@@ -42,7 +42,7 @@ def compare(
 
 
 def _print(found: TwoRuns) -> None:
-    from orchestrator.analysis import agreement_in_words, remarks_on
+    from orchestrator.analysis import agreement_in_words, in_words, remarks_on
     from orchestrator.cli.answers import print_table
 
     agreement = found.agreement
@@ -51,12 +51,19 @@ def _print(found: TwoRuns) -> None:
         answer("")
         print_table(differences_table(found))
     answer("")
-    print_table(studies_table(agreement))
+    steps = {
+        pair: (f"{pair.batch_size:,}", _steps(pair.a), _steps(pair.b)) for pair in agreement.studies
+    }
+    print_table(pairs_table(steps, ("Batch size", "Steps in A", "Steps in B")))
     for remark in remarks_on(agreement):
         answer(remark)
     if any(pair.a or pair.b for pair in agreement.curves):
         answer("")
-        print_table(curves_table(agreement))
+        bends = {
+            pair: tuple("none" if of is None else in_words(of) for of in (pair.a, pair.b))
+            for pair in agreement.curves
+        }
+        print_table(pairs_table(bends, ("+20 % examples in A at", "in B at")))
 
 
 def differences_table(found: TwoRuns) -> Table:
@@ -72,26 +79,7 @@ def differences_table(found: TwoRuns) -> Table:
     return table_of(("Difference", "A", "B"), rows)
 
 
-def studies_table(agreement: Agreement) -> Table:
-    """The steps of each study in both runs."""
-    rows = {
-        pair: (f"{pair.batch_size:,}", _steps(pair.a), _steps(pair.b)) for pair in agreement.studies
-    }
-    return _table(rows, ("Batch size", "Steps in A", "Steps in B"))
-
-
-def curves_table(agreement: Agreement) -> Table:
-    """The batch size of each curve that takes a fifth more examples, in both runs."""
-    from orchestrator.analysis import in_words
-
-    rows = {
-        pair: tuple("none" if of is None else in_words(of) for of in (pair.a, pair.b))
-        for pair in agreement.curves
-    }
-    return _table(rows, ("+20 % examples in A at", "in B at"))
-
-
-def _table(
+def pairs_table(
     rows: Mapping[StudyPair, tuple[str, ...]] | Mapping[CurvePair, tuple[str, ...]],
     headings: tuple[str, ...],
 ) -> Table:

@@ -14,6 +14,9 @@ from orchestrator.cli.options import (
     DataOption,
     JsonOption,
     OptimizerOption,
+    ParamsOption,
+    SeedOption,
+    StepsOption,
     WorkloadArgument,
     print_json,
 )
@@ -33,14 +36,7 @@ def forecast(
     workload: WorkloadArgument,
     optimizer: OptimizerOption,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step of the optimizer.")],
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Value of a metaparameter. Repeatable. Default: the middle of its range.",
-        ),
-    ] = None,
+    set_: ParamsOption = None,
     calibrate: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,15 +45,8 @@ def forecast(
             "factor between the forecasts and the measured curves of this run. Repeatable.",
         ),
     ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Exact number of steps to train, also past the goal. Default: until the goal or "
-            "the budget.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of the training.")] = 0,
+    steps: StepsOption = None,
+    seed: SeedOption = 0,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:

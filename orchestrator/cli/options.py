@@ -62,6 +62,33 @@ SetOption = Annotated[
         help="Value for a key of the file, such as search.trials=50. Repeatable.",
     ),
 ]
+ParamsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Value of a metaparameter: of the optimizer, of a schedule (decay=cosine, "
+        "warmup_epochs=2), or one of layerwise_ratio, label_smoothing, gradient_clip, dropout, "
+        "ema_decay, precision ... `orchestrate spaces` lists all. Repeatable. Default: the "
+        "middle of its range.",
+    ),
+]
+StepsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Exact number of steps to train, also past the goal. Default: until the goal or the "
+        "budget.",
+    ),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=2**63 - 1,
+        help="Seed of the trial; `orchestrate frontier --json` prints it for a sweep's trial.",
+    ),
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(envvar="ORCHESTRATE_DATA", help="Folder that has one folder per data set."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,6 +124,7 @@ def _together(
     studies: Sequence[Study], resources: Resources, data_dir: Path | None
 ) -> dict[StudyKey, int]:
     """The widths of the studies whose trials are stacked. Says which ones are not, and why."""
+    from orchestrator.analysis import listed
     from orchestrator.planning.widths import widths_of
 
     widths = widths_of(studies, resources, resources.kind, data_dir, {})
@@ -131,13 +133,9 @@ def _together(
         if width == 1 and reason:
             of_reason.setdefault(reason, []).append(key)
     for reason, keys in of_reason.items():
-        say(f"Trials are trained one at a time, not stacked: {_names(keys)}, since {reason}.")
+        names = listed([*map(str, keys)], 3)
+        say(f"Trials are trained one at a time, not stacked: {names}, since {reason}.")
     return {key: width for key, (width, _) in widths.items() if width > 1}
-
-
-def _names(keys: Sequence[StudyKey]) -> str:
-    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return ", ".join(map(str, keys[:3])) + more
 
 
 def _machines_of(file: Path) -> Cluster | None:
@@ -202,22 +200,18 @@ def _measured(
         resources = fit_resources(sweep.resources, cluster)
         together, room = _together(studies, resources, data_dir), places(resources, cluster)
         say(f"Timing {len(studies)} studies ...")
-        of_programs = [study for study in studies if study.program is not None]
-        timed = {study.key: _timed(study, resources) for study in of_programs}
-        studies = [study for study in studies if study.program is None]
-        short = calibration_of(studies, widths=together)
-        speeds: dict[StudyKey, Speed | None] = (
-            {} if not short else speeds_of(_tried(folder, "short", short, sweep, cluster, data_dir))
-        )
-        if longer := calibration_of(studies, speeds, together):
+        train = partial(_tried, folder, sweep, cluster, data_dir)
+        speeds = {s.key: _timed(s, resources) for s in studies if s.program is not None}
+        classes = [study for study in studies if study.program is None]
+        if short := calibration_of(classes, widths=together):
+            speeds |= speeds_of(train("short", short))
+        if longer := calibration_of(classes, speeds, together):
             say(f"Timing the {len(longer)} quickest of them over more steps ...")
-            speeds |= speeds_of(_tried(folder, "longer", longer, sweep, cluster, data_dir))
-        speeds, studies = {**speeds, **timed}, [*studies, *of_programs]
+            speeds |= speeds_of(train("longer", longer))
         if pilot is None:
             return speeds, None, room
         say(f"Training {pilot} trials of each ...")
-        few = pilots_among(studies, pilot)
-        trained = _tried(folder, "pilot", few, sweep, cluster, data_dir)
+        trained = train("pilot", pilots_among(studies, pilot))
         by_pilots = speeds_of(trained, PILOT_STEPS)
         # A stack that is wider than the pilot's few trials shares its time differently.
         speeds |= {
@@ -247,11 +241,11 @@ def _timed(study: Study, resources: Resources) -> Speed | None:
 
 def _tried(
     folder: str,
-    name: str,
-    studies: Sequence[Study],
     sweep: Sweep,
     cluster: Cluster,
     data_dir: Path | None,
+    name: str,
+    studies: Sequence[Study],
 ) -> Run:
     """Trains these studies in a run of their own, apart from the planned one."""
     from orchestrator.cluster.engine import train_apart

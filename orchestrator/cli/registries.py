@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from orchestrator.cli.options import DataOption, JsonOption, print_json
-from orchestrator.cli.terminal import answer
+from orchestrator.cli.terminal import answer, answer_entries
 from orchestrator.records import BadInput
 
 data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
@@ -16,7 +16,6 @@ data_app = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 def workloads(as_json: JsonOption = False) -> None:
     """List the registered workloads."""
-    from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads import REGISTRY, metaparameters_of, options_of
 
     found = [
@@ -32,14 +31,13 @@ def workloads(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(describe(found))
+        answer_entries(*found)
 
 
 @data_app.callback()
 def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOption = False) -> None:
     """List the data sets, or get one. The list says which are present, where they are looked for
     and how to get them."""
-    from orchestrator.cli.answers import describe, print_table
     from orchestrator.workloads.data.catalogue import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
@@ -66,7 +64,7 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
         line["looked for in"] = (
             line["looked for in"] or f"give --data-dir or set ${FOLDER_VARIABLE}"
         )
-    print_table(describe(found))
+    answer_entries(*found)
 
 
 @data_app.command("get")
@@ -91,7 +89,6 @@ def get_data(
 
 def spaces(as_json: JsonOption = False) -> None:
     """List the optimizers, their ranges and other settings."""
-    from orchestrator.cli.answers import describe, meanings, print_table
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.search import SEARCH_SPACES, known_spaces
     from orchestrator.training import GENERAL, accepted_by
@@ -105,14 +102,14 @@ def spaces(as_json: JsonOption = False) -> None:
         print_json([{**entry, "any_recipe": GENERAL} for entry in found])
         return
     for entry in found:
-        entry["also"] = ", ".join(name for name in entry["also"] if name not in GENERAL)
-    print_table(describe(found))
-    print(
-        "\nAny other optimizer of torch.optim or pytorch_optimizer can be used by its name, with "
+        entry["also"] = [name for name in entry["also"] if name not in GENERAL]
+    answer_entries(*found)
+    answer(
+        "Any other optimizer of torch.optim or pytorch_optimizer can be used by its name, with "
         "its arguments.\nWith any optimizer, a recipe may fix or search these settings:\n"
     )
-    print_table(meanings(GENERAL))
-    print("\nIt may also set the metaparameters of the workload (`orchestrate workloads`).")
+    answer_entries(GENERAL)
+    answer("It may also set the metaparameters of the workload (`orchestrate workloads`).")
 
 
 def schema(

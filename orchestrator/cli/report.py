@@ -70,9 +70,10 @@ def report(
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
+    options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
     drawn = None if images is None else (images, image_format)
     if any(holds_branches(run) for run in opened.values()):
-        _refuse_of_searches(opened, {"goal": goal, **asked})
+        _refuse_of_searches(opened, options)
         _report_branches(opened[names[0]], output, drawn, as_json=as_json)
         return
     rows = _frontiers([*opened.values()], goals)
@@ -109,12 +110,10 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
             code="holds-branches",
         )
     if wrong := [name for name, value in asked.items() if value]:
-        flag = {"price_per_device_hour": "price", "compare_at": "compare-at"}.get(
-            wrong[0], wrong[0]
-        )
         (run,) = opened.values()
         raise BadInput(
-            f"--{flag} applies to runs of sweeps, but {run.place} holds branches: leave it out.",
+            f"--{wrong[0]} applies to runs of sweeps, but {run.place} holds branches: leave it "
+            "out.",
             code="holds-branches",
         )
 

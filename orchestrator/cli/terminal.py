@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import BadInput, escaped
 from orchestrator.sweeping.progress import Progress, StudyProgress
 
@@ -82,6 +83,15 @@ debugging = False
 def answer(text: object) -> None:
     """Prints lines of an answer to standard output."""
     print(printable(str(text)), flush=True)
+
+
+def answer_entries(*entries: Mapping[str, Any]) -> None:
+    """Prints entries of a registry, with mappings and lists as a file may have them."""
+    for entry in entries:
+        for key, value in entry.items():
+            nested = isinstance(value, (dict, list))
+            answer(write_yaml({key: value}, flow=None).rstrip() if nested else f"{key}: {value}")
+        answer("")
 
 
 def table_of(

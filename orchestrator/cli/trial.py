@@ -13,6 +13,9 @@ from orchestrator.cli.options import (
     INTERRUPTED,
     DataOption,
     JsonOption,
+    ParamsOption,
+    SeedOption,
+    StepsOption,
     print_json,
 )
 from orchestrator.cli.terminal import answer, complain, say
@@ -53,17 +56,7 @@ def trial(
             "one from the middle of its list.",
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Value of a metaparameter: of the optimizer, of a schedule (decay=cosine, "
-            "warmup_epochs=2), or one of layerwise_ratio, label_smoothing, gradient_clip, dropout, "
-            "ema_decay, precision ... `orchestrate spaces` lists all. Repeatable. Default: the "
-            "middle of its range.",
-        ),
-    ] = None,
+    set_: ParamsOption = None,
     evaluate: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,12 +65,7 @@ def trial(
             "gradient_norm=true, distance=true, noise_scale=true. Repeatable.",
         ),
     ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Exact number of steps to train. Default: until the goal or the budget."
-        ),
-    ] = None,
+    steps: StepsOption = None,
     ranks: Annotated[
         int, typer.Option(min=1, max=1000, help="Number of processes that share each batch.")
     ] = 1,
@@ -96,14 +84,7 @@ def trial(
             "1 gives the same bits only in a stack.",
         ),
     ] = 1,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            help="Seed of the trial; `orchestrate frontier --json` prints it for a sweep's trial.",
-        ),
-    ] = 0,
+    seed: SeedOption = 0,
     checkpoint: Annotated[
         str | None,
         typer.Option(

@@ -182,5 +182,15 @@ def _mapping(document: Any, source: str) -> dict[str, Any]:
     return document
 
 
-def write_yaml(document: dict[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+class _WithoutAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def write_yaml(document: Any, *, width: float = 100, flow: bool | None = False) -> str:
+    """The document as text. `flow`: in braces throughout, or, if it is None, where nothing is below
+    a mapping or list."""
+    return yaml.dump(
+        document, Dumper=_WithoutAliases, sort_keys=False, allow_unicode=True, width=width,
+        default_flow_style=flow,
+    )  # fmt: skip

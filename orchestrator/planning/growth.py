@@ -211,10 +211,9 @@ def _measured(study: Study, last: int) -> Collection[int]:
 def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:
     """Whether a trial of its study could have ended like this."""
     study, outcome = trained.trial.study, trained.outcome
-    if outcome.status == "failed":
+    # A program may end by itself before its budget, which can't be raised.
+    if outcome.status == "failed" or study.program is not None:
         return True
-    if study.program is not None:
-        return True  # it may end by itself before its budget, which can't be raised
     at_the_end = outcome.status == "exhausted" or (
         outcome.status == "reached" and not study.stop_at_goal
     )

@@ -295,13 +295,10 @@ class Repeats(Part):
 
 def _of_repeats(repeats: Repeats, evaluate: Any) -> dict[str, Any]:
     """The same in the words of a document that has them in short."""
-    told = {"repeats": repeats.count, "repeat_best": repeats.of}
-    if not repeats.evaluate.noise_scale or not isinstance(evaluate or {}, dict):
-        return told
-    return {
-        **told,
-        "evaluate": {"noise_scale": "repeats", **(evaluate or {})},
-    }
+    told: dict[str, Any] = {"repeats": repeats.count, "repeat_best": repeats.of}
+    if repeats.evaluate.noise_scale and isinstance(evaluate or {}, dict):
+        told["evaluate"] = {"noise_scale": "repeats", **(evaluate or {})}
+    return told
 
 
 LEAST_GPU = 0.0001

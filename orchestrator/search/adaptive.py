@@ -38,7 +38,12 @@ class Adaptive:
         self._searched = {
             name: entry for name, entry in space.items() if isinstance(entry, (Range, Choice))
         }
-        self._distributions = {name: _distribution(e) for name, e in self._searched.items()}
+        self._distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(range(len(entry.options)))
+            if isinstance(entry, Choice)
+            else FloatDistribution(0, 1)
+            for name, entry in self._searched.items()
+        }
         self._study: optuna.Study | None = None
         self._rng = np.random.default_rng(seed)
         self._asked: list[Trial] = []
@@ -54,7 +59,8 @@ class Adaptive:
         # slower, so it gets one thread.
         with _quietly(), threadpool_limits(1):
             if self._study is None:
-                self._study = self._new_study(count)
+                sampler = _sampler(self._algorithm, self._seed, self._distributions, count)
+                self._study = optuna.create_study(sampler=sampler, direction="minimize")
             for _ in range(count):
                 trial = self._ask(self._study, points)
                 self._asked.append(trial)
@@ -75,10 +81,6 @@ class Adaptive:
                 if value is not None:
                     self._study.add_trial(self._replacement(failed, point, value))
         self._asked = []
-
-    def _new_study(self, count: int) -> optuna.Study:
-        sampler = _sampler(self._algorithm, self._seed, self._distributions, count)
-        return optuna.create_study(sampler=sampler, direction="minimize")
 
     def _ask(self, study: optuna.Study, others: Sequence[Mapping[str, Value]]) -> Trial:
         trial = study.ask(self._distributions)
@@ -200,12 +202,6 @@ class _CmaEs(CmaEsSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         return dict(self._ranges)
-
-
-def _distribution(entry: Range | Choice) -> BaseDistribution:
-    if isinstance(entry, Choice):
-        return CategoricalDistribution(range(len(entry.options)))
-    return FloatDistribution(0, 1)
 
 
 @contextmanager

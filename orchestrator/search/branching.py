@@ -123,7 +123,7 @@ class Branching(Queue, Generic[Verdict]):
         judge: Judge[Verdict],
         seed: int,
     ) -> None:
-        self._trunk, self._judge, self._seed = trunk, judge, seed
+        self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]
         studies = [trunk.study, *(study for point in points for study in point.studies)]
         self._chosen = {study.key: Chosen(study) for study in studies}
@@ -134,10 +134,6 @@ class Branching(Queue, Generic[Verdict]):
         self._unfinished = [*self._chosen.values()]
 
     @property
-    def trunk(self) -> Trial:
-        return self._trunk
-
-    @property
     def points(self) -> list[Point]:
         return [progress.point for progress in self._points]
 
@@ -145,11 +141,11 @@ class Branching(Queue, Generic[Verdict]):
         self._chosen[finished.trial.study.key].record(finished)
 
     def begin(self) -> None:
-        trunk = self._chosen[self._trunk.study.key]
-        last = self._trunk.study.states_at[-1]
-        trunk.done = trunk.is_there(self._trunk.key, last)
+        trunk = self._chosen[self.trunk.study.key]
+        last = self.trunk.study.states_at[-1]
+        trunk.done = trunk.is_there(self.trunk.key, last)
         if not trunk.done:
-            trunk.want([self._trunk], last)
+            trunk.want([self.trunk], last)
         else:
             for progress in self._points:
                 self._advance(progress)
@@ -158,7 +154,7 @@ class Branching(Queue, Generic[Verdict]):
     def train_trunk_again(self) -> None:
         """Asks for the trunk once more, and for no branch before it has ended: its states are
         lost."""
-        self._chosen[self._trunk.study.key].ended.clear()
+        self._chosen[self.trunk.study.key].ended.clear()
         for key in self._of_study:
             self._chosen[key].want([], 0)
         self.begin()
@@ -186,7 +182,7 @@ class Branching(Queue, Generic[Verdict]):
     def needed_states(self) -> set[int]:
         """Steps of the trunk whose states are needed for branches that are not trained yet. The set
         is empty while the trunk itself is not trained."""
-        if not self._chosen[self._trunk.study.key].done:
+        if not self._chosen[self.trunk.study.key].done:
             return set()
         return {p.point.start_step for p in self._points if not p.done}
 
@@ -207,7 +203,7 @@ class Branching(Queue, Generic[Verdict]):
     def _advance(self, progress: _Progress[Verdict]) -> None:
         """Asks for the branches that must be trained next, until the point is settled."""
         point = progress.point
-        trunk = self._chosen[self._trunk.study.key].ended[self._trunk.key].outcome
+        trunk = self._chosen[self.trunk.study.key].ended[self.trunk.key].outcome
         if trunk.steps < point.start_step:
             progress.done = True
             progress.problem = _failed("The trunk", trunk, f"{trunk.status} before this point")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, Value
+from orchestrator.search.chosen import Chosen
 from orchestrator.search.race import Bounds, Proposal, result_of
 from orchestrator.search.rounds import StudySearch
 
@@ -16,33 +16,8 @@ STEP_IN_EXAMPLES = 64
 of studies only."""
 
 
-class Search(Protocol):
-    """The trials of one study: the part of a search that queues and gangs use."""
-
-    study: Study
-    bounds: Bounds
-    done: bool
-
-    @property
-    def begun(self) -> bool: ...
-    @property
-    def limit(self) -> int | None: ...
-    @property
-    def stalled(self) -> bool: ...
-    @property
-    def lost(self) -> list[Trial]: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def planned(self) -> int: ...
-    @property
-    def settled(self) -> int: ...
-    def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]: ...
-    def put_back(self, trial: Trial) -> None: ...
-    def bounds_for(self, trial: Trial) -> Bounds: ...
-    def frontier_step(self) -> int | None: ...
-    def over(self, key: TrialKey) -> bool: ...
-    def set_aside(self) -> set[TrialKey]: ...
+Search = StudySearch | Chosen
+"""The trials of one study: those of a search, or those that an owner chose."""
 
 
 class Queue(ABC):
@@ -131,12 +106,10 @@ class Director(Queue):
             self._families.setdefault((key.workload, key.recipe), []).append(search)
 
     def load(self, finished: FinishedTrial) -> None:
-        """Records a trial that the run already holds."""
         self._searches[finished.trial.study.key].record(result_of(finished))
 
     def begin(self) -> None:
-        """Begins all searches that can begin. Call this once all trials are loaded; it is called
-        again when a search is done."""
+        """Begins all searches that can begin. It is called again when a search is done."""
         waiting = True
         while waiting:
             waiting = False
@@ -148,7 +121,6 @@ class Director(Queue):
             self._unfinished = [search for search in self._unfinished if not search.done]
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
-        """Records a trial that ended. Returns the new bounds of its study if they changed."""
         search = self._searches[finished.trial.study.key]
         changed = search.record(result_of(finished))
         if search.done:

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from orchestrator.files.yaml_files import read_yaml
 from orchestrator.records import (
@@ -14,10 +14,10 @@ from orchestrator.records import (
     BadInput,
     Choice,
     Range,
+    Scale,
     ScalingRule,
     Space,
     Value,
-    When,
     cut,
     shown,
     unknown,
@@ -144,11 +144,26 @@ def _described(entry: Mapping[str, Any]) -> Entry:
     for key in entry:
         if key not in known:
             raise unknown("key", key, known, code="unknown-key")
+    needed = {field.name: None for field in fields(kind) if field.default is MISSING}
+    found: dict[str, Any] = {**needed, **entry}
+    for key, value in found.items():
+        if key in NAMED:
+            if value not in NAMED[key]:
+                raise unknown(key, value, NAMED[key])
+            continue
+        fits, said = FORMS[key]
+        if not fits(value):
+            raise wrong_value(f"`{key}`", said, value)
     if kind is Choice:
-        if not isinstance(entry["options"], list):
-            raise wrong_value("`options`", "a list", entry["options"])
-        return Choice(options=_values("options", entry["options"]), when=_when(entry))
-    return _rule(entry) if kind is ScalingRule else _range(entry)
+        found["options"] = _values("options", found["options"])
+    if "limits" in found:
+        found["limits"] = tuple(found["limits"])
+    if found.get("when") is not None:
+        found["when"] = {
+            str(name): _values(f"when: {cut(str(name))}", of if isinstance(of, list) else [of])
+            for name, of in found["when"].items()
+        }
+    return kind(**found)
 
 
 def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
@@ -160,58 +175,29 @@ def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
     return tuple(map(check_value, values))
 
 
-def _rule(entry: Mapping[str, Any]) -> ScalingRule:
-    if entry["rule"] not in RULES:
-        raise unknown("rule", entry["rule"], RULES)
-    _need_numbers(entry, "base", "at_batch_size")
-    return ScalingRule(**entry)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _need_numbers(entry: Mapping[str, Any], *keys: str) -> None:
-    for key in keys:
-        number = entry.get(key)
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise wrong_value(f"`{key}`", "a number", number)
-
-
-def _range(entry: Mapping[str, Any]) -> Range:
-    _need_numbers(entry, "low", "high")
-    scale = entry.get("scale", "linear")
-    if scale not in ("linear", "log", "reverse_log"):
-        raise unknown("scale", scale, ("linear", "log", "reverse_log"))
-    integer = entry.get("integer", False)
-    if not isinstance(integer, bool):
-        raise wrong_value("`integer`", "true or false", integer)
-    return Range(
-        low=entry["low"],
-        high=entry["high"],
-        scale=scale,
-        integer=integer,
-        limits=_limits(entry.get("limits", [None, None])),
-        when=_when(entry),
+def _are_limits(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(limit is None or _is_number(limit) for limit in value)
     )
 
 
-def _limits(limits: Any) -> tuple[float | None, float | None]:
-    numbers = (int, float, type(None))
-    if (
-        not isinstance(limits, list)
-        or len(limits) != 2
-        or not all(isinstance(limit, numbers) and not isinstance(limit, bool) for limit in limits)
-    ):
-        raise wrong_value("`limits`", "[low, high], numbers or null", limits)
-    return limits[0], limits[1]
+NAMED = {"scale": get_args(Scale), "rule": RULES}
+"""Key of an entry -> the names that it may have."""
 
-
-def _when(entry: Mapping[str, Any]) -> When | None:
-    when = entry.get("when")
-    if when is None:
-        return None
-    if not isinstance(when, dict):
-        raise wrong_value("`when`", "{other: value or list of values}", when)
-    return {
-        str(name): _values(
-            f"when: {cut(str(name))}", values if isinstance(values, list) else [values]
-        )
-        for name, values in when.items()
-    }
+FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("low", "high", "base", "at_batch_size"), (_is_number, "a number")),
+    "integer": (lambda value: isinstance(value, bool), "true or false"),
+    "limits": (_are_limits, "[low, high], numbers or null"),
+    "options": (lambda value: isinstance(value, list), "a list"),
+    "when": (
+        lambda value: value is None or isinstance(value, dict),
+        "{other: value or list of values}",
+    ),
+}
+"""Other key of an entry -> whether a value is of its form, and what that is."""

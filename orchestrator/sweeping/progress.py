@@ -9,25 +9,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
+
+if TYPE_CHECKING:
+    from orchestrator.search import Search
 
 logger = logging.getLogger(__name__)
 
 WORTH_SAYING_SECONDS = 10.0
 """Seconds of evaluation from which on a note may say that evaluations take much of the time."""
-
-
-class Standing(Protocol):
-    """The state of a search, as far as it is displayed."""
-
-    @property
-    def planned(self) -> int: ...
-    @property
-    def settled(self) -> int: ...
-    def frontier_step(self) -> int | None: ...
 
 
 @dataclass(kw_only=True)
@@ -95,7 +88,7 @@ class Progress:
         """Lets the next message of this kind be shown again."""
         self._noted.discard(kind)
 
-    def follow(self, key: StudyKey, search: Standing) -> None:
+    def follow(self, key: StudyKey, search: Search) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
         if not study.steps:
