@@ -17,7 +17,6 @@ from orchestrator.programs.guessing import (
     in_help,
     in_output,
     in_settings,
-    in_source,
 )
 
 HF = """
@@ -41,9 +40,6 @@ HF = """
          "--batch-size {batch_size_per_device}"),
         (in_settings("optim:\n  lr: 0.1\n  warmup:\n    steps: 3\nseed: 1\n"),
          "t optim.lr={learning_rate} seed={seed}"),
-        (in_source("exec(open('configurator.py').read())\nlearning_rate = 6e-4 # max\n x = 1"),
-         "t --learning_rate={learning_rate}"),
-        (in_source("learning_rate = 6e-4"), "t"),
         (in_help("trains at once"), "t"),
     ],
 )  # fmt: skip

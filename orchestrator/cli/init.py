@@ -110,16 +110,11 @@ def _write_schema() -> str:
 SHORT = 200
 """Steps of the run of a program that shows what it prints."""
 
-MEANINGS = {
-    "learning_rate": "the learning rate",
-    "batch_size": "the examples of a step over all devices; if it counts those of one, write "
-    "{batch_size_per_device}",
-    "batch_size_per_device": "the examples of one device at once",
-    "accumulation_steps": "the passes of a step",
-    "seed": "the seed",
-    "folder": "the folder that it writes to; each trial has its own, which is removed later",
-    "steps": "the steps to train",
-}
+GUESSED = """\
+  # What is in braces is guessed from its --help: check it. {batch_size} is the examples of a step
+  # over all devices; if the program counts those of one, write {batch_size_per_device}. Each trial
+  # has its own {folder}, which is removed later.
+"""
 
 TWO_WAYS = r"""
     # TODO: say its numbers. Either two lines in the script do so:
@@ -143,12 +138,7 @@ def _for_program(name: str, program: str, seconds: float) -> None:
     say(f"Asking for its options, for up to {seconds:g} s: {program} --help")
     help_ = _run(f"{program} --help", seconds)[0]
     options = guessing.in_settings(help_) if "Hydra" in help_ else guessing.in_help(help_)
-    found, source = guessing.chosen(options, program), "its --help"
-    if not found:
-        scripts = [part for part in split(program) if part.endswith(".py") and Path(part).is_file()]
-        texts = [Path(script).read_text(errors="replace") for script in scripts]
-        options = [option for text in texts for option in guessing.in_source(text)]
-        found, source = guessing.chosen(options, program), f"the numbers in {', '.join(scripts)}"
+    found = guessing.chosen(options, program)
     everything = [(guess, f"{{{meaning}}}") for meaning, guess in found.items()]
     short = [each for each in everything if each[1] in ("{folder}", "{steps}")]
     tried = guessing.completed(program, short)
@@ -161,11 +151,11 @@ def _for_program(name: str, program: str, seconds: float) -> None:
         say(f"That failed:\n{exit_.in_words}")
     numbers, heard = _numbers(output, reported)
     todo = _unfound(found, program)
-    said = [*_said(found, source), *(f"  # TODO: {each}" for each in todo)]
+    guessed = GUESSED if found else ""
     rate = (found["learning_rate"].default if "learning_rate" in found else None) or 1e-3
     words = {
         "NAME": name,
-        "GUESSES\n": "".join(f"{line}\n" for line in said),
+        "GUESSES\n": guessed + "".join(f"  # TODO: {each}\n" for each in todo),
         "COMMAND": _quoted(guessing.completed(program, everything)),
         "METRICS": numbers,
         "LOWEST": f"{rate / 10:.1e}",
@@ -187,14 +177,6 @@ def _for_program(name: str, program: str, seconds: float) -> None:
         f"Left for you:\n{steps}"
         f"Next:\n  orchestrate trial {file}\n  orchestrate plan {file}\n  orchestrate sweep {file}"
     )
-
-
-def _said(found: Mapping[str, Guess], source: str) -> list[str]:
-    """Comments that say what was guessed."""
-    if not found:
-        return []
-    lines = [f"  #   {each.option.strip(' =')} is {MEANINGS[name]}" for name, each in found.items()]
-    return [f"  # Guessed from {source}. Check that", *lines]
 
 
 NEEDED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,12 +38,10 @@ def sweep(
 
     _refuse_early(file, described, yes=yes)
     run = out or f"runs/{described.name}"
-    head_run = _there(run)
-    asked = [*_data(data_dir), *_tracked(track)]
-    arguments = ["sweep", "sweep.yaml", "--out", head_run, "--yes", *asked]
+    asked = ["sweep", "sweep.yaml", "--out", _there(run), "--yes", *_options(data_dir, track)]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **_code(described)}
-    return _train(file, run, lambda head: head.submit(head_run, arguments, files), as_json=as_json)
+    return _train(file, run, asked, files, as_json=as_json)
 
 
 def resume(
@@ -54,10 +52,8 @@ def resume(
 
     look(file, run)
     described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
-    head_run = _there(run)
-    arguments = ["resume", head_run, *_data(data_dir), *_tracked(track)]
-    code = _code(described)
-    return _train(file, run, lambda head: head.submit(head_run, arguments, code), as_json=as_json)
+    asked = ["resume", _there(run), *_options(data_dir, track)]
+    return _train(file, run, asked, _code(described), as_json=as_json)
 
 
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
@@ -82,8 +78,11 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     agree(found, yes=yes)
 
 
-def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool) -> int:
-    """Follows the job that trains `run`. Submits one first if there is none."""
+def _train(
+    file: Path, run: str, arguments: Sequence[str], files: Mapping[str, bytes], *, as_json: bool
+) -> int:
+    """Follows the job that trains `run`. If there is none, first submits one that runs the command
+    with these arguments, beside these files."""
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
@@ -102,7 +101,7 @@ def _train(file: Path, run: str, submit: Callable[[Head], str], *, as_json: bool
         if job is not None and is_running(job):
             say(f"{head_run} is being trained already, by the job {job.submission_id}.")
             return str(job.submission_id)
-        name = submit(head)
+        name = head.submit(head_run, arguments, files)
         say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
         return name
 
@@ -216,17 +215,13 @@ def _fetch(file: Path, run: str) -> None:
         fetch(file, _there(run), Path(run))
 
 
-def _data(data_dir: Path | None) -> list[str]:
-    """The --data-dir option for the job, which names a folder on the cluster's machines. A folder
-    that this machine's environment names is not passed on."""
-    of_this_machine = os.environ.get("ORCHESTRATE_DATA")
-    if data_dir is None or str(data_dir) == of_this_machine:
-        return []
-    return ["--data-dir", str(data_dir)]
-
-
-def _tracked(track: list[str] | None) -> list[str]:
-    return [word for name in track or () for word in ("--track", name)]
+def _options(data_dir: Path | None, track: list[str] | None) -> list[str]:
+    """The options of the job. --data-dir names a folder on the cluster's machines; one that this
+    machine's environment names is not passed on."""
+    options = [word for name in track or () for word in ("--track", name)]
+    if data_dir is not None and str(data_dir) != os.environ.get("ORCHESTRATE_DATA"):
+        options += ["--data-dir", str(data_dir)]
+    return options
 
 
 def _code(described: Sweep) -> dict[str, bytes]:

@@ -160,19 +160,14 @@ def _answers(
     for name, (run, rows) in runs.items():
         forecasts = forecasts_of(run, rows)
         for panel in Source(run=run, rows=rows).answers(settings):
-            advice = panel.advice_by_recipe
-            beside = {
-                comparison.recipe: comparison for comparison in compared(forecasts, panel.scalings)
-            }
+            advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
+            beside = {one.recipe: one.to_json() for one in compared(forecasts, panel.scalings)}
             held = {holding.recipe: holding.to_json() for holding in panel.holdings}
             for scaling in panel.scalings:
-                recommended = advice.get(scaling.recipe)
                 answer = {
                     **scaling.to_json(),
-                    "recommended": None if recommended is None else asdict(recommended),
-                    "forecast": beside[scaling.recipe].to_json()
-                    if scaling.recipe in beside
-                    else None,
+                    "recommended": advice.get(scaling.recipe),
+                    "forecast": beside.get(scaling.recipe),
                     "holding": held.get(scaling.recipe),
                 }
                 found.append({"run": name, **answer} if len(runs) > 1 else answer)

@@ -124,14 +124,7 @@ def outlook(
     the fewest steps to the goal among the pilot trials of each study, None if none reached it."""
     found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
     whole = _sum([of_study.rank_seconds for of_study in found])
-    longest = max(
-        (
-            of_study.rank_seconds.high / of_study.trials
-            for of_study in found
-            if of_study.rank_seconds
-        ),
-        default=0,
-    )
+    longest = max((s.rank_seconds.high / s.trials for s in found if s.rank_seconds), default=0)
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price = price_per_device_hour
     return Outlook(

@@ -76,19 +76,20 @@ class Plan:
     def remarks(self) -> list[str]:
         """The doubts, and sentences about metaparameters that recipes search without naming
         them."""
-        besides = {name: ", ".join(names) for name, names in self.searched_besides.items()}
         with_space = {recipe.name for recipe in self.sweep.recipes if recipe.space}
-        said = [
-            f"Recipe {name!r} also searches {names}, from its optimizer's search space. To search "
-            f"only what the recipe names, write `space: {{only: {{...}}}}`."
-            for name, names in besides.items()
-            if name in with_space
-        ]
-        bare = "; ".join(
-            f"{name}: {names}" for name, names in besides.items() if name not in with_space
-        )
-        said += [f"Searched in the ranges of `orchestrate spaces`: {bare}."] if bare else []
-        return [*self.doubts, *said]
+        said, bare = [*self.doubts], []
+        for name, names in self.searched_besides.items():
+            if name in with_space:
+                said.append(
+                    f"Recipe {name!r} also searches {', '.join(names)}, from its optimizer's "
+                    f"search space. To search only what the recipe names, write "
+                    f"`space: {{only: {{...}}}}`."
+                )
+            else:
+                bare.append(f"{name}: {', '.join(names)}")
+        if bare:
+            said.append(f"Searched in the ranges of `orchestrate spaces`: {'; '.join(bare)}.")
+        return said
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:

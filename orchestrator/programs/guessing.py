@@ -32,7 +32,6 @@ OF_OTHERS = re.compile(r"val|test|log|save|warm|sched|decay")
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*\w")
 DEFAULT = re.compile(r"defaults?(?: to|:|=| is)?\s*([\d.]+(?:e[-+]?\d+)?)")
-ASSIGNMENT = re.compile(r"^(\w+)(?:\s*:\s*\w+)?\s*=\s*([\d.'\"]\S*)", re.MULTILINE)
 SETTING = re.compile(r"^( *)([A-Za-z]\w*):[ \t]*(\S*)", re.MULTILINE)
 
 NUMBER = r"[-+.\de]*\d|nan|inf"
@@ -77,15 +76,6 @@ def in_settings(text: str) -> list[Guess]:
         above = [each for each in above if each[0] < len(indent)] + [(len(indent), name)]
         found.append(_guess(".".join(part for _, part in above) + "=", value))
     return found
-
-
-def in_source(text: str) -> list[Guess]:
-    """Numbers at the top of a script that reads its arguments itself, as `--name=value` or
-    `name=value`."""
-    if not re.search(r"argv|configurator", text):
-        return []
-    hyphens = "--" if re.search(r"configurator|['\"]--", text) else ""
-    return [_guess(f"{hyphens}{name}=", value) for name, value in ASSIGNMENT.findall(text)]
 
 
 def _guess(option: str, default: str) -> Guess:

@@ -126,22 +126,21 @@ class Branching(Queue, Generic[Verdict]):
         self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]
         studies = [trunk.study, *(study for point in points for study in point.studies)]
-        self._chosen = {study.key: Chosen(study) for study in studies}
+        self.searches: dict[StudyKey, Chosen] = {study.key: Chosen(study) for study in studies}
         self._of_study = {
             study.key: progress for progress in self._points for study in progress.point.studies
         }
-        self.searches = self._chosen
-        self._unfinished = [*self._chosen.values()]
+        self._unfinished = [*self.searches.values()]
 
     @property
     def points(self) -> list[Point]:
         return [progress.point for progress in self._points]
 
     def load(self, finished: FinishedTrial) -> None:
-        self._chosen[finished.trial.study.key].record(finished)
+        self.searches[finished.trial.study.key].record(finished)
 
     def begin(self) -> None:
-        trunk = self._chosen[self.trunk.study.key]
+        trunk = self.searches[self.trunk.study.key]
         last = self.trunk.study.states_at[-1]
         trunk.done = trunk.is_there(self.trunk.key, last)
         if not trunk.done:
@@ -149,22 +148,22 @@ class Branching(Queue, Generic[Verdict]):
         else:
             for progress in self._points:
                 self._advance(progress)
-        self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
+        self._unfinished = [chosen for chosen in self.searches.values() if not chosen.done]
 
     def train_trunk_again(self) -> None:
         """Asks for the trunk once more, and for no branch before it has ended: its states are
         lost."""
-        self._chosen[self.trunk.study.key].ended.clear()
+        self.searches[self.trunk.study.key].ended.clear()
         for key in self._of_study:
-            self._chosen[key].want([], 0)
+            self.searches[key].want([], 0)
         self.begin()
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
         key = finished.trial.study.key
-        self._chosen[key].record(finished)
+        self.searches[key].record(finished)
         if key in self._of_study:
             self._advance(self._of_study[key])
-            self._unfinished = [chosen for chosen in self._chosen.values() if not chosen.done]
+            self._unfinished = [chosen for chosen in self.searches.values() if not chosen.done]
         else:
             self.begin()
         return None
@@ -174,7 +173,7 @@ class Branching(Queue, Generic[Verdict]):
         """Whether any trial failed, so that another attempt may come further."""
         return any(
             finished.outcome.status == "failed"
-            for chosen in self._chosen.values()
+            for chosen in self.searches.values()
             for finished in chosen.ended.values()
         )
 
@@ -182,7 +181,7 @@ class Branching(Queue, Generic[Verdict]):
     def needed_states(self) -> set[int]:
         """Steps of the trunk whose states are needed for branches that are not trained yet. The set
         is empty while the trunk itself is not trained."""
-        if not self._chosen[self.trunk.study.key].done:
+        if not self.searches[self.trunk.study.key].done:
             return set()
         return {p.point.start_step for p in self._points if not p.done}
 
@@ -203,7 +202,7 @@ class Branching(Queue, Generic[Verdict]):
     def _advance(self, progress: _Progress[Verdict]) -> None:
         """Asks for the branches that must be trained next, until the point is settled."""
         point = progress.point
-        trunk = self._chosen[self.trunk.study.key].ended[self.trunk.key].outcome
+        trunk = self.searches[self.trunk.study.key].ended[self.trunk.key].outcome
         if trunk.steps < point.start_step:
             progress.done = True
             progress.problem = _failed("The trunk", trunk, f"{trunk.status} before this point")
@@ -220,7 +219,7 @@ class Branching(Queue, Generic[Verdict]):
             progress.verdicts.append(verdict)
             progress.done = settled or length == point.lengths[-1]
         for study in point.studies:
-            self._chosen[study.key].done = True
+            self.searches[study.key].done = True
 
     def _trained(self, progress: _Progress[Verdict], length: int) -> bool:
         """Tells whether all branches that are needed have that length: those of the seeds that
@@ -272,24 +271,24 @@ class Branching(Queue, Generic[Verdict]):
         `BadInput` if some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
         if all(
-            self._chosen[key].is_there(trial.key, limits[key])
+            self.searches[key].is_there(trial.key, limits[key])
             for key, trials in wanted.items()
             for trial in trials
         ):
             for key, trials in wanted.items():
-                ended = [self._chosen[key].ended[trial.key].outcome for trial in trials]
+                ended = [self.searches[key].ended[trial.key].outcome for trial in trials]
                 if failed := [outcome for outcome in ended if outcome.status == "failed"]:
                     what = f"{len(failed)} of {len(ended)} branches at batch size {key.batch_size}"
                     raise BadInput(_failed(what, failed[-1], "failed"))
             return True
         for key, trials in wanted.items():
-            self._chosen[key].want(trials, limits[key])
+            self.searches[key].want(trials, limits[key])
         return False
 
     def ended(self, studies: Iterable[Study]) -> Iterator[FinishedTrial]:
         """Yields all trials of these studies that ended, whatever their length."""
         for study in studies:
-            yield from self._chosen[study.key].ended.values()
+            yield from self.searches[study.key].ended.values()
 
 
 def _failed(what: str, outcome: Outcome, how: str) -> str:

@@ -97,16 +97,17 @@ class Director(Queue):
         shape: Callable[[Study], int] = lambda study: 1,
     ) -> None:
         ordered = sorted(studies, key=lambda study: (-shape(study), -_cost(study), study.key))
-        self._searches = {study.key: StudySearch(study, sweep_seed) for study in ordered}
-        self.searches = self._searches
-        self._unfinished: list[StudySearch] = list(self._searches.values())
+        self.searches: dict[StudyKey, StudySearch] = {
+            study.key: StudySearch(study, sweep_seed) for study in ordered
+        }
+        self._unfinished: list[StudySearch] = list(self.searches.values())
         self._families: dict[tuple[str, str], list[StudySearch]] = {}
         """(Workload, recipe) -> searches, one for each batch size."""
-        for key, search in self._searches.items():
+        for key, search in self.searches.items():
             self._families.setdefault((key.workload, key.recipe), []).append(search)
 
     def load(self, finished: FinishedTrial) -> None:
-        self._searches[finished.trial.study.key].record(result_of(finished))
+        self.searches[finished.trial.study.key].record(result_of(finished))
 
     def begin(self) -> None:
         """Begins all searches that can begin. It is called again when a search is done."""
@@ -121,7 +122,7 @@ class Director(Queue):
             self._unfinished = [search for search in self._unfinished if not search.done]
 
     def record(self, finished: FinishedTrial) -> Bounds | None:
-        search = self._searches[finished.trial.study.key]
+        search = self.searches[finished.trial.study.key]
         changed = search.record(result_of(finished))
         if search.done:
             self.begin()
@@ -145,7 +146,7 @@ class Director(Queue):
         """Returns the best point so far that reached the goal. Without one, returns that of the
         nearest batch size, and without any, the point of the study that came closest to the
         goal."""
-        search = self._searches[study.key]
+        search = self.searches[study.key]
         if (best := search.best(reached=True)) is not None:
             return best
         size = search.study.batch_size
