@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
-from orchestrator.analysis.next_steps import (
-    Price,
-    Prices,
-    Step,
-    next_steps,
-    step_in_words,
-)
+from orchestrator.analysis.next_steps import Price, Prices, Step, next_steps, step_in_words
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.batch_sizes import batch_sizes_of
 from orchestrator.planning.sweep import Sweep
@@ -191,7 +185,7 @@ def with_more_of(
         if not (same and {*sizes} <= totals.keys()):
             entries.append(entry)
     for number in dict.fromkeys(totals.values()):
-        sizes = [size for size, total in totals.items() if total == number]
+        sizes = [size for size, total in sorted(totals.items()) if total == number]
         entries.append({**named, "batch_sizes": sizes, what: number})
     return _change("more", entries)
 

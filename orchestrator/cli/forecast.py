@@ -59,6 +59,7 @@ def forecast(
     from orchestrator.training.ranks import one_thread
 
     known = _calibration(calibrate or [])
+    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     ours = single_trial(
         workload,
         optimizer,
@@ -83,10 +84,11 @@ def forecast(
     courses = courses_of(measurements, batch_size)
     found = forecast_by(ours.study.key, courses)
     if as_json:
-        print_json(_document(found, courses, known, outcome))
+        compared = [comparison.to_json() for comparison in known]
+        print_json({**_document(found, courses, ratios, outcome), "compared": compared})
         return DONE
     answer(f"{outcome.status} after {outcome.steps:,} steps")
-    for line in _lines(found, courses, known):
+    for line in _lines(found, courses, ratios):
         answer(line)
     return DONE
 
@@ -100,11 +102,7 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
     for path in paths:
         run = Run.open(path)
         rows = frontier_of(run)
-        known = [
-            comparison
-            for comparison in compared(forecasts_of(run, rows), scalings(rows))
-            if comparison.ratio
-        ]
+        known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
         if not known:
             raise BadInput(
                 f"{path} has no curve with a forecast and a critical batch size: sweep four "
@@ -124,7 +122,7 @@ def _show(line: Mapping[str, float]) -> None:
         say(f"step {line['step']:,}: {said}")
 
 
-def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) -> list[str]:
+def _lines(found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate]) -> list[str]:
     from orchestrator.analysis import Estimate, corrected, factor_in_words, in_words, together
 
     (course,) = courses.plain
@@ -141,13 +139,12 @@ def _lines(found: Forecast, courses: NoiseCourses, known: Sequence[Comparison]) 
             f"Forecast from the gradient as {found.recipe} scales it: "
             f"{_meaning(found.preconditioned)}."
         )
-    if not known:
+    if not ratios:
         lines.append(
             "The forecast comes from one training and can be wrong by a large factor. Correct it "
             "by your own runs with --calibrate RUN."
         )
         return lines
-    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     lines.append(
         f"For {len(ratios)} measured curves, the forecast was {factor_in_words(together(ratios))} "
         f"times the measured critical batch size."
@@ -168,16 +165,14 @@ def _meaning(scale: Estimate) -> str:
 
 
 def _document(
-    found: Forecast, courses: NoiseCourses, known: Sequence[Comparison], outcome: Outcome
+    found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate], outcome: Outcome
 ) -> dict[str, Any]:
     from orchestrator.analysis import corrected
 
-    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
     (course,) = courses.plain
     return {
         **asdict(found),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,
-        "compared": [comparison.to_json() for comparison in known],
         "status": outcome.status,
         "steps": outcome.steps,
         "measurements": [

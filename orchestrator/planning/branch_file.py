@@ -12,14 +12,7 @@ from pydantic import Field, model_validator
 from orchestrator.files.yaml_files import read_yaml
 from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
 from orchestrator.planning.parts import MANY, FolderName, Part, Text
-from orchestrator.planning.sweep import (
-    Budget,
-    Checkpoints,
-    Evaluate,
-    Faults,
-    Resources,
-    Sweep,
-)
+from orchestrator.planning.sweep import Budget, Checkpoints, Evaluate, Faults, Resources, Sweep
 from orchestrator.planning.sweep_file import (
     TRUNK,
     WORKLOADS,

@@ -20,11 +20,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
-from orchestrator.search import (
-    assemble,
-    distinct,
-    searched,
-)
+from orchestrator.search import assemble, distinct, searched
 from orchestrator.training import one_thread, rehearse
 from orchestrator.workloads import load_workload
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of

@@ -9,15 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
-from orchestrator.planning.parts import (
-    LONGEST_NAME,
-    MANY,
-    MOST_ITEMS,
-    FolderName,
-    Part,
-    Size,
-    Text,
-)
+from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
 from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
 from orchestrator.records import (
     WIDEST_SPACING,

@@ -15,15 +15,7 @@ from orchestrator.programs.commands import filled, values_of
 from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.kept import PATIENCE, Exit
 from orchestrator.programs.starting import REPORTS, Running
-from orchestrator.records import (
-    FinishedTrial,
-    Goal,
-    Measurement,
-    Outcome,
-    Source,
-    Status,
-    Trial,
-)
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Source, Status, Trial
 from orchestrator.records.standing import Standing
 
 LOOK_SECONDS = 0.02

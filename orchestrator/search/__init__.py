@@ -12,15 +12,7 @@ from orchestrator.search.proposer import (
     is_adaptive,
 )
 from orchestrator.search.queue import Director, Queue, Search
-from orchestrator.search.race import (
-    Bounds,
-    PackRace,
-    Proposal,
-    Ranking,
-    ending,
-    result_of,
-    tighter,
-)
+from orchestrator.search.race import Bounds, PackRace, Proposal, Ranking, ending, result_of, tighter
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,
