@@ -15,7 +15,7 @@ from orchestrator.cli import answers, app
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
-from orchestrator.report import course, panel
+from orchestrator.report import panel
 from orchestrator.results import Run
 
 pytestmark = pytest.mark.dear
@@ -60,13 +60,12 @@ def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.Monke
     command("report", trained)
     whole = places(trained)
     monkeypatch.setattr(panel, "answer_of", fails)
-    monkeypatch.setattr(course, "slots_at_work", fails)
     groups = [replace(g, parts=(fails,)) if g.place == "trials" else g for g in panel.GROUPS]
     monkeypatch.setattr(panel, "GROUPS", groups)
     command("report", trained)
     page = (trained / "report.html").read_text()
-    assert len(SAID.findall(page)) == 3
-    assert whole - places(trained) == {"trials", "course"}
+    assert len(SAID.findall(page)) == 2
+    assert whole - places(trained) == {"trials"}
 
 
 def places(run: Path) -> set[str]:

@@ -35,7 +35,6 @@ from orchestrator.report import Panel, Settings, Source, panels_of, write_report
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Grid, Tried
-from orchestrator.report.course import MOMENTS, Span, course_of, slots_at_work
 from orchestrator.report.gathering import MOST_OF_STUDY
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
@@ -131,9 +130,8 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         for workload, goal in workloads
         for mine in [[row for row in rows if (row.workload, row.goal) == (workload, goal)]]
     ]  # fmt: skip
-    spans = [Span(status=name, started=n / 2, seconds=1.0) for n in range(9)]
     write_report(
-        Place.at(path / "report.html"), title=name, panels=panels, spans=spans,
+        Place.at(path / "report.html"), title=name, panels=panels,
         provenance={"python": name}, sweep_file=f"name: {name}",
     )  # fmt: skip
     return (path / "report.html").read_text()
@@ -190,21 +188,6 @@ def test_curves_are_compared_at_one_batch_size() -> None:
     assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
     assert list(second.y) == [1, 0.5, 0.25, 0.125]
     assert all(x * y == 4 for x, y in zip(perfect.x, perfect.y, strict=True))
-
-
-def test_the_slots_at_work_are_counted() -> None:
-    """As one adds them up span by span, also where trials outlast the parts of the run."""
-    status = itertools.cycle(["reached", "dominated", "odd"])
-    times = [(0.0, 7.0), (0.013, 0.004), (1.5, 2.0), (3.0, 0.0), (9.0, 1.0), (2.25, 6.1)]
-    spans = [Span(status=next(status), started=at, seconds=seconds) for at, seconds in times]
-    width = 10 / MOMENTS
-    for trace in slots_at_work(spans).data:
-        for middle, height in zip(trace.x, trace.y, strict=True):
-            low, high = middle - width / 2, middle + width / 2
-            mine = [span for span in spans if span.status == trace.name]
-            within = sum(max(0, min(high, s.ended) - max(low, s.started)) for s in mine)
-            assert height == pytest.approx(within / width, abs=1e-3)
-    assert [trace.name for trace in slots_at_work(spans).data] == ["reached", "dominated", "odd"]
 
 
 def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_one() -> None:
@@ -309,7 +292,7 @@ def test_recipes_are_told_as_multiples_of_the_best() -> None:
     assert table_of_ratios(ROWS) == ""
 
 
-DRAWN_OF_ALL = 24
+DRAWN_OF_ALL = 23
 """Figures of two workloads and goals."""
 
 SORTED = """(async () => {
@@ -418,7 +401,7 @@ def test_whatever_a_run_holds_it_has_a_page(
     page = Place.at(tmp_path / "page.html")
     write_report(
         page, title="t", panels=panels_of([Source(run=run, rows=frontier_of(run))]),
-        spans=course_of(run).spans, provenance={}, sweep_file="",
+        provenance={}, sweep_file="",
     )  # fmt: skip
     assert "The answer" in page.read_text()
 

@@ -27,7 +27,6 @@ from orchestrator.report.branch_content import (
     marks_of,
     trunk_and_branches,
 )
-from orchestrator.report.course import course_of
 from orchestrator.report.page import Figures, Images, page_of
 from orchestrator.report.runs import provenance_of
 from orchestrator.report.sections import (
@@ -84,7 +83,7 @@ def write_branch_report(
         _along(content, shown.show),
         _costs(content, shown.show),
         _schedules(content.schedules),
-        provenance_section(provenance_of(run, course_of(run)), write_yaml(run.sweep())),
+        provenance_section(provenance_of(run), write_yaml(run.sweep())),
     ]
     text = "".join(parts)
     page = page_of(

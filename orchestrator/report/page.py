@@ -18,7 +18,6 @@ from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel
-from orchestrator.report.course import Span, course
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
 from orchestrator.report.sections import alone, contents, provenance_section
@@ -93,18 +92,18 @@ def _check(folder: Path) -> None:
         raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
-def all_figures(panels: Sequence[Panel], spans: Sequence[Span]) -> dict[tuple[str, str], go.Figure]:
+def all_figures(panels: Sequence[Panel]) -> dict[tuple[str, str], go.Figure]:
     """Returns the figures of the page by workload ("" if a figure is about all workloads) and
     title. Where there are several goals, the figures belong to the first."""
     figures = Figures()
-    _parts(panels, spans, figures)
+    _parts(panels, figures)
     found: dict[tuple[str, str], go.Figure] = {}
     for workload, title, figure in figures.drawn:
         found.setdefault((workload, title), figure)
     return found
 
 
-def _parts(panels: Sequence[Panel], spans: Sequence[Span], figures: Figures) -> tuple[str, str]:
+def _parts(panels: Sequence[Panel], figures: Figures) -> tuple[str, str]:
     """Returns the overview of all curves, and all below it."""
     drawn = [panel.drawn for panel in panels]
     glance = alone("All curves", lambda: overview(drawn, figures.show))
@@ -113,8 +112,7 @@ def _parts(panels: Sequence[Panel], spans: Sequence[Span], figures: Figures) -> 
         figures.workload = panel.workload
         text += panel_section(number, panel, figures.show, len(panels) > 1)
     figures.workload = ""
-    text += alone("Recipes compared", lambda: comparisons(drawn, figures.show))
-    return glance, text + alone("How the run went", lambda: course(spans, figures.show))
+    return glance, text + alone("Recipes compared", lambda: comparisons(drawn, figures.show))
 
 
 def write_report(
@@ -122,7 +120,6 @@ def write_report(
     *,
     title: str,
     panels: Sequence[Panel],
-    spans: Sequence[Span],
     provenance: Mapping[str, Any],
     sweep_file: str,
     reload_seconds: int | None = None,
@@ -131,7 +128,7 @@ def write_report(
     """Writes the report to `place`, whole or not at all. While the run goes on, browsers reload the
     page at an interval in seconds."""
     figures = Figures(images)
-    glance, text = _parts(panels, spans, figures)
+    glance, text = _parts(panels, figures)
     text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
     page = page_of(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -11,7 +13,6 @@ from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
-from orchestrator.report.course import Course, Span, course_of
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.results import FrontierRow, Run, holds_branches
@@ -31,11 +32,8 @@ def write_report_of(
     """Writes the page of one run, or of several runs by their names on one page."""
     many = len(runs) > 1
     provenance: dict[str, object] = {}
-    spans: list[Span] = []
     for name, (run, _) in runs.items():
-        course = course_of(run)
-        spans += [] if many else course.spans
-        told = provenance_of(run, course)
+        told = provenance_of(run)
         provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
     write_report(
         place,
@@ -43,33 +41,38 @@ def write_report_of(
         images=images,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
-        spans=spans,
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
 
 
-def provenance_of(run: Run, course: Course) -> dict[str, object]:
+def provenance_of(run: Run) -> dict[str, object]:
     """Returns the versions, the machine, the commit, and how the run went."""
     provenance: dict[str, object] = {**run.provenance()}
     if isinstance(packages := provenance.get("packages"), dict):
         listed = ", ".join(f"{name} {version}" for name, version in packages.items())
         provenance["packages"] = listed
-    return {**provenance, **_how_it_ran(run, course)}
+    return {**provenance, **_how_it_ran(run)}
 
 
-def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
+def _how_it_ran(run: Run) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
-    ended = (f"{count:,} {names.get(status, status)}" for status, count in course.statuses.items())
+    keys = [study.key for study in run.studies()]
+    trials, repeats = (
+        [row for table in run.in_parallel(of.trials, keys) for row in table.to_pylist()]
+        for of in (run, run.repeats)
+    )
+    statuses = Counter(row["status"] for row in trials).most_common()
+    ended = (f"{count:,} {names.get(status, status)}" for status, count in statuses)
     told = {"trials": ", ".join(ended)}
     if run.is_compact:
         told["measurements"] = (
             "a compact run: all of the best trials and of repeats; of the others only those that "
             "the answers need"
         )
-    if course.seconds is not None:
-        told["from the first trial to the last"] = in_time(course.seconds)
+    if (seconds := _seconds([*trials, *repeats])) is not None:
+        told["from the first trial to the last"] = in_time(seconds)
     if run.imported:
         return told
     stop = run.sweep()["stop"]
@@ -85,10 +88,29 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
 
 
+def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Returns the seconds from the start of the first of these trials to the end of the last; None
+    if no times are known. Trials that were trained together count one after another, each as long
+    as its share."""
+    timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
+    timed.sort(key=lambda row: row["started"])
+    last, ends = 0.0, dict[str, float]()
+    for row in timed:
+        begun, where = row["started"] - timed[0]["started"], row.get("where") or ""
+        together = (row["width"] or 1) > 1
+        if together:
+            begun = max(begun, ends.get(where, begun))
+        # Those since `started`.
+        ended = begun + row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
+        if together:
+            ends[where] = ended
+        last = max(last, ended)
+    return last if timed else None
+
+
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
     """Returns all figures of the page, by workload and title."""
-    (run, _), *others = runs.values()
-    return all_figures(_panels(runs, {}), [] if others else course_of(run).spans)
+    return all_figures(_panels(runs, {}))
 
 
 def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
