@@ -140,10 +140,6 @@ class Panel:
     """Whether trials are trained by a program of the user."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
-    losers: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
-    """Recipe -> the goal's metric of a selection of the trials that did not win."""
-    compact: Sequence[str] = ()
-    """The recipes whose runs are compact and hold the curves of the best trials only."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
     grids: Mapping[str, Grid] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
-from orchestrator.report.training import curves_of_losers, curves_of_winners
+from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
 from orchestrator.report.trials import SIDE_BY_SIDE, grid_of, tried_of
 from orchestrator.results import (
@@ -35,7 +35,6 @@ from orchestrator.results import (
     Within,
     best_of_studies,
     step_times,
-    whole_curves,
 )
 from orchestrator.results.noise_courses import noise_courses
 
@@ -111,14 +110,11 @@ class Source:
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
-        whole = self._with_curves(studies, tables)
         noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
             **self._trials(goal, studies, tables, most, most_listed),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            losers=self._by_name(curves_of_losers(run, goal.metric, rows, whole)),
-            compact=sorted(drawn) if self.run.is_compact else [],
             quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
             forecasts=forecasts,
@@ -141,15 +137,6 @@ class Source:
             field: {name: one for name, one in some.items() if one is not None}
             for field, some in found.items()
         }
-
-    def _with_curves(
-        self, studies: Sequence[Study], tables: Tables
-    ) -> dict[StudyKey, Sequence[int]]:
-        """Returns the trials of each study whose whole curves the run holds."""
-        if not self.run.is_compact:
-            return {key: table["trial"].to_pylist() for key, table in tables.items()}
-        found = self.run.in_parallel(lambda study: whole_curves(self.run, study), studies)
-        return {study.key: sorted(some) for study, some in zip(studies, found, strict=True)}
 
     def _by_name(self, found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
