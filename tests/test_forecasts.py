@@ -191,7 +191,7 @@ def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
     done = orchestrate("report", run)
     page = (run / "report.html").read_text()
     assert done.returncode == 0, done.stderr
-    for title in ("sgd: noise scale while it trains", "Forecasts against measurements"):
+    for title in ("sgd: noise scale while it trains", "the forecast from the noise scale beside"):
         assert title in page
     again = orchestrate("resume", run, "--no-ray")
     assert again.returncode == 0, again.stderr

@@ -18,7 +18,6 @@ from orchestrator.analysis import (
 )
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.noise import forecasts_compared
 from orchestrator.report.sections import Show, fold, lead
 from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, styled
 from orchestrator.results import FrontierRow
@@ -50,7 +49,6 @@ def comparisons(panels: Sequence[Panel], show: Show) -> str:
     if len({row.workload for row in rows}) > 1:
         curves = grouped(rows, lambda row: f"{row.workload}, {row.recipe}, {row.goal}")
         shown += _relative(curves, "Workloads and recipes compared", panels, show)
-    shown += forecasts_compared(panels, show)
     if not shown:
         return ""
     return fold("compared", "Compared", "Goals, models, data sets and recipes side by side", shown)

@@ -14,15 +14,11 @@ from orchestrator.analysis import (
     factor_in_words,
     in_words,
 )
-from orchestrator.report.content import Panel, grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
-    guide,
-    log2_axis,
     log10_axis,
-    mark,
     of_size,
-    safe,
     shaded,
     styled,
     whiskers,
@@ -76,22 +72,6 @@ def _cells(one: Comparison) -> list[str]:
     ]
 
 
-def forecasts_compared(panels: Sequence[Panel], show: Show) -> str:
-    """Shows all forecasts of a page beside the measurements."""
-    known = [one for panel in panels for one in panel.comparisons if one.ratio is not None]
-    if not known:
-        return ""
-    ratios = [one.ratio.value for one in known if one.ratio is not None]
-    return show(
-        _forecast_against_measured(known),
-        "Forecasts against measurements",
-        f"The forecasts for {len(known)} curves are {min(ratios):.2g} to {max(ratios):.2g} times "
-        f"the measured B_crit.",
-        "On the dashed line, the noise scale along one training foretells exactly what a whole "
-        "sweep measures. Bars are 90 % intervals.",
-    )
-
-
 def found(panel: Panel) -> str:
     ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
     if not ratios:
@@ -125,37 +105,4 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
     found = [trace for trace in figure.data if trace.x]
     figure.update_xaxes(**log10_axis(x for trace in found for x in trace.x))
     figure.update_yaxes(**log10_axis(y for trace in found for y in trace.y))
-    return figure
-
-
-def _forecast_against_measured(comparisons: Sequence[Comparison]) -> go.Figure:
-    """Draws a point for each curve; on the dashed line, forecast and measurement are equal."""
-    figure = go.Figure()
-    by_workload = grouped(comparisons, lambda one: one.workload).items()
-    ends: list[float] = []
-    for number, (name, mine) in enumerate(by_workload):
-        measured = [one.measured for one in mine if one.measured]
-        forecasts = [one.forecast for one in mine]
-        for e in (*measured, *forecasts):
-            ends += [end for end in (e.value, e.low, e.high) if end and math.isfinite(end)]
-        figure.add_scatter(
-            x=[estimate.value for estimate in measured],
-            y=[estimate.value for estimate in forecasts],
-            error_x=whiskers(measured),
-            error_y=whiskers(forecasts),
-            name=safe(name),
-            mode="markers",
-            marker=mark(number)["marker"] | {"size": 11},
-            hovertext=[
-                f"<b>{safe(name)}, {safe(one.recipe)}, {safe(one.goal)}</b><br>"
-                f"forecast {in_words(one.forecast)}<br>measured {in_words(there)}"
-                for one, there in zip(mine, measured, strict=True)
-            ],
-            hoverinfo="text",
-        )
-    low, high = min(ends, default=1.0), max(ends, default=2.0)
-    figure.add_traces(guide([low, high], [low, high], "the same"))
-    styled(figure, "B_crit as measured", "Forecast by the noise scale", height=520)
-    figure.update_xaxes(**log2_axis(ends))
-    figure.update_yaxes(**log2_axis(ends))
     return figure
