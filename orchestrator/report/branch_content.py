@@ -37,6 +37,7 @@ from orchestrator.report.style import (
     safe,
     shades,
     styled,
+    whiskers,
 )
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
@@ -269,7 +270,7 @@ def batch_sizes_along(
     for number, (name, several) in enumerate(series.items()):
         apart = (until / first) ** (APART * (number - 1))
         look = {"color": colours[number], "symbol": SYMBOLS[number]}
-        figure.add_traces(_traces(name, several, apart, look, edges))
+        figure.add_traces(_marks(name, several, apart, look, edges))
     styled(figure, "Examples seen", "Batch size", height=520)
     figure.update_xaxes(**log10_axis([first, until]))
     figure.update_yaxes(**log2_axis(edges))
@@ -294,49 +295,37 @@ def _edges(
     return 2 ** math.floor(math.log2(min(ends))), 2 ** math.ceil(math.log2(max(ends)))
 
 
-def _traces(
+def _marks(
     name: str,
     marks: Sequence[Mark],
     apart: float,
     look: Mapping[str, str],
     edges: tuple[float, float],
 ) -> list[dict[str, Any]]:
-    """Returns the marks of a series, hollow if they are only a bound, and arrows where an interval
-    continues beyond the figure."""
-    group = {"type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
-             "hoverinfo": "text"}  # fmt: skip
-    drawn = [(mark, *_drawn(mark, edges)) for mark in marks]
-    shown = {
-        **group, "x": [mark.at_examples * apart for mark in marks],
-        "y": [at for _, at, _, _ in drawn], "hovertext": [mark.hover for mark in marks],
+    """Returns the marks of a series, hollow if they are only a bound. An interval that continues
+    beyond the figure reaches its edge."""
+    drawn = [_drawn(mark, edges) for mark in marks]
+    trace = {
+        "type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
+        "x": [mark.at_examples * apart for mark in marks], "y": [one.value for one in drawn],
+        "hovertext": [mark.hover for mark in marks], "hoverinfo": "text",
+        "error_y": whiskers(drawn, thickness=1.5, width=3, color=look["color"]),
         "marker": {
             "color": look["color"], "size": 11, "line": {"width": 2, "color": look["color"]},
             "symbol": [
-                look["symbol"] + "-open" * (mark.batch_size.value != at) for mark, at, _, _ in drawn
+                look["symbol"] + "-open" * (mark.batch_size.value != one.value)
+                for mark, one in zip(marks, drawn, strict=True)
             ],
         },
-        "error_y": {
-            "type": "data", "symmetric": False, "thickness": 1.5, "width": 3,
-            "color": look["color"], "array": [high - at for _, at, _, high in drawn],
-            "arrayminus": [at - low for _, at, low, _ in drawn],
-        },
     }  # fmt: skip
-    low, high = edges
-    beyond = [(m, low, "triangle-down") for m in marks if (m.batch_size.low or low) < low]
-    beyond += [(m, high, "triangle-up") for m in marks if (m.batch_size.high or high) > high]
-    arrows = {
-        **group, "showlegend": False, "x": [mark.at_examples * apart for mark, _, _ in beyond],
-        "y": [edge for _, edge, _ in beyond], "hovertext": [mark.hover for mark, _, _ in beyond],
-        "marker": {"color": look["color"], "size": 10, "symbol": [sign for _, _, sign in beyond]},
-    }  # fmt: skip
-    return [trace for trace in (shown, arrows) if trace["x"]]
+    return [trace] if marks else []
 
 
-def _drawn(mark: Mark, edges: tuple[float, float]) -> tuple[float, float, float]:
+def _drawn(mark: Mark, edges: tuple[float, float]) -> Estimate:
     """Returns the height of a mark and both ends of its interval, as far as they are drawn."""
     ends = (mark.value, mark.batch_size.low, mark.batch_size.high)
     within = [min(max(end, edges[0]), edges[1]) for end in ends if end is not None]
-    return within[0], min(within), max(within)
+    return Estimate(value=within[0], low=min(within), high=max(within))
 
 
 def trunk_and_branches(

@@ -174,8 +174,8 @@ def _along(content: BranchContent, show: Show) -> str:
         _found([verdict for verdict in content.verdicts if verdict.is_known]),
         f"Marks of one point stand side by side, with 90 % intervals.{steps} The dashed line is "
         f"the trunk's batch size, the dotted line the largest that was measured. A hollow mark is "
-        f"a lower bound, and an arrow shows that the interval continues beyond the figure. The "
-        f"noise scale of the trunk's gradients is a forecast of the local critical batch size."
+        f"a lower bound. The noise scale of the trunk's gradients is a forecast of the local "
+        f"critical batch size."
         f"{_not_known(content)}",
     )
     text += _noise_table(content)
