@@ -264,9 +264,8 @@ def test_both_answers_stand_on_the_page_where_a_goal_is_lost_again() -> None:
     moved = told(4, lambda size: 1.2e4 * (1 + 200 / size))
     assert "Mind: sgd: 28 of 35 repeats lost the goal again. With a goal that holds for 3" in moved
     assert "(Steps to a goal that holds)" in moved
-    assert re.search(
-        r"sgd first passage \S+ \([^)]+\) 32 \(.* sgd holds \S+ \([^)]+\) 200 \(", moved
-    )
+    assert re.search(r"sgd: [^.]+; critical batch size 32 \(", moved)
+    assert re.search(r"holds for 3 measurements, [^.]+; critical batch size 200 \(", moved)
     assert "sgd 256 4 of 5 11,250 21,375 1.90" in moved
     never = told(5, lambda size: 1.2e4 * (1 + 200 / size) if size > 1 else None)
     assert "without batch size 1, where it did not hold in time in the median" in never

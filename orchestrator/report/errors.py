@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import BestOf, errors_in_words, in_count
+from orchestrator.analysis import BestOf, in_count
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
-from orchestrator.report.style import (
-    log2_axis,
-    log10_axis,
-    of_size,
-    shaded,
-    styled,
-)
+from orchestrator.report.style import log2_axis, log10_axis, of_size, shaded, styled
 
 HEADS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
 
@@ -34,7 +28,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
         show(
             _best_of(scaling.best_of),
             f"{scaling.recipe}: fewest steps by number of trials",
-            errors_in_words(scaling),
+            "",
             "A line is the median fewest steps of n trials, as it follows from the trials that "
             "were made. If a line still falls at its end, more trials would lower that point of "
             "the curve. Dark lines are small batch sizes, bright lines large ones.",

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis import holding_in_words, in_count, in_words
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis import holding_in_words, in_count
 from orchestrator.records import HELD_FOR, STAYS
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, lead, table
 
 HEADS = "Recipe", "Batch size", "Lost again", "Steps to goal", "Steps to goal that holds", "Ratio"
-
-BOTH = "Recipe", "Goal", "+20 % examples at", "B_crit"
 
 READING = (
     f"Steps to goal are counted to the first measurement that passes it. Repeats of the best "
@@ -24,7 +21,7 @@ READING = (
 
 
 def holding(panel: Panel, show: Show) -> str:
-    """Says both answers of each recipe, and shows the curves of goals that hold."""
+    """Says the answer of each recipe if its goal must hold, and shows its curve."""
     known = panel.holdings
     if not known:
         return ""
@@ -37,16 +34,6 @@ def holding(panel: Panel, show: Show) -> str:
         "Medians of the repeats that show it.",
         "Dotted: the middle of all bends that the points allow, nine tenths shaded.",
     )
-    answers = [
-        [
-            one.recipe,
-            said,
-            _or_unknown(each.critical_by_examples),
-            _or_unknown(each.critical_batch_size),
-        ]
-        for one in known
-        for said, each in (("first passage", one.first), ("holds", one.held))
-    ]
     sizes = [
         [
             one.recipe,
@@ -64,13 +51,8 @@ def holding(panel: Panel, show: Show) -> str:
         bullets([holding_in_words(one) for one in known])
         + lead(READING)
         + figure
-        + table("Both answers, in batch sizes, with 90 % intervals.", BOTH, answers)
         + table("What the repeats show, at each batch size, in the median.", HEADS, sizes)
     )
-
-
-def _or_unknown(estimate: Estimate | None) -> str:
-    return "" if estimate is None else in_words(estimate)
 
 
 def found(panel: Panel) -> str:
