@@ -2,49 +2,23 @@
 
 from orchestrator.analysis.agreement import Agreement, agreement_in_words, remarks_on
 from orchestrator.analysis.branches import FactorCost, Verdict
-from orchestrator.analysis.comparisons import (
-    Group,
-    compared_with,
-    fewest_steps,
-    groups_of,
-    relative,
-    shared_size,
-)
-from orchestrator.analysis.cost import (
-    Advice,
-    Cost,
-    Device,
-    Priced,
-    advice,
-    costs,
-    devices_of,
-    doubts_about,
-)
-from orchestrator.analysis.curve import Curves
-from orchestrator.analysis.errors import BestOf, Parts, errors_of
+from orchestrator.analysis.comparisons import compared_with, relative, shared_size
+from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about
+from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
-    NoisePoint,
     a_fifth_more,
-    along,
     compared,
     corrected,
     forecast_by,
     forecasts_of,
 )
-from orchestrator.analysis.holding import Holding, holding_in_words, holdings
+from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.pairs import CurvePair, StudyPair
-from orchestrator.analysis.points import (
-    Point,
-    beside_minima,
-    curves_of,
-    points_of,
-    trained_points,
-    without_growing,
-)
-from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness
+from orchestrator.analysis.points import curves_of, points_of
+from orchestrator.analysis.quality import Held, Largeness, gaps, largeness
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,
@@ -55,16 +29,13 @@ from orchestrator.analysis.schedules import (
     schedule_of,
     steps_saved,
 )
-from orchestrator.analysis.tuned import OptionPoint, Tuned, by_option, tuned
+from orchestrator.analysis.tuned import OptionPoint, by_option, tuned
 from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
 from orchestrator.analysis.words import (
     batch_sizes_of,
-    compared_in_words,
     confirmed_in_words,
-    critical_in_words,
     errors_in_words,
     factor_in_words,
-    fifth_more_in_words,
     growing_sentence,
     headline,
     in_count,
@@ -73,7 +44,6 @@ from orchestrator.analysis.words import (
     listed,
     median_of,
     on_medians,
-    remarks_of,
     schedule_in_words,
     sentence,
     steps_of,

@@ -9,20 +9,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.analysis import (
-    Cost,
-    Curves,
-    Point,
-    beside_minima,
-    errors_of,
-    growing_sentence,
-    headline,
-    holding_in_words,
-    in_count,
-    in_time,
-    trained_points,
-)
-from orchestrator.analysis.points import ENOUGH_STEPS
+from orchestrator.analysis.cost import Cost
+from orchestrator.analysis.curve import Curves
+from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.holding import holding_in_words
+from orchestrator.analysis.points import ENOUGH_STEPS, Point, beside_minima, trained_points
+from orchestrator.analysis.words import growing_sentence, headline, in_count, in_time
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short

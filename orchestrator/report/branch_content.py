@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from orchestrator.analysis import (
-    BranchJudge,
-    Confirmed,
-    Estimate,
-    NoisePoint,
-    Verdict,
-    along,
-    critical_in_words,
-    fifth_more_in_words,
-    in_words,
-)
+from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.forecasts import NoisePoint, along
+from orchestrator.analysis.schedules import BranchJudge, Confirmed
+from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
 from orchestrator.report.content import grouped

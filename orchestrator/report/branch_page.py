@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from orchestrator.analysis import (
-    FactorCost,
-    Verdict,
+from orchestrator.analysis.branches import FactorCost, Verdict
+from orchestrator.analysis.estimates import ratio_of
+from orchestrator.analysis.words import (
     confirmed_in_words,
     critical_in_words,
     factor_in_words,
     fifth_more_in_words,
     in_words,
-    ratio_of,
     schedule_in_words,
     verdict_in_words,
 )

@@ -7,15 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import (
-    Group,
-    beside_minima,
-    groups_of,
-    in_count,
-    relative,
-    shared_size,
-    trained_points,
-)
+from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
+from orchestrator.analysis.points import beside_minima, trained_points
+from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, fold, lead

@@ -9,27 +9,14 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from orchestrator.analysis import (
-    Advice,
-    Comparison,
-    Cost,
-    Device,
-    Forecast,
-    Gap,
-    Holding,
-    Largeness,
-    NoisePoint,
-    OptionPoint,
-    Scaling,
-    advice,
-    compared,
-    costs,
-    gaps,
-    holdings,
-    in_count,
-    points_of,
-    scalings,
-)
+from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
+from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
+from orchestrator.analysis.holding import Holding, holdings
+from orchestrator.analysis.points import points_of
+from orchestrator.analysis.quality import Gap, Largeness, gaps
+from orchestrator.analysis.scaling import Scaling, scalings
+from orchestrator.analysis.tuned import OptionPoint
+from orchestrator.analysis.words import in_count
 from orchestrator.records import Baseline, Goal, Value
 from orchestrator.results import BestRow, FrontierRow
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import Cost, Priced, in_count, in_time
+from orchestrator.analysis.cost import Cost, Priced
+from orchestrator.analysis.words import in_count, in_time
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import BestOf, in_count
+from orchestrator.analysis.errors import BestOf
+from orchestrator.analysis.words import in_count
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import log2_axis, log10_axis, of_size, shaded, styled

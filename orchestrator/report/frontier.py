@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis import batch_sizes_of, median_of, on_medians, steps_of
+from orchestrator.analysis.words import batch_sizes_of, median_of, on_medians, steps_of
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import MOST_ROWS, lead, short, table
 from orchestrator.results import FrontierRow

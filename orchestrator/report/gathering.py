@@ -9,17 +9,10 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from orchestrator.analysis import (
-    Forecast,
-    Largeness,
-    NoisePoint,
-    along,
-    devices_of,
-    doubts_about,
-    forecast_by,
-    largeness,
-    without_growing,
-)
+from orchestrator.analysis.cost import devices_of, doubts_about
+from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by
+from orchestrator.analysis.points import without_growing
+from orchestrator.analysis.quality import Largeness, largeness
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of

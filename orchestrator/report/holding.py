@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.analysis import holding_in_words, in_count
+from orchestrator.analysis.holding import holding_in_words
+from orchestrator.analysis.words import in_count
 from orchestrator.records import HELD_FOR, STAYS
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.content import Panel

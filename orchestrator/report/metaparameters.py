@@ -9,8 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from orchestrator.analysis import OptionPoint, Tuned, by_option, tuned
-from orchestrator.analysis.tuned import EFFECTIVE
+from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead, short

@@ -7,22 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import (
-    Comparison,
-    NoisePoint,
-    a_fifth_more,
-    factor_in_words,
-    in_words,
-)
+from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
+from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
-from orchestrator.report.style import (
-    log10_axis,
-    of_size,
-    shaded,
-    styled,
-    whiskers,
-)
+from orchestrator.report.style import log10_axis, of_size, shaded, styled, whiskers
 
 HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
 

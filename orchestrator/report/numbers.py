@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis import (
-    Scaling,
-    beside_minima,
-    compared_in_words,
-    compared_with,
-    fewest_steps,
-    in_words,
-    remarks_of,
-    trained_points,
-)
-from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
+from orchestrator.analysis.comparisons import compared_with, fewest_steps
+from orchestrator.analysis.points import beside_minima, trained_points
+from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE, Scaling
+from orchestrator.analysis.words import compared_in_words, in_words, remarks_of
 from orchestrator.report.answer import MOST_SENTENCES, listed, sentences
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead, table

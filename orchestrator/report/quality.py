@@ -9,8 +9,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from orchestrator.analysis import Gap, Held, Largeness
-from orchestrator.analysis.quality import ACCURACY_SHARE
+from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Held, Largeness
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead

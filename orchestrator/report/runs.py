@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis import in_time
+from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown

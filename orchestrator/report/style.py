@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from orchestrator.analysis import Estimate
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.records import Goal
 
 Item = TypeVar("Item")
