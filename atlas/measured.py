@@ -89,8 +89,10 @@ def steps_of(workload: str, recipe: str, size: int) -> Estimate | None:
 
 def of_point(point: Point) -> Estimate:
     """The steps with an interval. The goal was passed after the measurement before."""
-    low = point.steps if point.low is None else point.low
-    high = math.inf if point.high is None and point.is_median else point.high or point.steps
+    low = high = point.steps
+    if (again := point.again) is not None:
+        low = point.steps if again.low is None else again.low
+        high = math.inf if again.high is None else again.high
     return Estimate(value=point.steps, low=max(low - point.resolution, 0.5), high=high)
 
 

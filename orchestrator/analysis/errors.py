@@ -107,7 +107,7 @@ class Errors:
 
 def errors_of(points: Sequence[Point]) -> Errors:
     """What the run knows of the errors of the points of one curve."""
-    repeats = [point.row.repeats for point in points if point.is_median and point.row.repeats]
+    repeats = [point.again for point in points if point.again]
     luck = luck_of(repeats) if len(repeats) == len(points) else None
     few = _few_trials(points, luck)
     return Errors(
@@ -169,7 +169,7 @@ def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
     logs = [np.log2(np.maximum([*one.values()], 1)) for one in known]
     if luck is not None:
         # What differs between medians is partly their seeds, which count by themselves.
-        count = min(2 * point.row.repeats.count for point in points if point.row.repeats)
+        count = min(2 * point.again.count for point in points if point.again)
         apart = float(np.mean([of_size.var(ddof=1) for of_size in logs]))
         kept = max(1 - variance_of_median(luck, count) / max(apart, 1e-12), 0)
         logs = [of_size.mean() + kept * (of_size - of_size.mean()) for of_size in logs]
@@ -186,9 +186,8 @@ def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
 
 def _known(point: Point) -> dict[int, float]:
     """Trial -> its steps: medians of repeats, or those of the trials themselves."""
-    again = point.row.repeats
-    if point.is_median:
-        return dict(again.medians) if again is not None else {}
+    if point.again is not None:
+        return dict(point.again.medians)
     return {leader.trial: leader.steps for leader in point.row.leaders}
 
 

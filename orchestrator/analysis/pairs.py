@@ -109,10 +109,10 @@ class Side:
         point = self.point
         if point is None:
             return None
-        if not point.is_median:
+        if point.again is None:
             return Estimate(value=point.steps, low=self.earliest, high=point.steps)
-        high = math.inf if point.high is None else point.high
-        return Estimate(value=point.steps, low=point.low, high=high)
+        high = math.inf if point.again.high is None else point.again.high
+        return Estimate(value=point.steps, low=point.again.low, high=high)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ def sides_of(
         for place in ((row.key, row.goal) for row in curve):
             sides[place] = Side(row=rows[place], budget=answers.budgets.get(place[0]))
         for at, point in enumerate(points):
-            few, again = errors.few_trials, point.row.repeats
+            few, again = errors.few_trials, point.again
             own = [Error(float(errors.resolution[at]))]
             if errors.seeds is not None and again is not None:
                 own.append(Error(float(errors.seeds[at]), freedom_of(again)))
@@ -200,9 +200,7 @@ def _unknown(side: Side, name: str) -> str:
 
 def _repeated_the_same(a: Side, b: Side) -> bool:
     """Whether both steps are medians of repeats of the same point."""
-    if a.point is None or b.point is None or not (a.point.is_median and b.point.is_median):
-        return False
-    x, y = a.row.repeats, b.row.repeats
+    x, y = (side.point.again if side.point else None for side in (a, b))
     return x is not None and y is not None and x.params is not None and x.params == y.params
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.records import Value
 from orchestrator.results import FrontierRow
+from orchestrator.results.repeats import Repeats
 
 ENOUGH_STEPS = 10
 """Smallest number of steps from which conclusions are drawn. With fewer, the answer may be wrong by
@@ -43,14 +44,14 @@ class Point:
 
     row: FrontierRow
     steps: float
-    is_median: bool
-    low: int | None = None
-    high: int | None = None
-    """Upper end of the interval that holds the true median with `confidence`. None if the goal may
-    never be reached in the median."""
-    confidence: float | None = None
     resolution: int
     """Steps since the previous measurement; the goal was passed between the two."""
+    again: Repeats | None = None
+    """The repeats whose median it is; None for the fewest steps of any trial."""
+
+    @property
+    def is_median(self) -> bool:
+        return self.again is not None
 
     @property
     def recipe(self) -> str:
@@ -103,24 +104,14 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
 
 
 def _point(row: FrontierRow, *, of_medians: bool) -> Point | None:
-    again = row.repeats
+    again = row.repeats if of_medians else None
     if row.censored:
         return None
-    if not of_medians:
-        if row.steps is None:
-            return None
-        return Point(row=row, steps=row.steps, is_median=False, resolution=row.resolution or 0)
-    if again is None or again.median is None:
+    if again is not None and again.median is not None:
+        return Point(row=row, steps=again.median, resolution=again.resolution, again=again)
+    if of_medians or row.steps is None:
         return None
-    return Point(
-        row=row,
-        steps=again.median,
-        is_median=True,
-        low=again.low,
-        high=again.high,
-        confidence=again.confidence,
-        resolution=again.resolution,
-    )
+    return Point(row=row, steps=row.steps, resolution=row.resolution or 0)
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:

@@ -337,11 +337,11 @@ def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
 
 def _describe(name: str, point: Point) -> str:
     row, lines = point.row, []
-    if row.repeats is not None and point.is_median:
-        low, high = (f"{end:,}" if end else "never" for end in (point.low, point.high))
+    if (again := point.again) is not None:
+        low, high = (f"{end:,}" if end else "never" for end in (again.low, again.high))
         lines.append(
-            f"{in_count(point.steps)} steps, the median of {row.repeats.count} repeats "
-            f"({low} to {high}, {point.confidence:.0%})"
+            f"{in_count(point.steps)} steps, the median of {again.count} repeats "
+            f"({low} to {high}, {again.confidence:.0%})"
         )
     if row.steps is not None:
         lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")
