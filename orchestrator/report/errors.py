@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from orchestrator.analysis.errors import BestOf
-from orchestrator.analysis.words import in_count
+from orchestrator.analysis.words import errors_in_words, in_count
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
-from orchestrator.report.style import log2_axis, log10_axis, of_size, shaded, styled
+from orchestrator.report.style import add_line, log2_axis, log10_axis, of_size, shaded, styled
 
 HEADS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
 
@@ -29,7 +29,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
         show(
             _best_of(scaling.best_of),
             f"{scaling.recipe}: fewest steps by number of trials",
-            "",
+            errors_in_words(scaling),
             "A line is the median fewest steps of n trials, as it follows from the trials that "
             "were made. If a line still falls at its end, more trials would lower that point of "
             "the curve. Dark lines are small batch sizes, bright lines large ones.",
@@ -72,18 +72,12 @@ def _best_of(sizes: Sequence[BestOf]) -> go.Figure:
     figure = go.Figure()
     medians = {one.batch_size: one.medians for one in sizes if one.medians}
     for batch_size, colour in shaded(medians):
-        figure.add_scatter(
-            x=[n for n, _ in medians[batch_size]],
-            y=[steps for _, steps in medians[batch_size]],
-            name=f"{batch_size:,}",
-            mode="lines",
-            line={"color": colour, "width": 2, "shape": "hv"},
-            hovertext=[
-                f"{of_size(batch_size)}best of {n:,} trials: {in_count(steps)}"
-                for n, steps in medians[batch_size]
-            ],
-            hoverinfo="text",
-        )
+        at = [
+            (n, steps, f"{of_size(batch_size)}best of {n:,} trials: {in_count(steps)}")
+            for n, steps in medians[batch_size]
+        ]
+        look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
+        add_line(figure, f"{batch_size:,}", at, look, mode="lines")
     styled(figure, "Trials", "Fewest steps to goal, median", legend="batch size")
     figure.update_xaxes(**log2_axis(x for trace in figure.data for x in trace.x))
     figure.update_yaxes(**log10_axis(y for trace in figure.data for y in trace.y))

@@ -11,7 +11,7 @@ from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
 from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, table
-from orchestrator.report.style import log10_axis, of_size, shaded, styled, whiskers
+from orchestrator.report.style import add_line, log10_axis, of_size, shaded, styled, whiskers
 
 HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
 
@@ -75,21 +75,18 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
     for batch_size, colour in shaded(lines):
         # Both axes are logarithmic: before the first step there were no examples.
         points = [p for p in lines[batch_size] if p.step and math.isfinite(p.scale.value)]
-        figure.add_scatter(
-            x=[point.step * batch_size for point in points],
-            y=[point.scale.value for point in points],
-            name=f"{batch_size:,}",
-            mode="lines+markers",
-            line={"color": colour, "width": 2},
-            marker={"size": 6},
-            error_y=whiskers([point.scale for point in points], thickness=1, width=0),
-            hovertext=[
+        at = [
+            (
+                point.step * batch_size,
+                point.scale.value,
                 f"{of_size(batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
-                f"{point.trainings} trainings"
-                for point in points
-            ],
-            hoverinfo="text",
-        )
+                f"{point.trainings} trainings",
+            )
+            for point in points
+        ]
+        look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6}}
+        bars = whiskers([point.scale for point in points], thickness=1, width=0)
+        add_line(figure, f"{batch_size:,}", at, look, error_y=bars)
     styled(figure, "Examples", "Noise scale, in examples", legend="batch size")
     found = [trace for trace in figure.data if trace.x]
     figure.update_xaxes(**log10_axis(x for trace in found for x in trace.x))

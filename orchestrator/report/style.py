@@ -52,15 +52,16 @@ def add_line(
     name: str,
     points: Iterable[tuple[Any, Any, str]],
     look: Mapping[str, Any],
+    mode: str = "lines+markers",
     **more: Any,
 ) -> None:
-    """Adds a line with a marker at each (x, y, text that appears on hovering)."""
+    """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
     points = list(points)
     figure.add_scatter(
         x=[x for x, _, _ in points],
         y=[y for _, y, _ in points],
         name=safe(name),
-        mode="lines+markers",
+        mode=mode,
         hovertext=[text for _, _, text in points],
         hoverinfo="text",
         **look,
