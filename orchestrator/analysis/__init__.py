@@ -44,7 +44,7 @@ from orchestrator.analysis.words import (
     listed,
     median_of,
     on_medians,
-    schedule_in_words,
+    schedules_in_words,
     sentence,
     steps_of,
     verdict_in_words,

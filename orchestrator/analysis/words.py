@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import FEWEST_TRIALS
@@ -182,12 +183,16 @@ def critical_in_words(verdict: Verdict) -> str:
     return in_words(critical)
 
 
-def schedule_in_words(name: str, *, steps_saved: float, total_examples: int, samples: str) -> str:
-    """Says what a schedule saves, and from how many examples on each of its batch sizes holds."""
-    return (
-        f"{name.capitalize()} schedule, {steps_saved:.0%} fewer steps for {total_examples:,} "
-        f"examples: {samples}"
-    )
+def schedules_in_words(
+    schedules: Mapping[str, Mapping[str, Any]], total_examples: int
+) -> list[str]:
+    """Says what each schedule saves, and from how many examples on each of its batch sizes
+    holds."""
+    return [
+        f"{name.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "
+        f"{total_examples:,} examples: {schedule['samples']}"
+        for name, schedule in schedules.items()
+    ]
 
 
 def in_words(estimate: Estimate, said: Callable[[float], str] | None = None) -> str:

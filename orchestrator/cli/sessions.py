@@ -102,7 +102,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
 
 def print_branches(run: Run, found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
-    from orchestrator.analysis import confirmed_in_words, schedule_in_words, verdict_in_words
+    from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
     from orchestrator.sweeping.branch_answer import document_of
 
     confirmed = found.confirmed(run)
@@ -115,10 +115,8 @@ def print_branches(run: Run, found: Answer, as_json: bool) -> None:
         answer(verdict_in_words(verdict))
     for examples, problem in found.queue.problems.items():
         answer(f"After {examples:,} examples: {problem}")
-    for name, schedule in found.schedules.items():
-        saved, samples = schedule["steps_saved"], schedule["samples"]
-        total = found.total_examples
-        answer(schedule_in_words(name, steps_saved=saved, total_examples=total, samples=samples))
+    for said in schedules_in_words(found.schedules, found.total_examples):
+        answer(said)
     for result in confirmed:
         answer(confirmed_in_words(result))
     if found.verdicts:

@@ -15,7 +15,7 @@ from orchestrator.analysis.words import (
     factor_in_words,
     fifth_more_in_words,
     in_words,
-    schedule_in_words,
+    schedules_in_words,
     verdict_in_words,
 )
 from orchestrator.files.places import Place
@@ -116,16 +116,8 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
     text += bullets([*map(verdict_in_words, content.verdicts), *problems])
     if not content.verdicts:
         return section("answer", "The answer", text)
-    lines = [
-        schedule_in_words(
-            name,
-            steps_saved=schedule["steps_saved"],
-            total_examples=content.total_examples,
-            samples=schedule["samples"],
-        )
-        for name, schedule in content.schedules.items()
-    ]
-    lines += [confirmed_in_words(one) for one in content.confirmed]
+    lines = schedules_in_words(content.schedules, content.total_examples)
+    lines += map(confirmed_in_words, content.confirmed)
     text += cards(_card(*one) for one in content.schedules.items())
     text += bullets(lines) + lead(escape(READING))
     return section("answer", "The answer", text)
