@@ -188,33 +188,30 @@ def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     """Returns the batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     scales = {examples: point.scale for examples, point in content.noise.items()}
-    critical = [
-        Mark(
-            at_examples=verdict.at_examples,
-            batch_size=verdict.critical,
-            said=f"local critical batch size {critical_in_words(verdict)}",
-        )
-        for verdict in known
-        if verdict.critical is not None
-    ]
-    noise = [
-        Mark(at_examples=x, batch_size=scales[x], said=f"noise scale {in_words(scales[x])}")
-        for x in content.points
-        if x in scales
-    ]
-    fifth_more = [
-        Mark(
-            at_examples=verdict.at_examples,
-            batch_size=verdict.fifth_more_batch_size,
-            said=f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
-            bound=verdict.sure_batch_size,
-        )
-        for verdict in known
-    ]
     return {
-        "local critical batch size": critical,
-        "noise scale": noise,
-        "a fifth more examples": fifth_more,
+        "local critical batch size": [
+            Mark(
+                at_examples=verdict.at_examples,
+                batch_size=verdict.critical,
+                said=f"local critical batch size {critical_in_words(verdict)}",
+            )
+            for verdict in known
+            if verdict.critical is not None
+        ],
+        "noise scale": [
+            Mark(at_examples=x, batch_size=scales[x], said=f"noise scale {in_words(scales[x])}")
+            for x in content.points
+            if x in scales
+        ],
+        "a fifth more examples": [
+            Mark(
+                at_examples=verdict.at_examples,
+                batch_size=verdict.fifth_more_batch_size,
+                said=f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+                bound=verdict.sure_batch_size,
+            )
+            for verdict in known
+        ],
     }
 
 

@@ -252,19 +252,13 @@ def _cost_table(verdicts: Sequence[Verdict]) -> str:
 
 
 def _ratio(cost: FactorCost, verdict: Verdict) -> str:
-    ratio = cost.examples_ratio
     if cost.factor == 1:
         return "1"
     if not verdict.is_known:
         return "not known"
-    assert ratio.low is not None
-    assert ratio.high is not None
-    if not math.isfinite(ratio.low):
+    if cost.examples_ratio.low == math.inf:
         return "never"
-    if not math.isfinite(ratio.value):
-        return f"{ratio.low:.2f} or more"
-    end = f"to {ratio.high:.2f}" if math.isfinite(ratio.high) else "or more"
-    return f"{ratio.value:.2f} ({ratio.low:.2f} {end})"
+    return in_words(cost.examples_ratio, lambda end: f"{end:.2f}")
 
 
 def _length_table(content: BranchContent) -> str:

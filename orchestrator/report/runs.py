@@ -94,18 +94,15 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     as its share."""
     timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
     timed.sort(key=lambda row: row["started"])
-    last, ends = 0.0, dict[str, float]()
+    ends: dict[str, float] = {}
     for row in timed:
         begun, where = row["started"] - timed[0]["started"], row.get("where") or ""
-        together = (row["width"] or 1) > 1
-        if together:
+        if (row["width"] or 1) > 1:
             begun = max(begun, ends.get(where, begun))
         # Those since `started`.
         ended = begun + row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
-        if together:
-            ends[where] = ended
-        last = max(last, ended)
-    return last if timed else None
+        ends[where] = max(ended, ends.get(where, ended))
+    return max(ends.values(), default=None)
 
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
