@@ -34,7 +34,7 @@ def critical(run: Run) -> dict[str, tuple[Estimate | None, ...]]:
     the points of the search for that."""
     rows = frontier_of(run)
     found = {(one.recipe, one.goal): one for one in scalings(rows)}
-    same = {one.recipe: one.held for one in holdings(rows, [*found.values()])}
+    same = {one.first.recipe: one.held for one in holdings(rows, [*found.values()])}
     both = {}
     for (recipe, goal), first in found.items():
         searched = found.get((recipe, str(Goal.parse(goal).held)))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.points import OfCurve, curves_of
+from orchestrator.analysis.points import curves_of
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.words import headline, listed
 from orchestrator.records import Goal
@@ -17,7 +17,7 @@ from orchestrator.results import FrontierRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holding(OfCurve):
+class Holding:
     """What the repeats of one curve tell that trained on after their goal. Their points were
     searched for the first passage; a search with the goal that holds may find others."""
 
@@ -29,7 +29,7 @@ class Holding(OfCurve):
     @cached_property
     def rows_held(self) -> list[FrontierRow]:
         """The rows with the goal that holds in place of the first passage."""
-        goal = str(Goal.parse(self.goal).held)
+        goal = str(Goal.parse(self.first.goal).held)
         return [replace(r, goal=goal, repeats=r.repeats and r.repeats.held) for r in self.rows]
 
     @cached_property
@@ -78,18 +78,10 @@ def _outside(a: Estimate, b: Estimate) -> bool:
 
 def holdings(rows: Sequence[FrontierRow], known: Sequence[Scaling]) -> list[Holding]:
     """What is known of each curve, given its scaling, whose repeats stayed."""
-    first = {one.names: one for one in known}
-    found = []
-    for names, curve in curves_of(rows).items():
-        workload, recipe, goal = names
-        stayed = tuple(row for row in curve if row.repeats is not None and row.repeats.held)
-        if stayed and names in first:
-            found.append(
-                Holding(
-                    workload=workload, recipe=recipe, goal=goal, rows=stayed, first=first[names]
-                )
-            )
-    return found
+    stayed = curves_of([row for row in rows if row.repeats is not None and row.repeats.held])
+    return [
+        Holding(rows=tuple(stayed[one.names]), first=one) for one in known if one.names in stayed
+    ]
 
 
 def holding_in_words(one: Holding) -> str:
@@ -97,11 +89,11 @@ def holding_in_words(one: Holding) -> str:
     lost, reached = one.lost
     said = f"{lost} of {reached} repeats lost the goal again"
     if not lost:
-        return f"{one.recipe}: {said}."
+        return f"{one.first.recipe}: {said}."
     held = Goal.parse(one.held.goal)
     said += f". With a goal that holds for {held.measurements} measurements, "
-    said += headline(one.held).removeprefix(f"{one.recipe}: ").rstrip(".")
+    said += headline(one.held).removeprefix(f"{one.first.recipe}: ").rstrip(".")
     if one.not_held:
         sizes = listed([f"{size:,}" for size in one.not_held])
         said += f"; without batch size {sizes}, where it did not hold in time in the median"
-    return f"{one.recipe}: {said}."
+    return f"{one.first.recipe}: {said}."

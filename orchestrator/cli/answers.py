@@ -82,7 +82,7 @@ def answers_table(rows: Sequence[FrontierRow]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     curves, found_of_curves = curves_of(rows), scalings(rows)
-    flattered = {one.names: one for one in holdings(rows, found_of_curves) if one.differs}
+    flattered = {one.first.names: one for one in holdings(rows, found_of_curves) if one.differs}
     for scaling in found_of_curves:
         curve = curves[scaling.names]
         found = {point.batch_size: point.steps for point in points_of(curve)}

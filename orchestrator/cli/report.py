@@ -162,7 +162,7 @@ def _answers(
         for panel in Source(run=run, rows=rows).answers(settings):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
             beside = {one.recipe: one.to_json() for one in compared(forecasts, panel.scalings)}
-            held = {holding.recipe: holding.to_json() for holding in panel.holdings}
+            held = {holding.first.recipe: holding.to_json() for holding in panel.holdings}
             for scaling in panel.scalings:
                 answer = {
                     **scaling.to_json(),

@@ -29,7 +29,7 @@ def holding(panel: Panel, show: Show) -> str:
     figure = show(
         steps_to_goal(
             [row for one in known for row in one.rows_held],
-            {one.recipe: one.held.curves for one in known if one.held.curves},
+            {one.first.recipe: one.held.curves for one in known if one.held.curves},
         ),
         "Steps to a goal that holds",
         "Medians of the repeats that show it.",
@@ -37,7 +37,7 @@ def holding(panel: Panel, show: Show) -> str:
     )
     sizes = [
         [
-            one.recipe,
+            one.first.recipe,
             f"{row.batch_size:,}",
             f"{again.lost} of {again.reached}",
             "never" if again.median is None else in_count(again.median),
