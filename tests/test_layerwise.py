@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import pytorch_optimizer
 import torch
-from conftest import refused
 
 from orchestrator.training.optimizers import make_optimizer
 
@@ -89,18 +88,3 @@ def test_a_zero_norm_gives_ratio_one(name: str, ratio: str) -> None:
     if name == "sgd" or ratio == "update":
         assert first == pytest.approx(expected.detach().numpy(), abs=1e-9)
     assert np.isfinite(first).all()
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ({"layerwise_ratio": "gradent"}, ("unknown-name", "'gradent'", "'gradient'")),
-        (
-            {"layerwise_ratio": "update", "layerwise_bound": -1},
-            ("wrong-value", "'layerwise_bound'", -1),
-        ),
-    ],
-)
-def test_impossible_settings_are_refused(params: dict[str, Any], said: Any) -> None:
-    with refused(*said):
-        trained("sgd", **params)

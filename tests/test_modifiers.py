@@ -14,6 +14,7 @@ from torch.nn import functional
 from orchestrator.records import EvaluationGrid, Extras, Trial, derive_seed
 from orchestrator.training import Ranks
 from orchestrator.training.modifiers import Average, Modifiers
+from orchestrator.training.settings import sort
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import load_workload
 
@@ -160,11 +161,13 @@ def test_bfloat16_trains_nearly_alike_and_float64_really_is() -> None:
         ({"noise_weights": -1}, ("wrong-value", "'noise_weights'", 0, -1)),
         ({"ema_decay": "much"}, ("wrong-value", "'ema_decay'", "'much'")),
         ({"precision": "float16"}, ("unknown-name", "'float16'", "'bfloat16'")),
+        ({"layerwise_ratio": "gradent"}, ("unknown-name", "'gradent'", "'gradient'")),
+        ({"layerwise_bound": -1}, ("wrong-value", "'layerwise_bound'", -1)),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], said: Any) -> None:
     with refused(*said):
-        Modifiers(**settings)
+        sort(settings, load_workload("digits/mlp"))
 
 
 def test_extras_are_what_they_say() -> None:

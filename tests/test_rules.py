@@ -86,7 +86,7 @@ def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.flo
     layout = Layout(SHAPES).to(torch.device("cpu"), dtype)
     weights = torch.stack([layout.row(first_weights(slot)) for slot in range(len(slots))]).to(dtype)
     rule = make_rule(optimizer, slots[0], layout)
-    slots = [{**rule.defaults, **params} for params in slots]
+    slots = [{**OPTIMIZERS[optimizer].defaults, **params} for params in slots]
     state = {name: torch.zeros_like(weights) for name in rule.state}
     constants = numbers_of([rule.constants(params) for params in slots], weights)
     for step, of_step in enumerate(gradients()):

@@ -3,7 +3,6 @@ noise, weight averaging and precision. All of them are metaparameters."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, derive_seed, unknown, wrong_value
+from orchestrator.records import BadInput, derive_seed
 from orchestrator.workloads import Batch, mapped
 
 Loss = Callable[..., Tensor]
@@ -22,41 +21,15 @@ Precision = Literal["float32", "bfloat16", "float64"]
 
 @dataclass(frozen=True, kw_only=True)
 class Modifiers:
-    """The modifiers of a training."""
+    """The modifiers of a training. `settings.py` says what each of them means."""
 
     gradient_clip: float | None = None
-    """Largest norm of the global gradient. A longer gradient is scaled down to this norm."""
     dropout: float | None = None
-    """Probability of every dropout layer in the model; None: the probabilities that the model
-    sets."""
     noise_activations: float = 0.0
-    """Standard deviation of the noise on the output of each layer with weights."""
     noise_weights: float = 0.0
-    """Standard deviation of the noise on the weights at which a gradient is computed."""
     noise_gradients: float = 0.0
-    """Standard deviation of the noise on the gradient of the global batch."""
     ema_decay: float | None = None
-    """Decay per step of an exponential moving average of the weights, which is evaluated as
-    `val/ema_...`; None: no average."""
     precision: Precision = "float32"
-    """Precision of the training. `bfloat16`: forward passes of the training run under autocast, and
-    evaluations stay in float32."""
-
-    def __post_init__(self) -> None:
-        for name in ("noise_activations", "noise_weights", "noise_gradients"):
-            self._check(name, "of at least 0", lambda value: value >= 0)
-        self._check("gradient_clip", "above 0", lambda value: value > 0)
-        self._check("dropout", "from 0 to below 1", lambda value: 0 <= value < 1)
-        self._check("ema_decay", "from 0 to below 1", lambda value: 0 <= value < 1)
-        if self.precision not in ("float32", "bfloat16", "float64"):
-            raise unknown("precision", str(self.precision), ("float32", "bfloat16", "float64"))
-
-    def _check(self, name: str, rule: str, holds: Any) -> None:
-        value = getattr(self, name)
-        if value is None:
-            return
-        if isinstance(value, (bool, str)) or not math.isfinite(value) or not holds(value):
-            raise wrong_value(repr(name), f"a number {rule}", value)
 
     def prepare(self, model: nn.Module) -> None:
         """Sets dropout, noise on activations and precision of a new model."""
@@ -160,6 +133,7 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)
+NOISES = tuple(name for name in MODIFIERS if name.startswith("noise_"))
 
 
 def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:

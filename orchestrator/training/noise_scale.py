@@ -16,7 +16,7 @@ from orchestrator.noise.estimates import Sample, of_chunks
 from orchestrator.noise.gradients import chunks_for, per_chunk, per_example
 from orchestrator.records import BadInput, Trial, TrialKey, Value, derive_seed
 from orchestrator.training.memory import out_of_memory
-from orchestrator.training.optimizers import make_optimizer
+from orchestrator.training.optimizers import make_optimizer, plain
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
 from orchestrator.training.streams import Stream
@@ -179,7 +179,7 @@ def _preconditioner(
     """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
     is the same for all weights, depends on the gradient's length, or is not known before the first
     step."""
-    name = trial.study.optimizer.replace("_", "").lower()
+    name = plain(trial.study.optimizer)
     if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
         return None
     optimizer = make_optimizer(trial.study.optimizer, model, params)

@@ -3,8 +3,8 @@ libraries."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -13,22 +13,13 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
+from orchestrator.records import BadInput, Value, unknown
 from orchestrator.training.layerwise import LayerWise
 from orchestrator.training.library_optimizers import LibraryOptimizer, all_classes, find, own
 from orchestrator.training.uncompiled import spare_compiler
 
-Parameters = Sequence[dict[str, Any]]
-"""Parameter groups as torch has them."""
-
-
-# The keyword arguments of these functions are metaparameters. A search space, or the user of
-# `orchestrate trial`, must give those without a default. The defaults are torch's. Fused kernels do
-# the same arithmetic in a single call, both on CPUs and on CUDA.
-
-
-def _sgd(parameters: Parameters, *, learning_rate: float) -> Optimizer:
-    return SGD(parameters, lr=learning_rate, fused=True)
+LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
+"""Metaparameters that add layer-wise rates to an optimizer without them."""
 
 
 class _Momentum(SGD):
@@ -54,118 +45,69 @@ class _Momentum(SGD):
                 state["momentum_buffer"] = buffer
 
 
-def _momentum(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
-    return _with_momentum(parameters, learning_rate, momentum, nesterov=False)
-
-
-def _nesterov(parameters: Parameters, *, learning_rate: float, momentum: float) -> Optimizer:
-    # At momentum 0, Nesterov momentum equals plain SGD, and torch refuses `nesterov=True`.
-    return _with_momentum(parameters, learning_rate, momentum, nesterov=momentum > 0)
-
-
-def _with_momentum(
-    parameters: Parameters, rate: float, momentum: float, *, nesterov: bool
-) -> Optimizer:
-    on_cpu = all(weight.is_cpu for group in parameters for weight in group["params"])
+def _momentum(groups: list[dict[str, Any]], *, nesterov: bool, **values: Any) -> Optimizer:
+    on_cpu = all(weight.is_cpu for group in groups for weight in group["params"])
     kind, fused = (_Momentum, False) if on_cpu else (SGD, True)
-    return kind(parameters, lr=rate, momentum=momentum, nesterov=nesterov, fused=fused)
+    # At momentum 0, Nesterov momentum equals plain SGD, and torch refuses `nesterov=True`.
+    return kind(groups, nesterov=nesterov and values["momentum"] > 0, fused=fused, **values)
 
 
-def _adagrad(parameters: Parameters, *, learning_rate: float, epsilon: float = 1e-10) -> Optimizer:
-    return Adagrad(parameters, lr=learning_rate, eps=epsilon, fused=True)
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """An optimizer of the published studies, with its metaparameters. It takes `weight_decay`,
+    too."""
+
+    make: Callable[..., Optimizer]
+    """Makes torch's optimizer. Fused kernels do the same arithmetic in a single call, both on CPUs
+    and on CUDA."""
+    required: tuple[str, ...] = ("learning_rate",)
+    """Metaparameters that a search space, or the user of `orchestrate trial`, must give."""
+    defaults: Mapping[str, float] = field(default_factory=dict)
+    """Metaparameters that may be left out, with their defaults, which are torch's."""
+    rates: Mapping[str, Any] = field(default_factory=dict)
+    """Layer-wise rates by which the optimizer is defined."""
+    takes_more: tuple[str, ...] = LAYERWISE
+    """Metaparameters that add something to the optimizer."""
 
 
-def _rmsprop(
-    parameters: Parameters,
-    *,
-    learning_rate: float,
-    smoothing: float = 0.99,
-    momentum: float = 0.0,
-    epsilon: float = 1e-8,
-) -> Optimizer:
-    return RMSprop(parameters, lr=learning_rate, alpha=smoothing, momentum=momentum, eps=epsilon)
+_fused_sgd, _fused_adam = partial(SGD, fused=True), partial(Adam, fused=True)
+_OF_MOMENTUM = ("learning_rate", "momentum")
+_OF_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
 
-
-def _adam(
-    kind: type[Adam],
-    parameters: Parameters,
-    *,
-    learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
-) -> Optimizer:
-    return kind(parameters, lr=learning_rate, betas=(beta1, beta2), eps=epsilon, fused=True)
-
-
-def _lars(
-    parameters: Parameters, *, learning_rate: float, momentum: float = 0.9, trust: float = 0.001
-) -> Optimizer:
-    inner = SGD(parameters, lr=learning_rate, momentum=momentum, fused=True)
-    return LayerWise(ratio="gradient", trust=trust).around(inner)
-
-
-def _lamb(
-    parameters: Parameters,
-    *,
-    learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-6,
-) -> Optimizer:
-    inner = _adam(
-        Adam, parameters, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon
-    )
-    return LayerWise(ratio="update").around(inner)
-
-
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
-    "sgd": _sgd,
-    "momentum": _momentum,
-    "nesterov": _nesterov,
-    "adagrad": _adagrad,
-    "rmsprop": _rmsprop,
-    "adam": partial(_adam, Adam),
-    "adamw": partial(_adam, AdamW),
-    "lars": _lars,
-    "lamb": _lamb,
+OPTIMIZERS: dict[str, BuiltIn] = {
+    "sgd": BuiltIn(make=_fused_sgd),
+    "momentum": BuiltIn(make=partial(_momentum, nesterov=False), required=_OF_MOMENTUM),
+    "nesterov": BuiltIn(make=partial(_momentum, nesterov=True), required=_OF_MOMENTUM),
+    "adagrad": BuiltIn(make=partial(Adagrad, fused=True), defaults={"epsilon": 1e-10}),
+    "rmsprop": BuiltIn(
+        make=RMSprop, defaults={"smoothing": 0.99, "momentum": 0.0, "epsilon": 1e-8}
+    ),
+    "adam": BuiltIn(make=_fused_adam, defaults=_OF_ADAM),
+    "adamw": BuiltIn(make=partial(AdamW, fused=True), defaults=_OF_ADAM, takes_more=()),
+    "lars": BuiltIn(
+        make=_fused_sgd,
+        defaults={"momentum": 0.9, "trust": 0.001},
+        rates={"layerwise_ratio": "gradient"},
+        takes_more=(),
+    ),
+    "lamb": BuiltIn(
+        make=_fused_adam,
+        defaults={**_OF_ADAM, "epsilon": 1e-6},
+        rates={"layerwise_ratio": "update"},
+        takes_more=(),
+    ),
 }
-"""Built-in optimizer -> function that makes it. Each takes `weight_decay`, too."""
 
-LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
-"""Metaparameters that add layer-wise rates to an optimizer without them."""
-
-_TAKES_LAYERWISE = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam")
+_TORCH_NAMES = {"learning_rate": "lr", "epsilon": "eps", "smoothing": "alpha"}
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Returns the name as in `OPTIMIZERS`: case and underscores don't matter."""
     return name.replace("_", "").lower()
 
 
 def is_built_in(name: str) -> bool:
-    return _plain(name) in OPTIMIZERS
-
-
-_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "learning_rate": ("at least 0", lambda value: value >= 0),
-    "weight_decay": ("at least 0", lambda value: value >= 0),
-    "epsilon": ("at least 0", lambda value: value >= 0),
-    "trust": ("above 0", lambda value: value > 0),
-    **{
-        name: ("from 0 to below 1", lambda value: 0 <= value < 1)
-        for name in ("momentum", "smoothing", "beta1", "beta2")
-    },
-}
-
-
-def _check_values(params: Mapping[str, Value]) -> None:
-    for name, value in params.items():
-        if name in _RULES:
-            check_kind(name, value, 0.0)
-            rule, holds = _RULES[name]
-            if not holds(float(value)):
-                raise wrong_value(repr(name), rule, value)
+    return plain(name) in OPTIMIZERS
 
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -173,20 +115,29 @@ def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not is_built_in(name):
         found = _from_library(name)
         return found.required, tuple(found.settings)
-    _, *parameters = inspect.signature(OPTIMIZERS[_plain(name)]).parameters.values()
-    required = tuple(p.name for p in parameters if p.default is p.empty)
-    optional = tuple(p.name for p in parameters if p.default is not p.empty)
-    layerwise = LAYERWISE if _plain(name) in _TAKES_LAYERWISE else ()
-    return required, ("weight_decay", *optional, *layerwise)
+    kind = OPTIMIZERS[plain(name)]
+    return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
+
+
+def rates_of(kind: BuiltIn, params: Mapping[str, Value]) -> dict[str, Any]:
+    """Returns the arguments of `LayerWise`; nothing without layer-wise rates."""
+    values = {**kind.rates, **kind.defaults, **params}
+    names = [name for name in (*LAYERWISE, "trust") if name in values]
+    return {name.removeprefix("layerwise_"): values[name] for name in names}
 
 
 def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
-    _check_values(params)
     spare_compiler()
     if not is_built_in(name):
         return _from_library(name).build(model, params)
-    arguments: dict[str, Any] = {n: value for n, value in params.items() if n not in LAYERWISE}
-    layerwise = {name.partition("_")[2]: params[name] for name in LAYERWISE if name in params}
+    kind = OPTIMIZERS[plain(name)]
+    arguments: dict[str, Any] = {
+        _TORCH_NAMES.get(name, name): value
+        for name, value in {**kind.defaults, **params}.items()
+        if name not in (*LAYERWISE, "trust")
+    }
+    if "beta1" in arguments:
+        arguments["betas"] = arguments.pop("beta1"), arguments.pop("beta2")
     weight_decay = arguments.pop("weight_decay", 0.0)
     parameters = list(model.parameters())
     # Biases and the scales of norms are vectors; shrinking them regularises nothing. Each group
@@ -199,10 +150,11 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
         if members
     ]
     try:
-        optimizer = OPTIMIZERS[_plain(name)](groups, **arguments)
+        optimizer = kind.make(groups, **arguments)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{name}: {error}", code=getattr(error, "code", "wrong-value")) from None
-    return _layerwise(**layerwise).around(optimizer) if layerwise else optimizer
+    rates = rates_of(kind, params)
+    return LayerWise(**rates).around(optimizer) if rates else optimizer
 
 
 def _from_library(name: str) -> LibraryOptimizer:
@@ -214,13 +166,3 @@ def _from_library(name: str) -> LibraryOptimizer:
         error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_classes())])
         raise BadInput(f"{error} And all of torch.optim and pytorch_optimizer.", code=error.code)
     return found
-
-
-def _layerwise(**settings: Any) -> LayerWise:
-    if settings["ratio"] not in ("gradient", "update"):
-        raise unknown("layerwise_ratio", str(settings["ratio"]), ("gradient", "update"))
-    for name in ("trust", "bound"):
-        value = settings.get(name, 1.0)
-        if isinstance(value, (str, bool)) or not value > 0:
-            raise wrong_value(f"'layerwise_{name}'", "a number above 0", value)
-    return LayerWise(**settings)

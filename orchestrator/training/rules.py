@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.training.layout import Layout
+from orchestrator.training.optimizers import OPTIMIZERS, plain, rates_of
 
 State = Mapping[str, Tensor]
 Numbers = Mapping[str, Tensor]
@@ -36,8 +37,6 @@ class Rule:
     state: tuple[str, ...] = ()
     """Torch's names of the tensors of the state. They have the shape of the weights and start at
     zero."""
-    defaults: Mapping[str, float]
-    """Metaparameters that may be left out, with their defaults."""
     constants: Callable[[Mapping[str, float]], dict[str, float]] = lambda params: {}
     """Function from the metaparameters to the numbers for `update` that are the same in every
     step."""
@@ -124,27 +123,24 @@ def _same(*names: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
 _MOMENTUM = Rule(
     update=_momentum,
     state=("momentum_buffer",),
-    defaults={"momentum": 0.9},
     constants=_same("momentum"),
     moving=_minus_rate,
 )
 _ADAM = Rule(
     update=_adam,
     state=("exp_avg", "exp_avg_sq"),
-    defaults={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
     constants=_adam_constants,
     moving=_adam_moving,
     counts_steps=True,
 )
 
 RULES: dict[str, Rule] = {
-    "sgd": Rule(update=_sgd, defaults={}, moving=_minus_rate),
+    "sgd": Rule(update=_sgd, moving=_minus_rate),
     "momentum": _MOMENTUM,
     "nesterov": replace(_MOMENTUM, update=_nesterov),
     "adagrad": Rule(
         update=_adagrad,
         state=("sum",),
-        defaults={"epsilon": 1e-10},
         constants=_same("epsilon"),
         moving=_minus_rate,
         counts_steps=True,
@@ -152,7 +148,6 @@ RULES: dict[str, Rule] = {
     "rmsprop": Rule(
         update=_rmsprop,
         state=("square_avg", "momentum_buffer"),
-        defaults={"smoothing": 0.99, "momentum": 0.0, "epsilon": 1e-8},
         constants=lambda params: {
             **_same("smoothing", "momentum", "epsilon")(params),
             "share": 1 - params["smoothing"],
@@ -163,29 +158,21 @@ RULES: dict[str, Rule] = {
     "adam": _ADAM,
     "adamw": _ADAM,
     "lars": _MOMENTUM,
-    "lamb": replace(_ADAM, defaults={**_ADAM.defaults, "epsilon": 1e-6}),
+    "lamb": _ADAM,
 }
 """Update rule of each optimizer, without weight decay and layer-wise rates."""
-
-_BUILT_IN_RATES: dict[str, dict[str, Any]] = {
-    "lars": {"ratio": "gradient", "trust": 0.001},
-    "lamb": {"ratio": "update"},
-}
-"""Layer-wise rates of the optimizers that are defined by them."""
 
 
 def make_rule(optimizer: str, params: Mapping[str, Any], layout: Layout) -> Rule:
     """Returns the complete rule of an optimizer with these metaparameters, for weights with this
     layout. Its arithmetic depends only on the names of the metaparameters and on values that are
     not numbers. Slots that have these in common can share the rule."""
-    name = optimizer.replace("_", "").lower()
+    name = plain(optimizer)
     rule = RULES[name]
     if name == "rmsprop" and "momentum" not in params:
         rule = replace(rule, state=("square_avg",))
-    rates = _BUILT_IN_RATES.get(name, {})
-    ratio = params.get("layerwise_ratio", rates.get("ratio"))
-    if ratio is not None:
-        return _layerwise(rule, ratio, rates.get("trust", 1.0), params, layout)
+    if rates := rates_of(OPTIMIZERS[name], params):
+        return _layerwise(rule, rates["ratio"], layout)
     if "weight_decay" in params:
         return _decayed(rule, layout, decoupled=name == "adamw")
     return rule
@@ -216,12 +203,9 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
     )
 
 
-def _layerwise(
-    rule: Rule, ratio: str, trust: float, params: Collection[str], layout: Layout
-) -> Rule:
+def _layerwise(rule: Rule, ratio: str, layout: Layout) -> Rule:
     """Adds layer-wise rates to a rule, as `LayerWise` does for torch's optimizers. Weight decay is
     part of these rates."""
-    trust_name = "trust" if "trust" in params else "layerwise_trust"
 
     def factor(weight: Tensor, step: Tensor, numbers: Numbers) -> Tensor:
         found = torch.minimum(numbers["trust"] * weight / step, numbers["bound"])
@@ -247,7 +231,7 @@ def _layerwise(
     def constants(params: Mapping[str, float]) -> dict[str, float]:
         return {
             **rule.constants(params),
-            "trust": params.get(trust_name, trust),
+            "trust": params.get("trust", params.get("layerwise_trust", 1.0)),
             "bound": params.get("layerwise_bound", math.inf),
             "decay": params.get("weight_decay", 0.0),
         }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.records import BadInput, Value, check_kind, unknown
+from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS
-from orchestrator.training.modifiers import MODIFIERS, Modifiers
+from orchestrator.training.modifiers import MODIFIERS, NOISES, Modifiers
 from orchestrator.training.optimizers import LAYERWISE, OPTIMIZERS, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of
 
@@ -54,12 +54,46 @@ class Sorted:
     modifiers: Modifiers
 
 
+CHOICES = {
+    "precision": ("float32", "bfloat16", "float64"),
+    "layerwise_ratio": ("gradient", "update"),
+}
+
+RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
+    "at least 0": (
+        lambda value: value >= 0,
+        ("learning_rate", "weight_decay", "epsilon", *NOISES),
+    ),
+    "above 0": (
+        lambda value: value > 0,
+        ("trust", "layerwise_trust", "layerwise_bound", "gradient_clip"),
+    ),
+    "from 0 to below 1": (
+        lambda value: 0 <= value < 1,
+        ("momentum", "smoothing", "beta1", "beta2", "dropout", "ema_decay"),
+    ),
+}
+"""Range of numbers -> whether a number lies in it, and the metaparameters that must."""
+
+
+def _check_values(params: Mapping[str, Value]) -> None:
+    for name in CHOICES.keys() & params.keys():
+        if params[name] not in CHOICES[name]:
+            raise unknown(name, str(params[name]), CHOICES[name])
+    for rule, (holds, names) in RANGES.items():
+        for name in params.keys() & names:
+            check_kind(name, params[name], 0.0)
+            if not holds(float(params[name])):
+                raise wrong_value(repr(name), rule, params[name])
+
+
 def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
     loss = metaparameters_of(workload)
     modifiers: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
     elsewhere = SCHEDULE_SETTINGS | set(MODIFIERS) | loss.keys()
     for name in loss.keys() & params.keys():
         check_kind(name, params[name], loss[name])
+    _check_values({name: value for name, value in params.items() if name not in loss})
     return Sorted(
         optimizer={name: value for name, value in params.items() if name not in elsewhere},
         schedule={name: value for name, value in params.items() if name in SCHEDULE_SETTINGS},

@@ -83,7 +83,7 @@ class Stack:
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
-        tenant = make_tenant(trial, settings, model, self._rule, self._split.size)
+        tenant = make_tenant(trial, settings, model, self._split.size)
         if self._initial is not None:
             named = dict(model.named_parameters())
             self._initial[slot] = self._layout.row([named[name] for name in self.model.names])

@@ -15,6 +15,7 @@ from torch import Tensor
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.alike import products_are_alike
 from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.modifiers import NOISES
 from orchestrator.training.optimizers import is_built_in
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
@@ -33,7 +34,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Largest difference of losses and weights, relative to the largest of them. It allows for rounding
 in another order."""
 
-RANDOM = ("dropout", "noise_activations", "noise_weights", "noise_gradients")
+RANDOM = ("dropout", *NOISES)
 
 
 def why_not(

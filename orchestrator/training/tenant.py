@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from orchestrator.records import Choice, Range, Trial, Value
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batches import BatchOrder
-from orchestrator.training.optimizers import make_optimizer
+from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer, plain
 from orchestrator.training.rules import Numbers, Rule, numbers_of
 from orchestrator.training.settings import Sorted
 
@@ -61,9 +61,7 @@ class Tenant:
         return float(1 - decay**self.averaged)
 
 
-def make_tenant(
-    trial: Trial, settings: Sorted, model: nn.Module, rule: Rule, size: int | None
-) -> Tenant:
+def make_tenant(trial: Trial, settings: Sorted, model: nn.Module, size: int | None) -> Tenant:
     """Returns the tenant of `trial` before its first step. `model` is the model of a trial that
     trains alone, and `size` the number of training examples."""
     study = trial.study
@@ -73,7 +71,7 @@ def make_tenant(
     return Tenant(
         trial=trial,
         settings=settings,
-        params={**rule.defaults, **given},
+        params={**OPTIMIZERS[plain(study.optimizer)].defaults, **given},
         factor=schedule_of(study, settings.schedule, size),
         batches=BatchOrder(size=size, stage=study.batches.stage(study.start_step), seed=trial.seed),
         groups=optimizer.state_dict()["param_groups"],
