@@ -35,7 +35,7 @@ from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.together import Together
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
-from orchestrator.workloads.models.small import simple_cnn
+from orchestrator.workloads.mnist import simple_cnn
 
 
 @dataclass(frozen=True, kw_only=True)

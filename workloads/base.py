@@ -4,7 +4,8 @@ default budget."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -120,6 +121,36 @@ class Classification(Workload):
             in_top = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
             metrics[f"top{self.top}_error"] = ~in_top
         return metrics
+
+
+@dataclass(frozen=True)
+class HeldOut(Classification):
+    """A data set of ten classes whose validation split is the end of the training examples."""
+
+    split: int
+    """Number of the complete data set's training examples that are trained on; the rest is the
+    validation split. With all of them there is no validation split, and the goal is on
+    test/error."""
+    classes: int = 10
+    """Number of classes: only examples of classes below this number are used."""
+
+    complete: ClassVar[int]
+    """Number of training examples of the complete data set."""
+
+    def __post_init__(self) -> None:
+        check_range(self, split=(1, self.complete), classes=(2, 10))
+        if self.split == self.complete:
+            object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
+
+    def parts(self, examples: Sequence[Any], test: Sequence[Any]) -> dict[str, Sequence[Any]]:
+        """Divides the training examples, which are (inputs, labels)."""
+        # Small copies of the data, for trying things out, are split in the same proportion.
+        count = len(examples[1])
+        train = count * self.split // self.complete
+        parts = {"train": [part[:train] for part in examples]}
+        if train < count:
+            parts["val"] = [part[train:] for part in examples]
+        return {**parts, "test": test}
 
 
 def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from orchestrator.records import corrupt, unreadable
 from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
-from orchestrator.workloads.base import Classification, Workload, check_range
+from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.models.resnet import cifar_resnet, resnet_50
+from orchestrator.workloads.resnet import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 
@@ -30,17 +30,14 @@ RECORD = 1 + 3 * 32 * 32
 
 
 @dataclass(frozen=True)
-class Cifar10(Classification):
+class Cifar10(HeldOut):
     """CIFAR-10. Subclasses define the network."""
 
     split: int = 45_000
-    """Number of the 50,000 training images that are trained on; the rest is the validation split.
-    With 50,000 there is no validation split, and the goal is on test/error."""
-    classes: int = CLASSES
-    """Number of classes: only images of classes below this number are used."""
     augment: bool = True
     """Whether training images are flipped and moved by up to 4 pixels at random."""
 
+    complete: ClassVar[int] = TRAIN
     goal: ClassVar[str] = "val/error < 0.1"  # chosen for this project, not published
     budget: ClassVar[Mapping[str, float]] = {"epochs": 100, "at_least_steps": 2000}
     evaluation_spacing: ClassVar[float] = 0.05
@@ -48,24 +45,11 @@ class Cifar10(Classification):
     # the time.
     evaluation_min_examples: ClassVar[int] = 6700
 
-    def __post_init__(self) -> None:
-        check_range(self, split=(1, TRAIN), classes=(2, CLASSES))
-        if self.split == TRAIN:
-            object.__setattr__(self, "goal", self.goal.replace("val/", "test/"))
-
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set("cifar10").need(data_dir)
-        inputs, labels = read_images([path for name, path in files.items() if "data" in name])
-        # Small copies of the data, for trying things out, are split in the same proportion.
-        train = len(inputs) * self.split // TRAIN
-        deviation, mean = torch.std_mean(inputs[:train], dim=(0, 2, 3), keepdim=True)
-        parts = {
-            "train": (inputs[:train], labels[:train]),
-            "val": (inputs[train:], labels[train:]),
-            "test": read_images([files["test_batch.bin"]]),
-        }
-        if train == len(inputs):
-            del parts["val"]
+        examples = read_images([path for name, path in files.items() if "data" in name])
+        parts = self.parts(examples, read_images([files["test_batch.bin"]]))
+        deviation, mean = torch.std_mean(parts["train"][0], dim=(0, 2, 3), keepdim=True)
         return {
             name: Tensors(
                 inputs[labels < self.classes].sub_(mean).div_(deviation),

@@ -21,8 +21,7 @@ from orchestrator.workloads.data.image_folders import (
     read_classes,
     read_multiple_classes,
 )
-from orchestrator.workloads.models.resnet import resnet_50
-from orchestrator.workloads.models.vgg import vgg_11
+from orchestrator.workloads.resnet import resnet_50
 from orchestrator.workloads.splits import Loaded, Split, Subset
 from orchestrator.workloads.trees import Batch
 
@@ -36,6 +35,11 @@ OPEN_CLASSES = 7186
 
 SMALLEST = 32
 """Smallest height and width of an image, in pixels: both networks reduce them by a factor of 32."""
+
+VGG_CHANNELS = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+"""Channels of VGG's 3x3 convolutions before each pooling: configuration A of the paper."""
+VGG_HIDDEN = 4096
+"""Number of units of each of VGG's two hidden layers."""
 
 BINS, LIMIT = 2048, 16.0
 """For average precision, logits are rounded to `BINS` bins between -LIMIT and LIMIT."""
@@ -140,6 +144,36 @@ class ImageNetVGG11(ImageNet):
 
     def model(self) -> nn.Module:
         return nn.Sequential(Standardised(), vgg_11(self.classes))
+
+
+def vgg_11(classes: int) -> nn.Module:
+    """Makes VGG-11 (Simonyan, Zisserman 2014, arXiv:1409.1556) without batch norm, as in Shallue et
+    al., with dropout at rate 0.5 after each hidden layer. For images of other sizes than 224x224,
+    adaptive average pooling gives the same number of features."""
+    layers: list[nn.Module] = []
+    before = 3
+    for stage in VGG_CHANNELS:
+        for width in stage:
+            layers += [nn.Conv2d(before, width, 3, padding=1), nn.ReLU()]
+            before = width
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.AdaptiveAvgPool2d(7), nn.Flatten()]
+    before *= 7 * 7
+    for _ in range(2):
+        layers += [nn.Linear(before, VGG_HIDDEN), nn.ReLU(), nn.Dropout()]
+        before = VGG_HIDDEN
+    model = nn.Sequential(*layers, nn.Linear(VGG_HIDDEN, classes))
+    # Without norms, signals would fade from layer to layer with torch's initial weights, which are
+    # smaller. The hidden layers are initialised as by the authors; the logits are then small enough
+    # for the first step not to upset training.
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=0.01)
+        if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    return model
 
 
 @dataclass(frozen=True)

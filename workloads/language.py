@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload
@@ -27,7 +28,6 @@ from orchestrator.workloads.data.tokens import (
     read_tokens,
     windows,
 )
-from orchestrator.workloads.models.language import LSTM, Transformer
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.splits import Loaded, Split, Subset, Tensors
 from orchestrator.workloads.trees import Batch
@@ -124,6 +124,68 @@ class Austen(LanguageModel):
 
     def _resident(self, tokens: Tokens, path: Path) -> Tensors:
         return Tensors(torch.from_numpy(windows(tokens, self.length, path).astype(np.int64)))
+
+
+# The models map windows [batch, length] to logits [batch, length, vocabulary]. Embedding and
+# softmax have separate weights: with shared weights, SGD took longer on the novels.
+
+
+class Transformer(nn.Module):
+    """A decoder (Vaswani et al. 2017) with norms in front of attention and feed-forward layers, and
+    learned positions. Its dropout rate is 0 unless the recipe sets another one."""
+
+    def __init__(self, vocabulary: int, length: int, layers: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.blocks = nn.Sequential(
+            nn.Dropout(0.0),
+            *(Block(width) for _ in range(layers)),
+            nn.LayerNorm(width),
+        )
+        self.logits = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        inputs = self.embedding(tokens) + self.positions.weight
+        return self.logits(self.blocks(inputs))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = max(4, width // 64)
+        self.norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.dropout = nn.Dropout(0.0)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.ReLU(),
+            nn.Linear(4 * width, width),
+            nn.Dropout(0.0),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.queries_keys_values(self.norm(x)).chunk(3, dim=2)
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = x + self.dropout(self.attended(mixed.transpose(1, 2).flatten(2)))
+        return mixed + self.feed_forward(mixed)  # type: ignore[no-any-return]
+
+
+class LSTM(nn.Module):
+    """An LSTM whose state starts at zero in each window."""
+
+    def __init__(self, vocabulary: int, layers: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+        self.logits = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.embedding(tokens))
+        return self.logits(hidden)  # type: ignore[no-any-return]
 
 
 NETWORKS = {

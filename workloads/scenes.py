@@ -3,8 +3,9 @@ each pixel (semantic segmentation)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,8 +18,8 @@ from torch.nn import functional
 from orchestrator.records import wrong_value
 from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.ghost_batch_norm import GhostBatchNorm2d
 from orchestrator.workloads.mnist import CLASSES, TRAIN, read_images
-from orchestrator.workloads.models.unet import UNet
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 
@@ -37,6 +38,7 @@ GARMENTS = 3
 WIDTHS = (16, 32)
 """Channels per level of the U-Net. Deeper and narrower networks need longer to tell the classes of
 garments apart than to tell garments from the canvas."""
+GHOST_SIZE = 32
 TRAINED_ON = 55_000
 """Number of Fashion-MNIST's 60,000 training images that training scenes are made of; validation
 scenes are made of the rest, as in `mnist`."""
@@ -130,6 +132,47 @@ class Scenes(Workload):
             "loss": means["loss"],
             "mean_iou": overlap.nanmean(),
         }
+
+
+class UNet(nn.Module):
+    """A U-Net (Ronneberger et al. 2015, arXiv:1505.04597). It maps images [N, channels, H, W] to
+    logits [N, classes, H, W]. Unlike in the original, convolutions are padded, so that logits have
+    the size of the images, and followed by norms.
+
+    Level i has `widths[i]` channels, and its height and width are H / 2^i and W / 2^i, which must
+    be whole numbers.
+    """
+
+    def __init__(self, widths: Sequence[int], classes: int, channels: int = 1) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            _two_convolutions(*pair) for pair in pairwise([channels, *widths])
+        )
+        levels = list(pairwise(reversed(widths)))
+        self.widen = nn.ModuleList(nn.ConvTranspose2d(low, high, 2, 2) for low, high in levels)
+        self.up = nn.ModuleList(_two_convolutions(2 * high, high) for _, high in levels)
+        self.head = nn.Conv2d(widths[0], classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        levels = [self.down[0](images)]
+        for block in self.down[1:]:
+            levels.append(block(functional.max_pool2d(levels[-1], 2)))
+        x = levels.pop()
+        for widen, block in zip(self.widen, self.up, strict=True):
+            x = block(torch.cat([levels.pop(), widen(x)], dim=1))
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def _two_convolutions(before: int, after: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for width in (before, after):
+        layers += [
+            nn.Conv2d(width, after, 3, padding=1, bias=False),
+            GhostBatchNorm2d(after, ghost_size=GHOST_SIZE),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers)
 
 
 def paste(

@@ -1,1 +1,0 @@
-"""The networks of the published studies: functions and classes that take sizes and give modules."""
