@@ -41,38 +41,15 @@ from orchestrator.workloads.ghost_batch_norm import (
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
-from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors
+from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, first
 from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [
-    "REGISTRY",
-    "Augment",
-    "Batch",
-    "Classification",
-    "Draw",
-    "GhostBatchNorm1d",
-    "GhostBatchNorm2d",
-    "Loaded",
-    "NextToken",
-    "Split",
-    "Subset",
-    "Tensors",
-    "Workload",
-    "divided",
-    "example_seeds",
-    "examples_of",
-    "ghosts",
-    "load_workload",
-    "mapped",
-    "metaparameters_of",
-    "options_of",
-    "prepare",
-    "random_flip",
-    "random_shift",
-    "splits_of",
-    "uniforms",
-    "with_ghosts",
-]
+    "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Loaded",
+    "NextToken", "Split", "Subset", "Tensors", "Workload", "example_seeds", "examples_of",
+    "random_flip", "random_shift", "uniforms", "with_ghosts",
+]  # fmt: skip
+"""What users' code may import."""
 
 BOOLEANS = {"true": True, "false": False}
 

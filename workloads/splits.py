@@ -76,6 +76,13 @@ class Subset(Split):
         return Subset(self.split.to(device), self.index)
 
 
+def first(split: Split, count: int) -> Split:
+    """Returns the first `count` examples of the split, or all if it has fewer or is endless."""
+    if split.size is None:
+        return split
+    return Subset(split, torch.arange(min(count, split.size), device=split.draws_on))
+
+
 class Tensors(Split):
     """A split that fits in memory: tensors of equal length that stay on the device. A batch of
     `Tensors(inputs, labels)` is a tuple, a batch of `Tensors({"x": inputs, "labels": labels})` is a
@@ -185,18 +192,15 @@ class Loaded(Split):
             generator=torch.Generator().manual_seed(0),
             pin_memory=self._device.type == "cuda",
         )
-        arriving = iter(loader)
-        return (batch for sizes, fetched in arriving for batch in self._divided(sizes, fetched))
+        for sizes, fetched in loader:
+            if isinstance(fetched, BadInput):
+                raise fetched
+            yield from divided(self._delivered(fetched), sizes)
 
     def to(self, device: torch.device) -> Loaded:
         moved = copy(self)
         moved._device = device
         return moved
-
-    def _divided(self, sizes: list[int], fetched: Batch | BadInput) -> Iterator[Batch]:
-        if isinstance(fetched, BadInput):
-            raise fetched
-        return divided(self._delivered(fetched), sizes)
 
     def _delivered(self, batch: Batch) -> Batch:
         return mapped(lambda tensor: tensor.to(self._device, non_blocking=True), batch)

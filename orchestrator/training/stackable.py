@@ -22,7 +22,7 @@ from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import Split, Subset, Workload, metaparameters_of
+from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of
 
 POOL = 5
 """Number of examples to draw from. It is more than one batch, so that two slots draw different
@@ -47,7 +47,7 @@ def why_not(
         return reason
     if not products_are_alike(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
-    small = {name: _first(split) for name, split in splits.items()}
+    small = {name: first(split, POOL) for name, split in splits.items()}
     plain = _plain(trial, workload, small["train"])
     pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
     alone = [_alone(trial, workload, small, device) for trial in pair]
@@ -90,12 +90,6 @@ def _by_its_data(split: Split) -> str | None:
     if type(inner).batches is not Split.batches:
         return f"{type(inner).__name__} fetches batches for one trial at a time"
     return None
-
-
-def _first(split: Split) -> Split:
-    if split.size is None:
-        return split
-    return Subset(split, torch.arange(min(POOL, split.size), device=split.draws_on))
 
 
 def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:

@@ -12,7 +12,7 @@ from orchestrator.records import BadInput, Trial
 from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import Batch, Split, Workload, prepare
+from orchestrator.workloads import Batch, Split, Workload, first, prepare
 
 
 def rehearse(
@@ -27,7 +27,7 @@ def rehearse(
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
-    two_examples: dict[str, Split] = {name: _Few(split) for name, split in splits.items()}
+    two_examples: dict[str, Split] = {name: first(split, 2) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)
     trainer = Trainer(replace(trial, study=study), workload, two_examples["train"], ranks)
@@ -50,18 +50,6 @@ def rehearse(
         trainer.close()
     by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
     return [*by_training, *trainer.batch_metrics(), *measured]
-
-
-class _Few(Split):
-    """The first two examples of a split."""
-
-    def __init__(self, split: Split) -> None:
-        self._split = split
-        self.size = None if split.size is None else min(2, split.size)
-        self.seeded, self.draws_on = split.seeded, split.draws_on
-
-    def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
-        return self._split.batch(index, seeds)
 
 
 def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:
