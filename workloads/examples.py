@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import UnionType
 from typing import Any, Protocol
 
@@ -27,15 +27,6 @@ class MapStyle(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def check_map_style(dataset: Any) -> None:
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise BadInput(
-            f"A data set must have __len__ and __getitem__, but {type(dataset).__name__} does not "
-            "have both. Read a stream into a list first.",
-            code="wrong-data",
-        )
-
-
 def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[Tensor], Batch]:
     """Returns a function that takes indices and returns the batch of these rows. The rows are
     stacked, or combined by `collate`.
@@ -43,7 +34,12 @@ def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[
     `Loaded` uses this. A small data set is faster if it stays on the device. For that, call the
     function once: `Tensors(examples_of(dataset)(torch.arange(len(dataset))))`.
     """
-    check_map_style(dataset)
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise BadInput(
+            f"A data set must have __len__ and __getitem__, but {type(dataset).__name__} does not "
+            "have both. Read a stream into a list first.",
+            code="wrong-data",
+        )
     rows_at: Callable[[list[int]], list[Any]] = getattr(
         dataset, "__getitems__", lambda numbers: [dataset[number] for number in numbers]
     )
@@ -53,7 +49,6 @@ def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[
 def random_examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[..., Batch]:
     """Does the same as `examples_of` for a data set whose rows draw random numbers. The numbers
     that torch, numpy and Python draw for a row depend on the row's seed alone."""
-    check_map_style(dataset)
 
     def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
         row_seeds = iter((example_seeds(0, index) if seeds is None else seeds).tolist() or [0])
@@ -65,21 +60,15 @@ def random_examples_of(dataset: MapStyle, collate: Collate | None = None) -> Cal
             random.seed(seed)
             return dataset[number]
 
-        with _generators_restored():
+        states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+        try:
             return _batch_of(lambda numbers: [*map(seeded, numbers)], index, collate)
+        finally:
+            torch.set_rng_state(states[0])
+            np.random.set_state(states[1])
+            random.setstate(states[2])
 
     return fetch
-
-
-@contextmanager
-def _generators_restored() -> Iterator[None]:
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
 
 
 def _batch_of(
@@ -100,14 +89,14 @@ def _stacked(values: Sequence[Any], numbers: Sequence[int], place: str) -> Batch
     first = values[0]
     if isinstance(first, Mapping):
         if not all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            raise _refusal(values, numbers, place, _keys)
+            raise _refusal(values, numbers, place)
         return {
             name: _stacked([value[name] for value in values], numbers, f"{place}[{name!r}]")
             for name in first
         }
     if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
         if not all(isinstance(v, type(first)) and len(v) == len(first) for v in values):
-            raise _refusal(values, numbers, place, _length)
+            raise _refusal(values, numbers, place)
         columns = enumerate(zip(*values, strict=True))
         return like(first, [_stacked(c, numbers, f"{place}[{n}]") for n, c in columns])
     return _tensor(values, numbers, place)
@@ -135,22 +124,16 @@ def _tensor(values: Sequence[Any], numbers: Sequence[int], place: str) -> Tensor
             array = np.asarray(values)
             tensor = torch.from_numpy(array)
             return tensor.to(torch.get_default_dtype()) if array.dtype == np.float64 else tensor
-    raise _refusal(values, numbers, place, _shape)
+    raise _refusal(values, numbers, place)
 
 
-def _keys(value: Any) -> str:
-    return (
-        f"a dict of {sorted(map(str, value))}" if isinstance(value, Mapping) else described(value)
-    )
-
-
-def _length(value: Any) -> str:
+def _look(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict of {sorted(map(str, value))}"
+    if isinstance(value, list) and _is_array(value):
+        return f"a list of shape {_list_shape(value)}"
     kind = described(value)
     return f"{kind} of {len(value)}" if isinstance(value, list | tuple) else kind
-
-
-def _shape(value: Any) -> str:
-    return f"a list of shape {_list_shape(value)}" if isinstance(value, list) else described(value)
 
 
 def _list_shape(value: Any) -> tuple[int, ...]:
@@ -159,14 +142,12 @@ def _list_shape(value: Any) -> tuple[int, ...]:
     return (len(value), *(_list_shape(value[0]) if value else ()))
 
 
-def _refusal(
-    values: Sequence[Any], numbers: Sequence[int], place: str, look: Callable[[Any], str]
-) -> BadInput:
-    """Makes the error for rows that can't be stacked. It names the first row whose `look(value)`
-    differs from that of the first row; if all are alike, it says what the first row holds."""
-    expected = look(values[0])
+def _refusal(values: Sequence[Any], numbers: Sequence[int], place: str) -> BadInput:
+    """Makes the error for rows that can't be stacked. It names the first row that looks other than
+    the first row; if all look alike, it says what the first row holds."""
+    expected = _look(values[0])
     for number, value in zip(numbers, values, strict=True):
-        if (found := look(value)) != expected:
+        if (found := _look(value)) != expected:
             return BadInput(
                 f"The rows of a data set must be alike, but row{place} is {expected} in row "
                 f"{numbers[0]} and {found} in row {number}. Make them alike in the data set (pad "

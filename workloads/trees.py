@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -49,13 +50,8 @@ def divided(batch: Batch, sizes: int | list[int]) -> Iterator[Batch]:
     """Divides the batch into parts. `sizes` is a list with the size of each part, or the largest
     size of a part."""
     pieces = [torch.split(leaf, sizes) for _, leaf in leaves(batch)]
-    for part in zip(*pieces, strict=True):
-        yield _rebuilt(batch, iter(part))
-
-
-def _rebuilt(batch: Batch, tensors: Iterator[Tensor]) -> Batch:
-    """Returns the same tree with `tensors` as its leaves."""
-    return mapped(lambda _: next(tensors), batch)
+    tensors = chain(*zip(*pieces, strict=True))
+    return (mapped(lambda _: next(tensors), batch) for _ in pieces[0])
 
 
 def checked(batch: Batch, examples: int, maker: str) -> Batch:
