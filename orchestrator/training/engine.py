@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.records import Measurement, Trial
 from orchestrator.records.standing import Standing
@@ -13,138 +15,147 @@ from orchestrator.training.evaluation import Evaluator
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
+from orchestrator.training.tenant import Tenant
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 
 
-class Position(Protocol):
-    """The position of the trial in a slot: its step, and its seconds of training and evaluation."""
-
-    @property
-    def step(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def evaluation_seconds(self) -> float: ...
-
-
-class Engine(Protocol):
+class Engine(ABC):
     """Trains the trials in its slots. Each rank has an engine, and all ranks must make the same
     calls."""
 
-    @property
-    def width(self) -> int:
-        """Number of slots."""
+    seconds = 0.0
+    """Seconds spent in steps, by all trials together."""
+    rate = math.inf
+    """Seconds per step of all slots together, as measured last."""
 
-    @property
-    def ranks(self) -> Ranks: ...
-    @property
-    def seconds(self) -> float:
-        """Seconds spent in steps, by all trials together."""
+    def __init__(
+        self,
+        first: Trial,
+        width: int,
+        ranks: Ranks,
+        data_dir: Path | None,
+        pulse: Callable[[], None],
+    ) -> None:
+        """The engine takes trials of the study of `first`, in `width` slots."""
+        self.ranks, self.width, self._pulse = ranks, width, pulse
+        self._workload, self._splits = prepare(first.study.workload, data_dir, ranks.device)
+        self._noise = NoiseMeter(
+            workload=self._workload, train=self._splits["train"], device=ranks.device, pulse=pulse
+        )
 
-    @property
-    def rate(self) -> float:
-        """Seconds per step of all slots together, as measured last; infinite before the first
-        step."""
-
+    @abstractmethod
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
         """Puts `trial` into a free slot, at its beginning or at the position of `state`."""
 
-    def at(self, slot: int) -> Position: ...
+    @abstractmethod
+    def at(self, slot: int) -> Trainer | Tenant:
+        """Returns the trial in the slot, with its step, and its seconds of training and
+        evaluation."""
+
+    @abstractmethod
     def advance(self, steps: int) -> None:
         """Trains the trials in all slots for `steps` steps."""
 
-    def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
-        """Measures the trials in the given slots, which are due, and returns the measurements in
-        the order of the slots."""
+    @abstractmethod
+    def _trained(self, slots: Sequence[int]) -> list[dict[str, float]]:
+        """Returns the metrics of these slots that come from training itself."""
 
+    @abstractmethod
+    def _evaluated(self, slots: Sequence[int], *, test: bool) -> list[dict[str, float]]:
+        """Evaluates these slots, on the `test` split or on all other splits."""
+
+    @abstractmethod
     def state(self, slot: int) -> Mapping[str, Any]:
         """Returns everything that the next steps of the trial in the slot depend on."""
 
     def notes(self, slot: int) -> dict[str, Any]:
         """Returns further fields of the outcome of the trial in the slot."""
+        return {"memory": peak(self.ranks.device)}
 
+    @abstractmethod
     def clear(self, slot: int) -> None:
         """Frees the slot."""
 
+    def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
+        """Measures the trials in the given slots, which are due, and returns the measurements in
+        the order of the slots."""
+        slots = list(standings)
+        parts = zip(self._trained(slots), self._evaluated(slots, test=False), strict=True)
+        found = {
+            slot: trained | evaluated
+            for slot, (trained, evaluated) in zip(slots, parts, strict=True)
+        }
+        wanting = [s for s in slots if standings[s].wants_test(found[s], self.at(s).step)]
+        for slot, tested in zip(wanting, self._evaluated(wanting, test=True), strict=True):
+            found[slot] |= tested
+        for slot, metrics in found.items():
+            position = self.at(slot)
+            wants_noise = position.trial.measures_noise
+            if wants_noise and standings[slot].wants_noise(metrics, position.step):
+                state, began = self.state(slot), time.perf_counter()
+                if self.ranks.rank == 0:  # the only rank whose measurements are read
+                    metrics.update(self._noise.measure(position.trial, state))
+                position.evaluation_seconds += time.perf_counter() - began
+        return [
+            Measurement(step=self.at(slot).step, seconds=self.at(slot).seconds, metrics=metrics)
+            for slot, metrics in found.items()
+        ]
 
-class Single:
+
+class Single(Engine):
     """The engine with one slot. It trains any model with any optimizer on any number of ranks."""
-
-    width = 1
 
     def __init__(
         self,
+        first: Trial,
         ranks: Ranks,
         *,
         micro_batch: int | None = None,
         data_dir: Path | None = None,
         pulse: Callable[[], None] = lambda: None,
     ) -> None:
-        self.ranks = ranks
-        self._micro_batch, self._data_dir, self._pulse = micro_batch, data_dir, pulse
+        super().__init__(first, 1, ranks, data_dir, pulse)
+        self._micro_batch = micro_batch
+        self._evaluator = Evaluator(
+            workload=self._workload,
+            splits=self._splits,
+            extras=first.study.extras,
+            ranks=ranks,
+            pulse=pulse,
+        )
         self._trainer: Trainer | None = None
 
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        device = self.ranks.device
-        workload, splits = prepare(trial.study.workload, self._data_dir, device)
-        forget_peak(device)
-        self._evaluator = Evaluator(
-            workload=workload,
-            splits=splits,
-            extras=trial.study.extras,
-            ranks=self.ranks,
-            pulse=self._pulse,
-        )
-        self._noise = NoiseMeter(
-            workload=workload, train=splits["train"], device=device, pulse=self._pulse
-        )
-        self._trial = trial
+        forget_peak(self.ranks.device)
         self._trainer = Trainer(
-            trial, workload, splits["train"], self.ranks, self._micro_batch, self._pulse
+            trial, self._workload, self._splits["train"], self.ranks, self._micro_batch, self._pulse
         )
         if state is not None:
             self._trainer.load(state)
+        self.seconds, self.rate = self._trainer.seconds, self._trainer.rate
 
     def at(self, slot: int = 0) -> Trainer:
         assert self._trainer is not None, "the slot is free"
         return self._trainer
 
-    @property
-    def seconds(self) -> float:
-        return self.at().seconds
-
-    @property
-    def rate(self) -> float:
-        return self.at().rate
-
     def advance(self, steps: int) -> None:
         trainer = self.at()
         trainer.advance(trainer.step + steps)
+        self.seconds, self.rate = trainer.seconds, trainer.rate
 
-    def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
-        trainer = self.at()
-        trainer.settle()
-        metrics = trainer.batch_metrics() | self._evaluator.measure(trainer, test=False)
-        if standings[0].wants_test(metrics, trainer.step):
-            metrics |= self._evaluator.measure(trainer, test=True)
-        if self._trial.measures_noise and standings[0].wants_noise(metrics, trainer.step):
-            metrics |= self._noise_scale(trainer)
-        return [Measurement(step=trainer.step, seconds=trainer.seconds, metrics=metrics)]
+    def _trained(self, slots: Sequence[int]) -> list[dict[str, float]]:
+        self.at().settle()
+        return [self.at().batch_metrics()]
 
-    def _noise_scale(self, trainer: Trainer) -> dict[str, float]:
-        """Measures the noise scale on the first rank, the only rank whose measurements are read."""
-        state, began = trainer.state(), time.perf_counter()
-        first = self.ranks.rank == 0
-        noise = self._noise.measure(self._trial, state) if first else {}
-        trainer.evaluation_seconds += time.perf_counter() - began
-        return noise
+    def _evaluated(self, slots: Sequence[int], *, test: bool) -> list[dict[str, float]]:
+        return [self._evaluator.measure(self.at(slot), test=test) for slot in slots]
 
     def state(self, slot: int) -> Mapping[str, Any]:
         return self.at().state()
 
     def notes(self, slot: int) -> dict[str, Any]:
-        return {"micro_batch": self.at().micro_batch, "memory": peak(self.ranks.device)}
+        return {"micro_batch": self.at().micro_batch, **super().notes(slot)}
 
     def clear(self, slot: int) -> None:
         if self._trainer is not None:

@@ -18,7 +18,7 @@ import torch
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
 from orchestrator.records.standing import Standing
 from orchestrator.training.checkpoint import Checkpoint, States
-from orchestrator.training.engine import Engine, Position, Single
+from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
 
@@ -51,10 +51,11 @@ class Task:
     """State with which the trial begins, and states that it saves for other trials."""
 
 
-class _Tenant:
+class _Entry:
     """A task in a slot."""
 
-    def __init__(self, task: Task, engine: Engine, position: Position) -> None:
+    def __init__(self, task: Task, engine: Engine, slot: int) -> None:
+        position = engine.at(slot)
         self.task, trial = task, task.trial
         self.standing = Standing(trial.study, stays=trial.stays)
         self.began = time.time()
@@ -73,31 +74,31 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
     """Trains the trials of all `tasks`, each in a slot of the engine. A slot whose trial has ended
     gets the next trial at once. Yields each measurement when it is taken, and each trial when it
     has ended. The measurements in a checkpoint come first."""
-    coming, tenants = iter(tasks), dict[int, _Tenant]()
+    coming, entries = iter(tasks), dict[int, _Entry]()
     try:
         while True:
             for slot in range(engine.width):
-                while slot not in tenants and (task := next(coming, None)) is not None:
-                    tenants[slot], known = _enter(engine, slot, task)
+                while slot not in entries and (task := next(coming, None)) is not None:
+                    entries[slot], known = _enter(engine, slot, task)
                     yield from ((task.trial, measurement) for measurement in known)
-                    yield from _leave(engine, slot, tenants, asked=bool(known))
-            if not tenants:
+                    yield from _leave(engine, slot, entries, asked=bool(known))
+            if not entries:
                 return
-            due = [s for s, t in tenants.items() if engine.at(s).step == t.standing.upcoming]
+            due = [s for s, t in entries.items() if engine.at(s).step == t.standing.upcoming]
             if due:
-                measured = engine.measure({slot: tenants[slot].standing for slot in due})
+                measured = engine.measure({slot: entries[slot].standing for slot in due})
                 for slot, measurement in zip(due, measured, strict=True):
-                    _take_note(engine, slot, tenants[slot], measurement)
-                    yield tenants[slot].task.trial, measurement
-                    yield from _leave(engine, slot, tenants)
+                    _take_note(engine, slot, entries[slot], measurement)
+                    yield entries[slot].task.trial, measurement
+                    yield from _leave(engine, slot, entries)
             else:
-                engine.advance(_steps(engine, tenants))
-            _keep(engine, tenants)
+                engine.advance(_steps(engine, entries))
+            _keep(engine, entries)
     except OutOfMemory as error:
         if engine.width > 1:
             raise  # fewer trials at once may fit
-        for slot, tenant in tenants.items():
-            yield tenant.task.trial, _finished(engine, slot, tenant, "failed", error=str(error))
+        for slot, entry in entries.items():
+            yield entry.task.trial, _finished(engine, slot, entry, "failed", error=str(error))
     finally:
         for slot in range(engine.width):
             engine.clear(slot)
@@ -119,9 +120,14 @@ def train(
     Every rank calls this with the same trial. All ranks take the same decisions, since all of them
     see numbers that were summed over ranks.
     """
-    engine = Single(ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
+    engine = Single(trial, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
     task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
-    with closing(train_all(engine, [task])) as events:
+    return (yield from the_only(train_all(engine, [task])))
+
+
+def the_only(events: Generator[Event, None, None]) -> Generator[Measurement, None, Outcome]:
+    """Yields the measurements of the only trial, and returns its outcome."""
+    with closing(events):
         for _, event in events:
             if isinstance(event, FinishedTrial):
                 return event.outcome
@@ -129,7 +135,7 @@ def train(
     raise AssertionError("a trial ends with an outcome")
 
 
-def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measurement]]:
+def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurement]]:
     """Puts a task into a slot. Returns it with the measurements of its checkpoint."""
     trial, put = task.trial, partial(engine.put, slot, task.trial)
     known = task.checkpoint.load(trial, put, engine.ranks) if task.checkpoint else []
@@ -137,78 +143,78 @@ def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Tenant, list[Measure
         # There was no checkpoint, or it did not fit, so the trial starts from its beginning.
         engine.clear(slot)
         put(task.states.first(engine.ranks) if task.states else None)
-    tenant = _Tenant(task, engine, engine.at(slot))
+    entry = _Entry(task, engine, slot)
     for measurement in known:
-        tenant.standing.add(measurement)
-    return tenant, known
+        entry.standing.add(measurement)
+    return entry, known
 
 
 def _leave(
-    engine: Engine, slot: int, tenants: dict[int, _Tenant], *, asked: bool = True
+    engine: Engine, slot: int, entries: dict[int, _Entry], *, asked: bool = True
 ) -> Iterator[Event]:
     """Frees the slot if its trial ends here, and yields the finished trial. With `asked`, the trial
     ends if its measurements say so, or if the task's `ending` on the first rank says so; the first
     rank's answer holds for all ranks."""
-    tenant = tenants[slot]
-    end = _end(tenant, engine.ranks) if asked else None
+    entry = entries[slot]
+    end = _end(entry, engine.ranks) if asked else None
     if end is None:
         return
-    if (checkpoint := tenant.task.checkpoint) is not None:
+    if (checkpoint := entry.task.checkpoint) is not None:
         to_go_on = end == "paused" and engine.at(slot).seconds > WORTH_KEEPING_SECONDS
         state = partial(engine.state, slot)
         checkpoint.finish(
-            tenant.task.trial, state, tenant.standing.measurements, engine.ranks, to_go_on=to_go_on
+            entry.task.trial, state, entry.standing.measurements, engine.ranks, to_go_on=to_go_on
         )
-    finished = _finished(engine, slot, tenant, end, **engine.notes(slot))
-    del tenants[slot]
+    finished = _finished(engine, slot, entry, end, **engine.notes(slot))
+    del entries[slot]
     engine.clear(slot)
-    yield tenant.task.trial, finished
+    yield entry.task.trial, finished
 
 
-def _take_note(engine: Engine, slot: int, tenant: _Tenant, measurement: Measurement) -> None:
-    tenant.standing.add(measurement)
-    if tenant.task.states is not None:
-        tenant.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
+def _take_note(engine: Engine, slot: int, entry: _Entry, measurement: Measurement) -> None:
+    entry.standing.add(measurement)
+    if entry.task.states is not None:
+        entry.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
 
 
-def _keep(engine: Engine, tenants: Mapping[int, _Tenant]) -> None:
+def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
     """Saves a checkpoint of every trial for which it is time."""
-    for slot, tenant in tenants.items():
-        checkpoint = tenant.task.checkpoint
+    for slot, entry in entries.items():
+        checkpoint = entry.task.checkpoint
         if checkpoint is None:
             continue
-        if engine.seconds - tenant.kept_at >= max(checkpoint.every_seconds, tenant.pause):
+        if engine.seconds - entry.kept_at >= max(checkpoint.every_seconds, entry.pause):
             state, began = partial(engine.state, slot), time.monotonic()
-            checkpoint.save(tenant.task.trial, state, tenant.standing.measurements, engine.ranks)
+            checkpoint.save(entry.task.trial, state, entry.standing.measurements, engine.ranks)
             took = engine.ranks.from_first(time.monotonic() - began)
-            tenant.kept_at, tenant.pause = engine.seconds, took / MOST_SAVING
+            entry.kept_at, entry.pause = engine.seconds, took / MOST_SAVING
 
 
 def _finished(
-    engine: Engine, slot: int, tenant: _Tenant, status: Status, **more: Any
+    engine: Engine, slot: int, entry: _Entry, status: Status, **more: Any
 ) -> FinishedTrial:
     position = engine.at(slot)
     return FinishedTrial(
-        trial=tenant.task.trial,
+        trial=entry.task.trial,
         outcome=Outcome(
             status=status,
             steps=position.step,
             seconds=position.seconds,
             evaluation_seconds=position.evaluation_seconds,
-            resumed_steps=tenant.resumed_steps,
-            resumed_seconds=tenant.resumed_seconds,
+            resumed_steps=entry.resumed_steps,
+            resumed_seconds=entry.resumed_seconds,
             width=engine.width,
             **more,
         ),
-        measurements=tuple(tenant.standing.measurements),
+        measurements=tuple(entry.standing.measurements),
         ranks=engine.ranks.count,
-        started=tenant.began,
+        started=entry.began,
         where=f"{platform.node()}:{os.getpid()}",
     )
 
 
-def _end(tenant: _Tenant, ranks: Ranks) -> Status | None:
-    standing, ending = tenant.standing, tenant.task.ending
+def _end(entry: _Entry, ranks: Ranks) -> Status | None:
+    standing, ending = entry.standing, entry.task.ending
     if standing.status is not None:
         return standing.status
     asked = ending is not None and not standing.staying
@@ -220,12 +226,12 @@ def _end(tenant: _Tenant, ranks: Ranks) -> Status | None:
     return answers[int(ranks.maximum(number))]
 
 
-def _steps(engine: Engine, tenants: Mapping[int, _Tenant]) -> int:
+def _steps(engine: Engine, entries: Mapping[int, _Entry]) -> int:
     """Returns the number of steps to train at once: up to the next measurement of any trial, or
     until a checkpoint is due. All ranks know the same rate, so they get the same number."""
-    steps = min(t.standing.upcoming - engine.at(s).step for s, t in tenants.items())
+    steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
     every = min(
-        (t.task.checkpoint.every_seconds for t in tenants.values() if t.task.checkpoint),
+        (t.task.checkpoint.every_seconds for t in entries.values() if t.task.checkpoint),
         default=None,
     )
     if every is None or engine.rate * steps <= every:

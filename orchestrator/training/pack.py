@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from statistics import median
 
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
-from orchestrator.training.loop import Event, Task, train_all
+from orchestrator.training.loop import Event, Task, the_only, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH
@@ -49,10 +48,10 @@ def train_pack(
 
     while waiting:
         engine: Engine
+        first = waiting[0].trial
         if width < LEAST_WIDTH:
-            engine = Single(ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
+            engine = Single(first, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
         else:
-            first = waiting[0].trial
             slots = width if convolves(first, data_dir) else min(width, len(waiting))
             engine = Together(first, max(slots, LEAST_WIDTH), ranks, data_dir=data_dir, pulse=pulse)
         try:
@@ -80,17 +79,13 @@ def train_in_stack(
     if (reason := why_not(trial, *prepared, ranks.device)) is not None:
         raise BadInput(f"This trial can't be trained in a stack: {reason}.", code="not-stackable")
     task = Task(trial=trial, checkpoint=checkpoint)
-    with closing(train_pack([task], width, ranks, data_dir=data_dir)) as events:
-        for _, event in events:
-            if isinstance(event, FinishedTrial):
-                return event.outcome, [os.getpid()]
-            yield event
-    raise AssertionError("a trial ends with an outcome")
+    outcome = yield from the_only(train_pack([task], width, ranks, data_dir=data_dir))
+    return outcome, [os.getpid()]
 
 
 def time_alone(trial: Trial, ranks: Ranks, data_dir: Path | None) -> float:
     """Returns the seconds per step of the trial, which is trained for a moment."""
-    engine = Single(ranks, data_dir=data_dir)
+    engine = Single(trial, ranks, data_dir=data_dir)
     engine.put(0, trial)
     try:
         left = trial.study.budget_steps

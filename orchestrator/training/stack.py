@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orchestrator.records import Measurement, Trial, derive_seed
+from orchestrator.records import Trial, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import Numbers, clip, make_rule
@@ -165,11 +165,6 @@ class Stack:
             self._losses[slot] = 0
             found.append(metrics)
         return found
-
-    def measurement(self, slot: int, metrics: Mapping[str, float]) -> Measurement:
-        """Returns `metrics` as a measurement at the present step of the trial in the slot."""
-        tenant = self.tenant(slot)
-        return Measurement(step=tenant.step, seconds=tenant.seconds, metrics=metrics)
 
     @property
     def has_average(self) -> bool:

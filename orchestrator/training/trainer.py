@@ -48,6 +48,7 @@ class Trainer:
         pulse: Callable[[], None] = lambda: None,
     ) -> None:
         study, settings = trial.study, sort(trial.params, workload)
+        self.trial = trial
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
