@@ -36,9 +36,8 @@ from orchestrator.records.standing import Standing
 from orchestrator.training import Ranks, train
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.loop import Task, train_all
-from orchestrator.training.stackable import why_not
+from orchestrator.training.stackable import best_width, why_not
 from orchestrator.training.together import Together
-from orchestrator.training.width import best_width
 from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of
 
 CPU = torch.device("cpu")

@@ -44,7 +44,7 @@ def test_torchs_compiler_is_not_loaded_for_our_optimizers() -> None:
 import pickle, sys
 from orchestrator.search import DESIGNS
 from orchestrator.training import Ranks, train
-from orchestrator.training.width import best_width
+from orchestrator.training.stackable import best_width
 trials = pickle.load(sys.stdin.buffer)
 for trial in trials:
     print(trial.study.optimizer, len([*train(trial, Ranks())]), "torch._dynamo" in sys.modules)

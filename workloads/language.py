@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import wrong_value
-from orchestrator.workloads.base import Workload
+from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data.austen import ALPHABET, read_austen
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.tokens import (
@@ -49,9 +48,7 @@ class LanguageModel(NextToken):
     evaluation_spacing: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
-        for name, low in (("length", 1), ("evaluated", 0)):
-            if getattr(self, name) < low:
-                raise wrong_value(f"`{name}`", f"at least {low}", getattr(self, name))
+        check_range(self, length=(1, 2**20), evaluated=(0, 2**40))
 
     @property
     @abstractmethod
@@ -79,8 +76,7 @@ class TokenFiles(LanguageModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.vocabulary <= 2**20:
-            raise wrong_value("`vocabulary`", f"from 2 to {2**20:,}", self.vocabulary)
+        check_range(self, vocabulary=(2, 2**20))
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         files = data_set(self.dataset).need(data_dir)

@@ -138,7 +138,6 @@ class Loaded(Split):
         augment: Augment | None = None,
         fetch_drawn: Callable[[Tensor, Tensor], Batch] | None = None,
         workers: int = 2,
-        device: torch.device | None = None,
     ) -> None:
         """`source` is a map-style data set, such as torch's and Hugging Face's, whose rows are
         tuples, dicts or nested trees of tensors, arrays and numbers. The rows are stacked to a
@@ -171,7 +170,7 @@ class Loaded(Split):
         self.seeded = augment is not None or fetch_drawn is not None
         self._fetched = _Fetched(source, augment, fetch_drawn)
         self._workers = workers if sys.platform == "linux" else 0  # macOS breaks what is forked
-        self._device = device or torch.device("cpu")
+        self._device = torch.device("cpu")
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         draw = (index.cpu(),) if seeds is None else (index.cpu(), seeds.cpu())

@@ -14,8 +14,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import Run
 from orchestrator.training import one_thread
-from orchestrator.training.stackable import why_not
-from orchestrator.training.width import Kind, best_width
+from orchestrator.training.stackable import Kind, best_width, why_not
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)

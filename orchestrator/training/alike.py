@@ -1,11 +1,50 @@
-"""Makes matrix products give the same bits for equal matrices, wherever these lie in memory."""
+"""Computes equal numbers to equal bits, wherever they lie in memory.
+
+The bits of matrix products may depend on where matrices lie. Of element-wise functions, a CPU
+computes eight or sixteen elements at once, and the rest at the end of a tensor one by one. For
+sums, products, roots, exponentials and tanh, both ways give the same bits. For the functions below,
+the last bits differ. Slots follow each other in memory, so only the end of the last slot would be
+computed one by one, and trials in that slot would get other bits.
+"""
 
 from __future__ import annotations
 
 import os
 from itertools import product
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+
+LONGEST_VECTOR = 64
+"""An upper bound on the number of elements that a kernel computes at once."""
+
+FUNCTIONS = {
+    aten.elu.default,
+    aten.elu_backward.default,
+    aten.gelu.default,
+    aten.gelu_backward.default,
+    aten.logaddexp.default,
+    aten.mish.default,
+    aten.mish_backward.default,
+    aten.pow.Tensor_Scalar,
+    aten.pow.Tensor_Tensor,
+    aten.sigmoid.default,
+    aten.silu.default,
+    aten.silu_backward.default,
+    aten.softplus.default,
+    aten.softplus_backward.default,
+}
+IN_PLACE = {
+    aten.elu_.default: aten.elu.default,
+    aten.pow_.Scalar: aten.pow.Tensor_Scalar,
+    aten.sigmoid_.default: aten.sigmoid.default,
+    aten.silu_.default: aten.silu.default,
+}
 
 
 def ask_for_alike() -> None:
@@ -28,3 +67,49 @@ def products_are_alike(device: torch.device) -> bool:
         if not all(torch.equal(each, many[0]) for each in [*many, *two]):
             return False
     return True
+
+
+class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes a CPU compute these functions in whole vectors only, within the context."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # With True, torch would load its compiler to exclude this code, which takes seconds, though
+        # nothing here is compiled.
+        return False
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if operation in IN_PLACE:
+            _, value = self.run(IN_PLACE[operation], args, kwargs or {})
+            operation, args, kwargs = aten.copy_.default, (args[0], value), {}
+        return self.run(operation, args, kwargs or {})[1]
+
+    def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
+        and its result."""
+        if operation in FUNCTIONS and args[0].device.type == "cpu":
+            return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
+        return operation, operation(*args, **kwargs)
+
+
+def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
+    """Pads the tensors to whole vectors, calls the element-wise operation on them, and cuts the
+    padding off its result."""
+    tensors = [part for part in args if isinstance(part, Tensor)]
+    shape = torch.broadcast_tensors(*tensors)[0].shape  # type: ignore[no-untyped-call]
+    count = shape.numel()
+    # The padded length gives each thread the same number of whole vectors.
+    missing = -count % (LONGEST_VECTOR * torch.get_num_threads())
+    flat = [
+        functional.pad(part.expand(shape).reshape(-1), (0, missing), value=1.0)
+        if isinstance(part, Tensor)
+        else part
+        for part in args
+    ]
+    result: Tensor = operation(*flat, **kwargs)
+    return result[:count].view(shape)

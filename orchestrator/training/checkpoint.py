@@ -51,9 +51,7 @@ class Checkpoint:
             "measurements": [asdict(measurement) for measurement in measurements],
         }
         try:
-            content = io.BytesIO()
-            torch.save(document, content)
-            self.place.write(content.getbuffer())
+            _write(self.place, document)
         except (OSError, RuntimeError) as error:
             if self.keep:
                 raise BadInput(f"The checkpoint {self.place} can't be written: {error}.") from None
@@ -77,9 +75,7 @@ class Checkpoint:
     ) -> list[Measurement]:
         """Restores the trial with `put` from the file, and returns the measurements until then.
         Returns no measurements if there is no file, or if its content does not fit the trial."""
-        content = self.place.read() if ranks.rank == 0 and self.place.is_file() else None
-        # Only the machine of the first rank needs the file.
-        content = ranks.from_first(content)
+        content = _content(self.place, ranks)
         if content is None:
             return []
         problem, known = "", list[Measurement]()
@@ -147,23 +143,33 @@ class States:
             return
         training = state()
         if ranks.rank == 0:
-            content = io.BytesIO()
-            torch.save(training, content)
-            self.file(step).write(content.getbuffer())
+            _write(self.file(step), training)
 
     def first(self, ranks: Ranks) -> Mapping[str, Any] | None:
         """Returns the state with which the trial begins; None for a new model."""
         if not self.begin_at:
             return None
         file = self.file(self.begin_at)
-        content = file.read() if ranks.rank == 0 and file.is_file() else None
-        content = ranks.from_first(content)
+        content = _content(file, ranks)
         if content is None:
             raise BadInput(
                 f"The state with which the trial begins is not at {file}. Every machine that "
                 f"trains must see the run's folder: give a shared folder or a bucket with --out."
             )
         return _document(content)
+
+
+def _write(place: Place, document: Mapping[str, Any]) -> None:
+    content = io.BytesIO()
+    torch.save(document, content)
+    place.write(content.getbuffer())
+
+
+def _content(place: Place, ranks: Ranks) -> bytes | None:
+    """Returns what is in the file, which only the machine of the first rank needs to have."""
+    own = place.read() if ranks.rank == 0 and place.is_file() else None
+    content: bytes | None = ranks.from_first(own)
+    return content
 
 
 def _document(content: bytes) -> Mapping[str, Any]:

@@ -122,11 +122,6 @@ def own(place: str) -> LibraryOptimizer:
     return LibraryOptimizer(place, dict(_settings(kind)), kind, required)
 
 
-def known() -> list[str]:
-    """Returns the names of all optimizers that `find` accepts. Imports pytorch_optimizer."""
-    return [name for name, kind in all_classes().items() if _obstacle(kind) is None]
-
-
 def all_classes() -> dict[str, type[Optimizer]]:
     """Returns the optimizers of both libraries by name, including those that are refused."""
     import pytorch_optimizer

@@ -1,5 +1,6 @@
 """Finds out whether the trials of a study can be trained as one model, by training two of them in a
-stack and alone."""
+stack and alone. Decides how many of them to train so, by counting operations and bytes: without
+measuring time, the answer is the same in every run."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +25,27 @@ from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of
+from orchestrator.training.uncompiled import flop_counter
+from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of, prepare
+
+Kind = Literal["cpu", "cuda"]
+"""Type of device."""
+
+WIDEST: dict[Kind, int] = {"cpu": 64, "cuda": 256}
+"""Largest number of slots."""
+NARROWEST = 4
+"""Smallest number of slots that saves enough time."""
+
+FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 2 * 2**30}
+"""Largest number of bytes of the weights, gradients and moments of all slots. On a CPU, it is what
+the caches hold; with more, each step waits for memory."""
+
+BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
+"""Number of floating-point operations of one trial's step above which a single trial keeps a device
+busy."""
+
+PER_WEIGHT = 4
+"""Numbers per weight: the weight, its gradient and two moments."""
 
 POOL = 5
 """Number of examples to draw from. It is more than one batch, so that two slots draw different
@@ -150,3 +173,27 @@ def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> s
         if float((stacked[1][name] - tensor).abs().max()) > allowed:
             return f"{name!r} differ from its value alone"
     return None
+
+
+def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, str]:
+    """Returns the number of trials of the study of `trial` that are trained fastest as one model,
+    and the reason if it is 1, in words. Whether they can be stacked at all is decided by
+    `why_not`."""
+    ranks = Ranks()
+    workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
+    examples = min(2, trial.study.batch_size)
+    study = trial.study.with_batches_of(examples)
+    trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
+    try:
+        weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
+        width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
+        if width < NARROWEST:
+            return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
+        with flop_counter() as counter:
+            trainer.advance(1)
+    finally:
+        trainer.close()
+    flops = counter.get_total_flops() / examples * trial.study.batch_size
+    if flops > BUSY_FLOPS[kind]:
+        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
+    return min(width, WIDEST[kind]), ""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from orchestrator.training.whole_vectors import InWholeVectors
+from orchestrator.training.alike import InWholeVectors
 
 Tensors = list[Tensor]
 Function = Callable[[Tensors], Tensors]
