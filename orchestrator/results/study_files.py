@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
-from orchestrator.results.smallest_files import write_smallest
 from orchestrator.results.tables import (
     MEASUREMENTS,
+    SMALLEST,
     TRIALS,
     Damaged,
     Training,
@@ -131,10 +131,9 @@ class StudyFiles:
     ) -> None:
         """Stores all trials in study.parquet. The file in `trials` is written last and marks them
         as complete. The `smallest` files take much longer to write."""
-        write = write_smallest if smallest else write_table
-        write_whole = write_smallest if smallest else write_measurements
-        write_whole(self._measurements / WHOLE_STUDY, measurements)
-        write(self._trials / WHOLE_STUDY, trials)
+        options = SMALLEST if smallest else {}
+        write_measurements(self._measurements / WHOLE_STUDY, measurements, **options)
+        write_table(self._trials / WHOLE_STUDY, trials, **options)
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:
         """The finished trials in order, with all columns or at least the given ones."""

@@ -225,11 +225,16 @@ def _damage_told(place: Place) -> Iterator[None]:
 
 def write_table(place: Place, table: pa.Table, **options: Any) -> None:
     buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, compression="lz4", write_page_checksum=True, **options)
+    pq.write_table(table, buffer, write_page_checksum=True, **{"compression": "lz4", **options})
     place.write(buffer.getvalue())
 
 
-def write_measurements(place: Place, table: pa.Table) -> None:
+SMALLEST = {"compression": "zstd", "compression_level": 22, "write_statistics": ["trial"]}
+"""Options for files that take much longer to write and less space. The spans of trials are all that
+is ever read of the statistics."""
+
+
+def write_measurements(place: Place, table: pa.Table, **options: Any) -> None:
     """Writes the measurements of many trials, with the densest of Parquet's encodings of numbers,
     which takes half the size of the default one."""
     few, encodings = [], {}
@@ -241,9 +246,8 @@ def write_measurements(place: Place, table: pa.Table) -> None:
             few.append(name)
         else:
             encodings[name] = "BYTE_STREAM_SPLIT"
-    write_table(
-        place, table, row_group_size=ROWS_AT_ONCE, use_dictionary=few, column_encoding=encodings
-    )
+    options |= {"use_dictionary": few, "column_encoding": encodings}
+    write_table(place, table, row_group_size=ROWS_AT_ONCE, **options)
 
 
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
