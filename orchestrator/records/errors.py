@@ -64,16 +64,14 @@ which are halves of characters."""
 
 
 def escaped(text: str, *, but: str = "") -> str:
-    """Returns the text with each character in `CONTROLS`, except those in `but`, as a Python escape
-    sequence."""
+    """The text with each character in `CONTROLS`, except those in `but`, as a Python escape."""
     return CONTROLS.sub(lambda found: found[0] if found[0] in but else ascii(found[0])[1:-1], text)
 
 
 def unknown(
     kind: str, name: object, known: Iterable[str], *, code: str = "unknown-name"
 ) -> BadInput:
-    """Makes the error for a name that is in no registry. It lists the known names, closest
-    first."""
+    """The error for a name that is in no registry. It lists the known names, closest first."""
     names = sorted(set(known))
     close = difflib.get_close_matches(shown(name).strip("'"), names, n=3, cutoff=0.5)
     listed = cut(", ".join(close + [other for other in names if other not in close]), 2000)

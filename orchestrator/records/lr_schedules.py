@@ -17,60 +17,44 @@ Factor = Callable[[int], float]
 """Function from the step (0 is the first update) to the factor on the learning rate."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Shape:
-    """The shape of a decay: the factor on the learning rate as `progress` goes from 0 to 1."""
+    """The shape of a decay."""
 
     at: Callable[[float, Mapping[str, float]], float]
-    """Function from progress and settings to the factor."""
+    """The share left of the way from end factor up to 1, by progress (0 to 1) and settings."""
     defaults: Mapping[str, float]
     """The settings that only this shape takes, with their defaults."""
 
 
-def _to_end(remaining: float, settings: Mapping[str, float]) -> float:
-    """Returns a factor that goes from 1 to the end factor as `remaining` goes from 1 to 0."""
-    return settings["end_factor"] + (1 - settings["end_factor"]) * remaining
+def _cosine(progress: float) -> float:
+    return (1 + math.cos(math.pi * progress)) / 2
 
 
-def _linear(progress: float, settings: Mapping[str, float]) -> float:
-    return _to_end(1 - progress, settings)
-
-
-def _polynomial(progress: float, settings: Mapping[str, float]) -> float:
-    return _to_end((1 - progress) ** settings["power"], settings)
-
-
-def _cosine(progress: float, settings: Mapping[str, float]) -> float:
-    return _to_end((1 + math.cos(math.pi * progress)) / 2, settings)
-
-
-def _cosine_restarts(progress: float, settings: Mapping[str, float]) -> float:
-    if progress >= 1:
-        return settings["end_factor"]
-    return _cosine(settings["cycles"] * progress % 1, settings)
-
-
-def _cyclical(progress: float, settings: Mapping[str, float]) -> float:
-    """Returns a triangle wave: each cycle starts and ends at the end factor and peaks half-way."""
-    position = settings["cycles"] * progress % 1 if progress < 1 else 0.0
-    return _to_end(1 - abs(2 * position - 1), settings)
-
-
-def _step(progress: float, settings: Mapping[str, float]) -> float:
-    """Multiplies the factor by `drop_factor` at each of `drops` points, which divide the decay into
-    equal parts."""
-    drops = min(int(progress * (settings["drops"] + 1)), settings["drops"])
-    return float(settings["drop_factor"] ** drops)
+def _in_cycle(progress: float, settings: Mapping[str, float]) -> float:
+    return settings["cycles"] * progress % 1 if progress < 1 else 1.0
 
 
 DECAYS: dict[str, _Shape] = {
-    "constant": _Shape(at=lambda progress, settings: 1.0, defaults={}),
-    "linear": _Shape(at=_linear, defaults={"end_factor": 0.0}),
-    "polynomial": _Shape(at=_polynomial, defaults={"end_factor": 0.0, "power": 2.0}),
-    "cosine": _Shape(at=_cosine, defaults={"end_factor": 0.0}),
-    "cosine_restarts": _Shape(at=_cosine_restarts, defaults={"end_factor": 0.0, "cycles": 4}),
-    "cyclical": _Shape(at=_cyclical, defaults={"end_factor": 0.1, "cycles": 4}),
-    "step": _Shape(at=_step, defaults={"drop_factor": 0.1, "drops": 2}),
+    "constant": _Shape(lambda done, own: 1.0, {}),
+    "linear": _Shape(lambda done, own: 1 - done, {"end_factor": 0.0}),
+    "polynomial": _Shape(
+        lambda done, own: (1 - done) ** own["power"], {"end_factor": 0.0, "power": 2.0}
+    ),
+    "cosine": _Shape(lambda done, own: _cosine(done), {"end_factor": 0.0}),
+    "cosine_restarts": _Shape(
+        lambda done, own: _cosine(_in_cycle(done, own)), {"end_factor": 0.0, "cycles": 4}
+    ),
+    # A triangle wave: each cycle starts and ends at the end factor and peaks half-way.
+    "cyclical": _Shape(
+        lambda done, own: 1 - abs(2 * _in_cycle(done, own) - 1),
+        {"end_factor": 0.1, "cycles": 4},
+    ),
+    # The points of the drops divide the decay into equal parts.
+    "step": _Shape(
+        lambda done, own: own["drop_factor"] ** min(int(done * (own["drops"] + 1)), own["drops"]),
+        {"drop_factor": 0.1, "drops": 2},
+    ),
 }
 
 _LENGTHS = ("decay_steps", "decay_fraction")
@@ -156,16 +140,15 @@ def make_schedule(
     warmup = _warmup_steps(numbers, horizon, steps_per_epoch)
     length = numbers.get("decay_steps", numbers.get("decay_fraction", 1.0) * (horizon - warmup))
     shape = DECAYS[decay]
-    chosen = {
-        **shape.defaults,
-        **{name: numbers[name] for name in shape.defaults if name in numbers},
-    }
+    chosen = {**shape.defaults, **numbers}
+    end = chosen["end_factor"] if "end_factor" in shape.defaults else 0.0
 
     def factor(step: float) -> float:
         if step < warmup:
             risen = (step + 1) / (warmup + 1)
             return risen if warmup_shape == "linear" else (1 - math.cos(math.pi * risen)) / 2
-        return shape.at(min((step - warmup) / length, 1.0) if length > 0 else 1.0, chosen)
+        progress = min((step - warmup) / length, 1.0) if length > 0 else 1.0
+        return end + (1 - end) * shape.at(progress, chosen)
 
     return factor
 

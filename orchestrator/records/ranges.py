@@ -1,5 +1,4 @@
-"""Metaparameters: their values, the ranges that are searched, and rules that scale them with the
-batch size."""
+"""Metaparameters: values, ranges that are searched, and rules that scale with the batch size."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ Scale = Literal["linear", "log", "reverse_log"]
 Side = Literal["low", "high"]
 
 When = Mapping[str, tuple[Value, ...]]
-"""The condition under which a metaparameter exists: other metaparameters, each with the values that
-it must have."""
+"""When a metaparameter exists: other metaparameters, each with the values that it must have."""
 
 LARGEST, SMALLEST = 1e100, 1e-100
 """Bounds on the ends of a range. They lie beyond any sensible metaparameter, and so far within the
@@ -59,8 +57,7 @@ class Range:
             raise wrong_value("`high` of a reverse_log scale", "below 1", self.high)
 
     def at(self, fraction: float) -> float | int:
-        """Returns the value that lies `fraction` (0 to 1) of the way from low to high on the
-        scale."""
+        """The value that lies `fraction` (0 to 1) of the way from low to high on the scale."""
         value: float
         if self.scale == "log":
             value = self.low * (self.high / self.low) ** fraction
@@ -85,26 +82,20 @@ class Range:
         return value
 
     def widened(self, side: Side) -> Range | None:
-        """Returns the range widened on one side: by a decade on a log scale, by its width on a
-        linear scale, but not beyond the limits or what float64 can hold. Returns None if it can't
-        be widened."""
+        """The range widened on one side: by a decade on a log scale, by its width on a linear
+        scale, but not beyond the limits or what float64 can hold. None if it can't be widened."""
         lowest, highest = self.limits
+        if self.scale == "log":
+            low, high = self.low / 10, self.high * 10
+        elif self.scale == "reverse_log":
+            low, high = 1 - (1 - self.low) * 10, 1 - (1 - self.high) / 10
+        else:
+            width = self.high - self.low
+            low, high = self.low - width, self.high + width
         if side == "low":
-            if self.scale == "log":
-                low = self.low / 10
-            elif self.scale == "reverse_log":
-                low = 1 - (1 - self.low) * 10
-            else:
-                low = self.low - (self.high - self.low)
             floors = [lowest] if lowest is not None else [0.0] if self.low >= 0 else []
             low = max([low, SMALLEST if self.scale == "log" else -LARGEST, *floors])
             return replace(self, low=low) if low < self.low else None
-        if self.scale == "log":
-            high = self.high * 10
-        elif self.scale == "reverse_log":
-            high = 1 - (1 - self.high) / 10
-        else:
-            high = self.high + (self.high - self.low)
         highest = LARGEST if highest is None else highest
         high = min(high, highest, math.nextafter(1, 0) if self.scale == "reverse_log" else LARGEST)
         return replace(self, high=high) if high > self.high else None
@@ -187,8 +178,7 @@ WIDENINGS = 2
 
 
 def near_bounds(space: Space, params: Mapping[str, Value]) -> list[tuple[str, Side]]:
-    """Returns the ranges that have the point near one of their ends, with that side. Ends that
-    can't be widened are left out."""
+    """The ranges that have the point near an end that can be widened, with that side."""
     found: list[tuple[str, Side]] = []
     for name, entry in space.items():
         if not isinstance(entry, Range) or name not in params or entry.low == entry.high:

@@ -45,8 +45,7 @@ class BatchSchedule:
         return max(stage.batch_size for stage in self.stages)
 
     def then(self, *, batch_size: int, factor: float, at: int) -> BatchSchedule:
-        """Returns this schedule with one more stage. It begins as soon as at least `at` examples
-        have been trained."""
+        """This schedule with one more stage, from when at least `at` examples have been trained."""
         step, last = self.steps(at), self.stages[-1]
         if batch_size < last.batch_size:
             raise wrong_value(

@@ -83,8 +83,7 @@ class Standing:
         return saved or step >= 2 * self._doubled or self._ends(metrics, step)
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Tells whether a trial with these metrics reaches the last of its goals here, or has spent
-        its budget."""
+        """Whether a trial with these metrics reaches its last goal or has spent its budget."""
         goals = self._study.goals
         reached = bool(self.unmet) and all(w.met is not None for w in self._after(metrics, step))
         return (bool(goals) and self._study.stop_at_goal and reached) or (

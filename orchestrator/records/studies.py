@@ -1,5 +1,4 @@
-"""Studies: one search of a workload, a recipe and a batch size, with everything that its trials
-share."""
+"""Studies: one search of a workload, a recipe and a batch size, with all that trials share."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ MANY = 1_000_000_000
 weeks, so many seconds a lifetime, and the product of two is still a 64-bit integer."""
 
 WIDEST_SPACING = 1_000_000
-"""Largest spacing of evaluations. With it, a trial is evaluated at its beginning, soon after it,
-and at its end."""
+"""Largest spacing of evaluations: at the beginning of a trial, soon after it, and at its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +57,12 @@ class Extras:
     """Optional measurements beyond the metrics of the validation and test splits."""
 
     train_examples: int = 0
-    """Number of training examples on which `train/*` is evaluated, always the same examples; 0:
-    none."""
+    """Number of training examples, always the same, on which `train/*` is evaluated; 0: none."""
     gradient_norm: bool = False
     """Whether to measure `batch/gradient_norm`, the norm of the gradient of the last batch before
     the evaluation."""
     distance: bool = False
-    """Whether to measure `weights/distance`, the Euclidean distance of the weights from their
-    initial values."""
+    """Whether to measure `weights/distance`, the Euclidean distance from the initial weights."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
@@ -97,8 +93,7 @@ class SearchPlan:
     launches: Annotated[int | None, FREE, "max_launches"] = None
     """Largest number of trials, diverged ones included; None: three times `Study.trials`."""
     generation: Annotated[int, SEARCH] = 8
-    """Number of trials of a round with Optuna's samplers, which are told the results after each
-    round."""
+    """Number of trials of a round of Optuna's samplers, which are told its results afterwards."""
     extend: Annotated[bool, FREE] = False
     """Whether to widen a range if the best trial lies near one of its ends."""
     points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
@@ -112,8 +107,7 @@ class SearchPlan:
 
 
 ENOUGH_SIZES = 4
-"""Smallest number of batch sizes of a curve for which an answer is given and a batch size is
-recommended."""
+"""Smallest number of batch sizes of a curve for which there is an answer and a recommendation."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -174,8 +168,7 @@ class Study:
     program: Annotated[Program | None, COURSE] = None
     """The command that trains a trial; None: the workload is a class."""
     states_at: Annotated[tuple[int, ...], COURSE] = ()
-    """Steps at which the states of trials are saved, so that trials of other studies can begin with
-    them."""
+    """Steps at which states of trials are saved, for trials of other studies to begin with."""
 
     @property
     def key(self) -> StudyKey:
@@ -190,8 +183,7 @@ class Study:
 
     @property
     def launches(self) -> int:
-        """The largest number of trials that the search may launch, without repeats and without
-        trials after widening."""
+        """The largest number of trials of the search, without repeats and trials after widening."""
         if self.is_one_point:
             return 1
         if self.search.algorithm == "points":

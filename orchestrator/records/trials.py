@@ -55,8 +55,7 @@ class Trial:
     params: Mapping[str, Value]
     """Value of each metaparameter."""
     repeat: int = 0
-    """0 for a trial of the search; from 1 on for a repeat, which trains the same point with another
-    seed."""
+    """0: a trial of the search. From 1 on: a repeat, which trains the point with another seed."""
 
     @property
     def key(self) -> TrialKey:
@@ -150,21 +149,17 @@ class Outcome:
     error: str | None = None
     """The last lines of the error of a failed trial."""
     micro_batch: int | None = None
-    """Largest number of examples that a rank put through the model at once; None: its whole slice
-    of the batch."""
+    """Most examples that a rank put through the model at once; None: its whole slice."""
     memory: int | None = None
-    """Largest number of bytes that the first rank held at once: GPU memory or, without a GPU, the
-    memory of its process."""
+    """Most bytes that the first rank held at once: of the GPU or, without one, of its process."""
     died: bool = False
-    """Whether the process of a failed trial was lost, for whatever reason. Another attempt may then
-    succeed."""
+    """Whether the process of a failed trial was lost. Another attempt may then succeed."""
     resumed_steps: int = 0
     """Number of `steps` that were taken over from a checkpoint."""
     resumed_seconds: float = 0.0
     """Seconds of training and evaluation that were taken over from a checkpoint."""
     width: int = 1
-    """Number of slots of the stack in which the trial was trained. Its seconds are then its share
-    of the stack's seconds."""
+    """Number of slots of the stack that trained the trial, whose seconds are its share."""
 
     @property
     def own_seconds(self) -> float:
