@@ -50,7 +50,7 @@ def test_tables_and_single_trials_tell_the_same(curves: list[list[float]], mark:
     trial, step, value = (np.array(column) for column in zip(*rows, strict=True)) if rows else (
         np.array([], int), np.array([], int), np.array([]),
     )  # fmt: skip
-    found = reached(study, goal, trial, step, value.astype(float))
+    found = reached(study, goal, (trial, step, value.astype(float)))
     for number, curve in enumerate(curves):
         measured = [
             Measurement(step=s, seconds=0, metrics={"val/error": v})

@@ -13,9 +13,8 @@ import torch
 from conftest import exhaust, make_trial, refused, run_trial
 from torch import Tensor, nn
 
-from orchestrator.noise.estimates import Estimate, Sample, of_chunks
+from orchestrator.noise.estimates import Estimate, Sample, in_words, of_chunks
 from orchestrator.noise.gradients import per_chunk, per_example
-from orchestrator.noise.words import in_words
 from orchestrator.planning.single import single_trial
 from orchestrator.records import Extras, Measurement, Outcome, Trial
 from orchestrator.training import Ranks, train_in_stack

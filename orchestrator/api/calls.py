@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ from orchestrator.planning.branch_file import BranchFile, find_branch_file, load
 from orchestrator.planning.outlook import StudyOutlook, outlook
 from orchestrator.planning.single import single_trial
 from orchestrator.planning.studies import plan as plan_of
-from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated, validated_as
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated_as
 from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
 from orchestrator.sweeping import session
 from orchestrator.training import one_thread, train_on_ranks
@@ -50,17 +51,13 @@ def sweep(
     options of `orchestrate sweep`. `ray=False` trains in this process. The run is written to `out`,
     by default runs/NAME."""
     with _as_file(what) as file:
-        try:
-            described = load_sweep(Path(file), _pairs(set))
-            place = str(out or f"runs/{described.name}")
-            call = Command(
-                "sweep", file, own=described.places, out=place, set=set, address=address,
-                cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
-            )  # fmt: skip
-            call.run(partial(session.sweep, described, place))
-        except BadInput as error:
-            text = str(error).replace(file, _called(what, file))
-            raise type(error)(text, code=error.code) from error.__cause__
+        described = load_sweep(Path(file), _pairs(set))
+        place = str(out or f"runs/{described.name}")
+        call = Command(
+            "sweep", file, own=described.places, out=place, set=set, address=address,
+            cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
+        )  # fmt: skip
+        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 
@@ -80,18 +77,12 @@ def branch(
     """Finds how large the batch may be at points of one training. The arguments are the options of
     `orchestrate branch`. `what` is a branch file, or its content as a dict. `run.branches()`
     returns the verdicts, `run.schedules()` the schedules of batch sizes that follow from them."""
-    if isinstance(what, Mapping):
-        document = _with_names(what)
-        validated_as(BranchFile, document, "the branches")
-        file: AbstractContextManager[str] = _in_a_file(write_yaml(document))
-    else:
-        file = nullcontext(str(find_branch_file(str(what))))
-    with file as path:
+    with _as_file(what, BranchFile) as file:
         asked = ["confirm=true"] if confirm else []
-        described = load_branches(Path(path), [*_pairs(set), *asked])
+        described = load_branches(Path(file), [*_pairs(set), *asked])
         place = str(out or f"runs/{described.name}")
         call = Command(
-            "branch", path, own=described.places, out=place, set=set, address=address,
+            "branch", file, own=described.places, out=place, set=set, address=address,
             cluster=cluster, data_dir=data_dir, confirm=confirm, yes=yes, ray=ray, quiet=quiet,
         )  # fmt: skip
         call.run(partial(session.sweep, described, place))
@@ -99,10 +90,7 @@ def branch(
 
 
 def plan(
-    what: Described = None,
-    *,
-    set: Set = None,
-    data_dir: str | Path | None = None,
+    what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
     """Returns the number of trials and of their steps for each study of a sweep."""
     from orchestrator.cli.outlooks import outlook_in_words
@@ -171,30 +159,27 @@ def train(
 
 
 def _columns(measurement: Measurement) -> dict[str, Any]:
-    return {
-        "step": measurement.step,
-        "seconds": measurement.seconds,
-        **measurement.metrics,
-    }
+    return {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
 
 
 @contextmanager
-def _as_file(what: Described) -> Iterator[str]:
+def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterator[str]:
+    """The file that describes what is to be trained, a temporary one if it is not in a file."""
     if not isinstance(what, Mapping):
-        yield str(find_sweep_file(None if what is None else str(what)))
+        name = None if what is None else str(what)
+        yield str(find_sweep_file(name) if kind is Sweep else find_branch_file(str(name)))
         return
-    document = _with_names(what)
-    with _in_a_file(write_yaml(validated(document, "the sweep").resolved())) as file:
-        yield file
-
-
-@contextmanager
-def _in_a_file(text: str) -> Iterator[str]:
-    """Writes the text to a temporary file, which is removed at the end of the `with` block."""
+    called = "the sweep" if kind is Sweep else "the branches"
+    described = validated_as(kind, _with_names(what), called)
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         file = Path(folder) / "file.yaml"
-        file.write_text(text)
-        yield str(file)
+        given = described.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        file.write_text(write_yaml(given))
+        try:
+            yield str(file)
+        except BadInput as error:
+            text = str(error).replace(str(file), called)
+            raise type(error)(text, code=error.code) from error.__cause__
 
 
 def _with_names(value: Any, depth: int = 0) -> Any:
@@ -217,10 +202,6 @@ DEEPEST = 100
 
 def _pairs(overrides: Set) -> Sequence[str]:
     return pairs(overrides) if isinstance(overrides, Mapping) else overrides or ()
-
-
-def _called(what: Described, file: str) -> str:
-    return "the sweep" if isinstance(what, Mapping) else file
 
 
 def _folder(path: str | Path | None) -> Path | None:

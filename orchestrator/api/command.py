@@ -13,8 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ class Command:
     """A command that trains, with its options."""
 
     def __init__(self, name: str, where: str, *, own: Collection[str], **options: Any) -> None:
-        """`own` names the workloads and such of the user, which may be classes of this process's
-        script."""
+        """`own` names workloads and such of the user, which may be classes of this script."""
         self._name, self._where, self._own = name, where, own
         self._quiet, self._options = bool(options.pop("quiet")), options
 
@@ -47,8 +45,11 @@ class Command:
                 raise BadInput(error, code=code)
             status = STATUSES.get(exit_code, "failed")
         else:
-            with self._in_quiet():
+            before, console.quiet = console.quiet, self._quiet or console.quiet
+            try:
                 ended = here(self._how())
+            finally:
+                console.quiet = before
             status, error = ended.status, ended.error
         if status == "interrupted":
             raise KeyboardInterrupt
@@ -66,14 +67,6 @@ class Command:
             ray=False,
         )
 
-    @contextmanager
-    def _in_quiet(self) -> Iterator[None]:
-        before, console.quiet = console.quiet, self._quiet or console.quiet
-        try:
-            yield
-        finally:
-            console.quiet = before
-
     def _in_a_process(self) -> tuple[int, str, str]:
         """Runs the command in a separate process. Returns its exit code, and the code and the text
         of its error."""
@@ -86,8 +79,10 @@ class Command:
                 by_value.write_bytes(cloudpickle.dumps(classes))
                 env[BY_VALUE] = str(by_value)
             watched = sys.stderr.isatty()
+            quiet = ["--quiet"] if self._quiet else []
+            words = [*quiet, self._name, self._where, *_flags(self._options)]
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orchestrator.cli", *self._words()],
+                [sys.executable, "-P", "-m", "orchestrator.cli", *words],
                 env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=None if watched else subprocess.PIPE, text=True,
                 # An interrupt of our group would reach the process twice, since we pass it on.
@@ -105,16 +100,12 @@ class Command:
             code, _, text = (error.read_text() if error.is_file() else said).partition("\n")
             return process.returncode, code, text
 
-    def _words(self) -> list[str]:
-        quiet = ["--quiet"] if self._quiet else []
-        return [*quiet, self._name, self._where, *_flags(self._options)]
-
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
     """The options as words of the command line."""
     flags = []
     for name, given in options.items():
-        flag = f"--{name.rstrip('_').replace('_', '-')}"
+        flag = f"--{name.replace('_', '-')}"
         value = pairs(given) if isinstance(given, Mapping) else given
         if isinstance(value, bool):
             flags += [flag] if value else [f"--no-{flag[2:]}"] if name == "ray" else []

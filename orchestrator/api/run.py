@@ -172,8 +172,7 @@ class Run:
         )
 
     def branches(self) -> Table[Verdict]:
-        """The verdicts of a run of branches: how large the batch may be at each point of the
-        trunk."""
+        """The verdicts of a run of branches: how large batches may be at points of the trunk."""
         verdicts = self._branches().verdicts
         said = "\n".join(map(verdict_in_words, verdicts))
         return Table(verdicts, asdict, said, shown=VERDICTS)
@@ -215,18 +214,13 @@ class Run:
     ) -> go.Figure:
         """The figure of the report whose title begins with `name` or else contains it, such as
         "steps"."""
-        figures = {
-            title: figure
-            for (of, title), figure in self._figures(goal).items()
-            if workload in (None, of)
-        }
+        all_figures = self._figures(goal).items()
+        figures = {title: one for (of, title), one in all_figures if workload in (None, of)}
         wanted = name.lower().replace("_", " ")
-        found = [title for title in figures if title.lower().startswith(wanted)]
-        if not found:
-            found = [title for title in figures if wanted in title.lower()]
+        found = [title for title in figures if wanted in title.lower()]
         if not found:
             raise unknown("figure", name, figures)
-        return figures[found[0]]
+        return figures[min(found, key=lambda title: not title.lower().startswith(wanted))]
 
     def figures(self, goal: str | Iterable[str] | None = None) -> list[str]:
         """The titles of all figures of this run."""

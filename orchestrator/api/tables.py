@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
+from orchestrator.results.tables import column_from
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -18,8 +20,7 @@ MOST_ROWS = 60
 
 
 class Table(Sequence[Row], Generic[Row]):
-    """A sequence of rows of one kind. `to_pandas()` and `to_arrow()` make columns of their
-    fields."""
+    """Rows of one kind. `to_pandas()` and `to_arrow()` make columns of their fields."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Table(Sequence[Row], Generic[Row]):
         `params.learning_rate`."""
         flat = [dict(_flat(self._to_columns(row))) for row in self._rows]
         names = dict.fromkeys(name for row in flat for name in row)
-        return pa.table({name: _column([row.get(name) for row in flat]) for name in names})
+        return pa.table({name: column_from([row.get(name) for row in flat]) for name in names})
 
     def to_pandas(self) -> pd.DataFrame:
         return self.to_arrow().to_pandas()
@@ -97,12 +98,10 @@ class ArrowTable(Table[dict[str, Any]]):
         if isinstance(place, slice):
             return ArrowTable(self._columns.take(pa.array(range(*place.indices(len(self))))))
         (row,) = self._columns.slice(range(len(self))[place], 1).to_pylist()
-        found: dict[str, Any] = row
-        return found
+        return dict(row)
 
     def __len__(self) -> int:
-        rows: int = self._columns.num_rows
-        return rows
+        return int(self._columns.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._columns.to_batches():
@@ -118,11 +117,3 @@ def _flat(fields: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{within}{name}.")
         else:
             yield f"{within}{name}", value
-
-
-def _column(values: list[Any]) -> pa.Array:
-    """An Arrow column; values of different types are converted to text."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else str(value) for value in values])

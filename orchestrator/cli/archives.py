@@ -74,13 +74,9 @@ def _export_compact(run: Run, target: Path) -> None:
     from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:
-        found = export_compact(run, target, progress)
+        export_compact(run, target, progress)
     size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    say(
-        f"{found.trials:,} trials, {found.whole:,} of them with all measurements; "
-        f"{found.measurements:,} of {found.of_measurements:,} measurements, those of repeats "
-        f"included; {size / 1e6:,.1f} MB"
-    )
+    say(f"{size / 1e6:,.1f} MB in compact form")
     made = Run(target)
     if holds_branches(made):
         complete = answer_in(made).is_complete

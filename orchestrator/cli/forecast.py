@@ -114,8 +114,7 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
 
 
 def _show(line: Mapping[str, float]) -> None:
-    from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate
-    from orchestrator.noise.words import in_words
+    from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate, in_words
 
     if GRADIENT_SQUARE in line:
         said = in_words(Estimate.from_columns(line)).partition(":")[0]

@@ -87,7 +87,7 @@ def _train(
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import Run, frontier_of
-    from orchestrator.results.searches import holds_branches
+    from orchestrator.results.store import holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
 
     head_run = _there(run)

@@ -1,2 +1,1 @@
-"""Access to what lies outside of the program: folders on this machine and in buckets, YAML files,
-and users' own code."""
+"""What lies outside of the program: folders here and in buckets, YAML files, users' own code."""

@@ -32,12 +32,9 @@ def _quotas() -> Iterator[float]:
     for line in lines:
         _, controllers, own = line.split(":", 2)
         if controllers == "":  # version 2
-            mounts, names = [CGROUPS, CGROUPS / "unified"], ["cpu.max"]
+            mounts, names = [CGROUPS, CGROUPS / "unified"], VERSION_2
         elif "cpu" in controllers.split(","):
-            mounts, names = (
-                [CGROUPS / controllers, CGROUPS / "cpu"],
-                ["cpu.cfs_quota_us", "cpu.cfs_period_us"],
-            )
+            mounts, names = [CGROUPS / controllers, CGROUPS / "cpu"], VERSION_1
         else:
             continue
         path = Path(own.lstrip("/"))

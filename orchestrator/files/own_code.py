@@ -46,8 +46,7 @@ def handed() -> bytes | None:
 
 @cache
 def unpacked(content: bytes) -> Mapping[str, Any]:
-    """Unpickles the classes in `content`. This is safe, since a process of the same user, and no
-    one else, wrote them."""
+    """Unpickles the classes in `content`. This is safe: a process of the same user wrote them."""
     found: Mapping[str, Any] = pickle.loads(content)  # noqa: S301 - see above
     return found
 
@@ -67,8 +66,7 @@ def _of_main(place: str, attribute: str) -> Callable[..., Any]:
 
 
 def import_own(kind: str, place: str) -> Callable[..., Any]:
-    """Imports the class or function called `place`. `kind` says what it is, such as a workload, for
-    the error message."""
+    """Imports the class or function called `place`. Errors call it a `kind`, such as a workload."""
     module_name, _, attribute = place.rpartition(":")
     is_file = module_name.endswith(".py") and "\0" not in module_name
     if not attribute or not (is_file or all(map(str.isidentifier, module_name.split(".")))):
@@ -96,8 +94,7 @@ def import_own(kind: str, place: str) -> Callable[..., Any]:
 
 
 def _import_file(path: Path) -> Any:
-    # The module's name contains the whole path, since two files of equal names must not share a
-    # module.
+    # The name contains the whole path, since two files of equal names must not share a module.
     name = f"orchestrator_user_code_{path}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -113,8 +116,7 @@ class Place:
         return bool(files.get_file_info(path).type == fs.FileType.Directory)
 
     def file_names(self) -> list[str]:
-        """Returns the sorted names of the folder's files. Names that begin with a dot are left out:
-        they are unfinished files."""
+        """Sorted names of the folder's files, except unfinished ones, which begin with a dot."""
         files, path = self._on_file_system
         found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
         names = (info.base_name for info in found if info.type == fs.FileType.File)
@@ -189,6 +191,22 @@ class Place:
         files, path = self._on_file_system
         if self.is_folder():
             files.delete_dir(path)
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yields a folder of another name, which is called `target` once the `with` block has filled
+    it. Raises `BadInput` if `target` exists or can't be written."""
+    if os.path.lexists(target):
+        raise BadInput(f"{target} exists already. Name a new folder.", code="exists")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield unfinished
+        unfinished.rename(target)
+    except OSError as error:
+        raise BadInput(f"{target} can't be written: {error}.", code="unwritable") from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def refuse_keys(address: str) -> None:

@@ -1,5 +1,4 @@
-"""The folder in which the command was started, and the code that workers on other machines need
-from it."""
+"""The folder in which the command was started, and the code that other machines need from it."""
 
 from __future__ import annotations
 

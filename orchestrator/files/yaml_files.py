@@ -27,8 +27,7 @@ DEEPEST = 50
 """Largest number of lists and mappings inside each other. A sweep file has 6."""
 
 LONGEST_NUMBER = 100
-"""Largest number of characters of a number. Python can read and print such a number and turn it
-into a float."""
+"""Largest number of characters of a number. Python can read, print and make a float of it."""
 
 NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
@@ -127,18 +126,13 @@ _Loader.add_implicit_resolver(
 
 
 class _RunLoader(_Loader):
-    """Loads files that a run holds. They contain every default, so they are larger than the files
-    that users write."""
+    """Loads files that a run holds: with every default, they are larger than what users write."""
 
     most_nodes = 3 * MOST_NODES
 
 
-def parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str, loader: type[_Loader] = _Loader) -> Any:
     """Returns the document in `text`. `source` is its name in error messages."""
-    return _parse(text, source, _Loader)
-
-
-def _parse(text: str, source: str, loader: type[_Loader]) -> Any:
     try:
         return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
@@ -173,7 +167,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_mapping(text: str, source: str) -> dict[str, Any]:
     """Returns the mapping in a file that a run holds. `source` is its name in error messages."""
-    return _mapping(_parse(text, source, _RunLoader), source)
+    return _mapping(parse_yaml(text, source, _RunLoader), source)
 
 
 def _mapping(document: Any, source: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.9
-"""Confidence of an interval unless another is given."""
+"""Confidence of an interval."""
 
 CHUNKS = 32
 """Number of chunks of a sample. An interval has one degree of freedom less."""
@@ -32,21 +32,23 @@ ERRORS = (
 PRECONDITIONED = ("noise/preconditioned_gradient_square", "noise/preconditioned_variance")
 """Names of the estimates of the preconditioned gradient among a trial's measurements."""
 
+NEARLY_FREE = 0.2
+"""Share of the noise scale up to which larger batches are called nearly free: at this batch size, a
+training takes a fifth more examples than at the smallest batch size."""
+
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Sums over the gradients of a sample of examples, which was divided into chunks of equal
-    size."""
+    """Sums over the gradients of a sample of examples, divided into chunks of equal size."""
 
     size: float
     """Number of examples in a chunk; the mean over chunks if the sizes differ by one."""
     products: Vector
     """Matrix of the scalar products of the mean gradients of every two chunks."""
     squares: Vector | None = None
-    """Mean squared length of an example's gradient in each chunk; None if only the mean gradients
-    of chunks are known."""
+    """Mean squared length of an example's gradient in each chunk; None if only means are known."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,13 @@ class Estimate:
         """Returns the estimate for the preconditioned gradient, which has no errors."""
         return cls(*(float(row[name]) for name in PRECONDITIONED))
 
-    def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    def interval(self) -> tuple[float, float]:
         """Returns the interval of the noise scale in examples, by Fieller's method: all B for which
         trS - B |G|^2 does not differ significantly from 0. The upper end is infinite if the
         gradient can't be told from noise."""
         from scipy.special import stdtrit  # imported here: it takes half a second
 
-        reach = float(stdtrit(self.freedom, (1 + confidence) / 2)) ** 2
+        reach = float(stdtrit(self.freedom, (1 + CONFIDENCE) / 2)) ** 2
         g, s = max(self.gradient_square, 0.0), self.variance
         # If B is the ratio, |G|^2 is trS / B: the variance of B |G|^2 is B slope trS + B^2 floor.
         square = g * g - reach * self.floor
@@ -192,3 +194,25 @@ def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
     if square > 0:
         curvature = max(curvature, along / square)
     return 4 * (count - 1) / pairs * curvature, 2 / pairs * trace
+
+
+def in_words(estimate: Estimate) -> str:
+    low, high = estimate.interval()
+    if math.isinf(high):
+        if not 0 < low < math.inf:
+            return "noise scale: these steps do not tell it yet"
+        return (
+            f"noise scale at least {rounded(low)}: up to about {rounded(NEARLY_FREE * low)} "
+            f"examples per step are nearly free, and perhaps many more"
+        )
+    scale = estimate.noise_scale
+    return (
+        f"noise scale {rounded(scale)} ({rounded(low)} to {rounded(high)}): up to about "
+        f"{rounded(NEARLY_FREE * scale)} examples per step are nearly free, beyond "
+        f"{rounded(scale)} a training takes more than twice the examples"
+    )
+
+
+def rounded(value: float) -> str:
+    """Rounds to two significant digits."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"

@@ -73,8 +73,7 @@ def per_example(
 def per_chunk(
     gradients: Iterable[Sequence[Tensor]], size: int, scales: Scales = (None,)
 ) -> list[Sample]:
-    """Returns a sample for each of `scales`, from the mean `gradients` of chunks of `size` examples
-    each."""
+    """A sample for each of `scales`, from the mean `gradients` of chunks of `size` examples."""
     rows = torch.stack([torch.cat([part.flatten() for part in parts]) for parts in gradients])
     return [Sample(size=size, products=_products(rows, scale)) for scale in scales]
 

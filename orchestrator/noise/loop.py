@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from orchestrator.noise.estimates import FREEDOM, Estimate
-from orchestrator.noise.words import in_words
+from orchestrator.noise.estimates import FREEDOM, Estimate, in_words
 from orchestrator.records import BadInput
 
 AT_ONCE = 64
@@ -99,8 +98,7 @@ class NoiseScale:
         self._sums = dict.fromkeys(("weight", "weight2", "g", "s", "gg", "ss", "gs"), 0.0)
 
     def after_backward(self) -> None:
-        """Call this after each backward pass. It measures the gradient after the first backward
-        pass of a step."""
+        """Call this after each backward pass. It measures the gradient after the first one."""
         if self._first is None and self._hook is None:
             self._first = self._square()
 

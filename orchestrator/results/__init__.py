@@ -11,6 +11,5 @@ from orchestrator.results.frontier_files import best_to_csv, to_csv, write_front
 from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import median_interval
-from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.spent import Spent, StepTime, spent, step_times
-from orchestrator.results.store import Run
+from orchestrator.results.store import Run, confirmation_of, holds_branches

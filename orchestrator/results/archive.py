@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, Study, StudyKey, escaped
+from orchestrator.records import BadInput, Study, StudyKey, cut, escaped
 from orchestrator.results.archive_documents import (
     LAYOUT,
     OURS,
@@ -49,8 +49,7 @@ IMPORTED_TRIALS = pa.schema(
 IMPORTED_MEASUREMENTS = pa.schema([field.with_nullable(True) for field in MEASUREMENTS])
 
 PARALLEL_FROM = 8
-"""Number of studies from which on several processes are used. For fewer, starting the processes
-takes longer than they save."""
+"""Number of studies from which on several processes save more time than starting them takes."""
 
 MOST_LETTERS = 500
 """Largest number of characters in a message about one file."""
@@ -65,9 +64,8 @@ class Problem:
 
     @classmethod
     def at(cls, path: str | Path, source: Path, reason: str) -> Problem:
-        if len(reason) > MOST_LETTERS:
-            reason = f"{reason[:MOST_LETTERS]} ..."
-        return cls(path=escaped(os.path.relpath(path, source)), reason=escaped(reason))
+        told = escaped(cut(reason, MOST_LETTERS))
+        return cls(path=escaped(os.path.relpath(path, source)), reason=told)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
@@ -129,8 +127,7 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent ends. Otherwise the processes of a killed command would
-    wait for work for ever."""
+    """Ends this process when its parent ends: after a kill, it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -226,9 +223,7 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
-def _import_study(
-    job: tuple[Place, Path, Path, Study],
-) -> tuple[Study | None, list[Problem]]:
+def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, list[Problem]]:
     """Brings a study into the run, unless the run holds it already. Returns the study with the
     number of its trials that count, or None if it couldn't be read, and the problems, which are
     stored with the trials."""

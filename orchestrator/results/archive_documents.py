@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,6 +30,7 @@ from orchestrator.records import (
     Status,
     Study,
     Value,
+    shown,
 )
 from orchestrator.results.curve_files import content_of
 from orchestrator.results.tables import TRIALS
@@ -103,11 +103,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
-def shown(value: object) -> str:
-    """A value as short text for a message, however large or deep the value is."""
-    return reprlib.repr(value)
-
-
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:
     """The study whose folder has the path `parts` within the archive."""
     if len(parts) < len(LAYOUT) or not re.fullmatch("[0-9]{1,18}", parts[-1]):
@@ -116,7 +111,7 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
     size = _whole("batch size", int(folder), 1, MOST_EXAMPLES)
     if (other := document.get("batch_size", size)) != size:
         flaws.append(f"has batch_size {shown(other)}, but its folder says {size}, which is used")
-    steps = 0
+    subset, steps = re.fullmatch("mnist_([1-9][0-9]{0,9})", workload[-2]), 0
     try:
         steps = _whole("train_steps", document.get("train_steps") or 0, 0, MOST_WHOLE)
     except ValueError as error:
@@ -131,15 +126,14 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
         grid=EvaluationGrid(spacing=0, min_gap=1),
         space=_space(document.get("parameter_configs"), flaws),
         trials=0,
-        train_size=_train_size(workload[-2]),
+        train_size=int(subset[1]) if subset else TRAIN_SIZES.get(workload[-2]),
         stop_at_goal=bool(document.get("early_stopping")),
         stop_dominated=False,
     )
 
 
 def own_study(document: Any) -> tuple[int, Study]:
-    """A study that was exported from this project, and its position among the studies of its
-    run."""
+    """A study that was exported from this project, and its position in its run."""
     # Importing pydantic takes a tenth of a second, which only our own archives need.
     from pydantic import TypeAdapter, ValidationError
 
@@ -205,11 +199,6 @@ def _from_text(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _train_size(dataset: str) -> int | None:
-    subset = re.fullmatch("mnist_([1-9][0-9]{0,9})", dataset)
-    return int(subset[1]) if subset else TRAIN_SIZES.get(dataset)
 
 
 def trial_row(

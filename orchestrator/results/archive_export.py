@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from orchestrator.files.folders import new_folder
+from orchestrator.files.places import new_folder
 from orchestrator.records import BadInput, Choice, Range, Space, Status, Study
 from orchestrator.results.archive import in_parallel
 from orchestrator.results.archive_documents import OURS, SCALES

@@ -7,7 +7,6 @@ for studies whose trials were not ended early; for others it is marked as `censo
 from __future__ import annotations
 
 import json
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,14 +19,12 @@ from orchestrator.records import Study, Value
 from orchestrator.results.compact import refuse_best
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
-from orchestrator.results.searches import refuse_branches
-from orchestrator.results.store import Run
+from orchestrator.results.store import Run, refuse_branches
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestRow:
-    """The answer of one study within one budget. If nothing was measured, the fields of the winner
-    are None."""
+    """The answer of one study within one budget. If nothing was measured, it has no winner."""
 
     workload: str
     recipe: str
@@ -52,10 +49,7 @@ class BestRow:
     """Number of trials from which the best was taken."""
 
     def to_json(self) -> dict[str, Any]:
-        """The row as a dict for JSON, without NaN."""
-        return asdict(
-            replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
-        )
+        return asdict(self)
 
 
 def best_of(

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import DESIGN_NAMES, BadInput, Goal, Study
-from orchestrator.results.counting import Counted, Within, first_steps, past, reached
+from orchestrator.results.counting import Columns, Counted, Within, first_steps, past, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import is_metric, numbers
 
@@ -46,9 +46,9 @@ def needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np
         found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
         if goal.holds:
             found[np.minimum(passed + 1, len(trial) - 1)] = True
-        best = first_steps(counted, reached(study, goal, trial, step, value))[: study.keep]
+        best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
         found |= np.isin(trial, [index for _, index in best])
-        found[_improvements(counted, goal, trial, step, value)] = True
+        found[_improvements(counted, goal, (trial, step, value))] = True
         measured = numbers(pc.cast(pc.is_valid(measurements[goal.metric]), pa.int8()))
         found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
     for name in measurements.column_names:
@@ -70,15 +70,9 @@ def _before(trial: NDArray[np.int32], places: Places) -> Places:
     return before
 
 
-def _improvements(
-    counted: Counted,
-    goal: Goal,
-    trial: NDArray[np.int32],
-    step: NDArray[np.int64],
-    value: NDArray[np.float64],
-) -> Places:
-    """The measurements with which the study's best value improves, in order of step. They hold the
-    best value within any budget."""
+def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Places:
+    """Measurements that improve the study's best value, in order of step, for any budget."""
+    trial, step, value = measured_at
     usable = np.flatnonzero(np.isin(trial, [*counted.places]) & np.isfinite(value))
     lower = value if goal.direction == "<" else -value
     ordered = usable[np.lexsort((trial[usable], lower[usable], step[usable]))]
@@ -116,9 +110,7 @@ def refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
         refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
 
 
-def refuse_first_within(run: Run) -> None:
-    """Raises `BadInput` for a compact run that is asked for the first trials within a budget."""
-    refuse_compact(run, "answers to `trials` together with `within`")
+FIRST_WITHIN = "answers to `trials` together with `within`"
 
 
 def refuse_best(
@@ -135,7 +127,7 @@ def refuse_best(
     if not any(within) or not run.is_compact:
         return
     if first is not None:
-        refuse_first_within(run)
+        refuse_compact(run, FIRST_WITHIN)
     asked = (metric, ">" if maximise else "<")
     for study in studies:
         known = {(goal.metric, goal.direction) for goal in study.goals}

@@ -128,9 +128,10 @@ class Counted:
         return found
 
 
-def columns(
-    measurements: pa.Table, metric: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+
+
+def columns(measurements: pa.Table, metric: str) -> Columns:
     """Trial, step and value of the metric for each measurement; NaN if it wasn't measured."""
     trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
     if metric not in measurements.column_names:
@@ -161,14 +162,9 @@ class Reached:
         return int(self.step.min()) if len(self.step) else None
 
 
-def reached(
-    study: Study,
-    goal: Goal,
-    trial: NDArray[np.int64],
-    step: NDArray[np.int64],
-    value: NDArray[np.float64],
-) -> Reached:
-    """Returns where the trials with these measurements reached a goal, as `Watch` decides it."""
+def reached(study: Study, goal: Goal, measured_at: Columns) -> Reached:
+    """Where the trials of these measurements reached a goal, as `Watch` decides it."""
+    trial, step, value = measured_at
     passes = past(goal, value)
     if not goal.holds:
         return Reached(trial=trial[passes], step=step[passes], begun={})
@@ -191,15 +187,19 @@ def reached(
 
 def first_steps(counted: Counted, found: Reached) -> list[tuple[int, int]]:
     """(steps, index) of the trials that count and reached a goal, best first."""
-    trial, step = found.trial, found.step
+    lowest = lowest_of_each(found.trial, found.step)
+    return sorted((at, index) for index, at in lowest.items() if index in counted.places)
+
+
+def lowest_of_each(trial: NDArray[np.int64], values: NDArray[Any]) -> dict[int, Any]:
+    """Trial -> the lowest of its values, none of which is NaN."""
     if not len(trial):
-        return []
+        return {}
     # Starts of consecutive rows of the same trial, which may have several such sequences. Sorting
     # all rows would take far longer.
     starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
-    lowest = np.minimum.reduceat(step, starts)
-    firsts: dict[int, int] = {}
-    for index, at in zip(trial[starts].tolist(), lowest.tolist(), strict=True):
-        if index in counted.places:
-            firsts[index] = min(at, firsts.get(index, at))
-    return sorted((at, index) for index, at in firsts.items())
+    of_each = np.minimum.reduceat(values, starts).tolist()
+    lowest: dict[int, Any] = {}
+    for index, value in zip(trial[starts].tolist(), of_each, strict=True):
+        lowest[index] = min(value, lowest.get(index, value))
+    return lowest

@@ -66,8 +66,7 @@ def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
 
 
 class _Curves:
-    """The measurements of a study that have been read so far. Raises ValueError if they would take
-    too much memory."""
+    """The measurements of a study so far. Raises ValueError if they would take too much memory."""
 
     def __init__(self) -> None:
         self._tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
@@ -117,8 +116,7 @@ def _alike(
 
 def content_of(path: str, most_bytes: int) -> bytes:
     """The content of a regular file of at most `most_bytes`. It makes fewer system calls than
-    `open`, which take a third of the time to read the hundreds of thousands of small files of an
-    archive."""
+    `open`, which take a third of the time to read an archive of many small files."""
     # The flags refuse links, and pipes that would wait for a writer.
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -163,8 +161,7 @@ def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
 
 
 def _plain_names(header: bytes) -> list[str] | None:
-    """The columns of a file, or None unless each holds numbers of a known kind and no required
-    column is missing."""
+    """The columns of a file; None unless each holds numbers of a known kind and one is `step`."""
     if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
         return None
     try:
@@ -255,10 +252,7 @@ def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
 
 
 def _read_rows(
-    lines: Iterable[Sequence[str]],
-    places: Mapping[str, int],
-    width: int,
-    flaws: list[str],
+    lines: Iterable[Sequence[str]], places: Mapping[str, int], width: int, flaws: list[str]
 ) -> pa.Table:
     tables, junk, lost = [_no_curve()], 0, 0
     columns: dict[str, list[Any]] = {name: [] for name in places}

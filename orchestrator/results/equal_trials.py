@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +23,14 @@ def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
 def _alike(a: Run, b: Run, study: StudyKey) -> bool:
     of_trial = {"seed", "params", "repeat"}
     trials = _shared(a.trials(study, of_trial), b.trials(study, of_trial))
-    if not all(map(_same_trial, *(table.to_pylist() for table in trials))):
+    seeds, others = ([(r["seed"], json.loads(r["params"])) for r in t.to_pylist()] for t in trials)
+    if seeds != others:
         return False
     x, y = _shared(a.measurements(study), b.measurements(study))
     metrics = {name for name in x.column_names if is_metric(name)} & {*y.column_names}
     return all(
         np.array_equal(numbers(x[name]), numbers(y[name]), equal_nan=True) for name in metrics
     )
-
-
-def _same_trial(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return (a["seed"], json.loads(a["params"])) == (b["seed"], json.loads(b["params"]))
 
 
 def _shared(a: pa.Table, b: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -31,7 +31,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
-from orchestrator.results.compact import refuse_first_within, refuse_other_goals
+from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
 from orchestrator.results.counting import (
     Counted,
     Reached,
@@ -50,8 +50,7 @@ from orchestrator.results.remarks import (
     still_warming,
 )
 from orchestrator.results.repeats import Repeats, repeats_of
-from orchestrator.results.searches import refuse_branches
-from orchestrator.results.store import Run
+from orchestrator.results.store import Run, refuse_branches
 from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
@@ -70,8 +69,7 @@ class Leader:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierRow:
-    """The answer of one study to one goal. If no trial passed the goal, the fields of the winner
-    are None."""
+    """The answer of one study to one goal. If no trial passed it, the winner's fields are None."""
 
     workload: str
     recipe: str
@@ -156,10 +154,7 @@ class FrontierRow:
         return [*said, *self.warnings]
 
     def to_json(self) -> dict[str, Any]:
-        """The row as a dict for JSON, without NaN."""
-        return asdict(
-            replace(self, metrics={k: v for k, v in self.metrics.items() if math.isfinite(v)})
-        )
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,14 +175,6 @@ class GoalOf:
         return fnmatchcase(study.workload, self.workloads) or study.workload == self.workloads
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Question:
-    goals: tuple[GoalOf, ...]
-    """The goals that are asked; empty for each study's goals."""
-    first: int | None
-    within: Within | None
-
-
 def frontier_of(
     run: Run,
     goals: Sequence[Goal | GoalOf] = (),
@@ -205,15 +192,11 @@ def frontier_of(
             code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
-    question = _Question(goals=asked, first=first, within=within)
     refuse_other_goals(run, [(s, one.goal) for s in studies for one in asked if one.asked_of(s)])
     if first is not None and within is not None:
-        refuse_first_within(run)
-    rows = [
-        row
-        for of_study in run.in_parallel(partial(_rows_of, run, question), studies)
-        for row in of_study
-    ]
+        refuse_compact(run, FIRST_WITHIN)
+    work = partial(_rows_of, run, asked, first, within)
+    rows = [row for of_study in run.in_parallel(work, studies) for row in of_study]
     for one in asked:
         of = [study for study in studies if one.asked_of(study)]
         if not of:
@@ -221,9 +204,8 @@ def frontier_of(
         keys = {study.key for study in of}
         if not any(row.reached for row in rows if row.key in keys and row.goal == str(one.goal)):
             refuse_unmeasured(run, of, one.goal.metric)
-    if question != _Question(goals=(), first=None, within=None):
-        return rows
-    return _beside_others(studies, rows)
+    as_searched = not asked and first is None and within is None
+    return _beside_others(studies, rows) if as_searched else rows
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -254,43 +236,49 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
         raise unknown("metric", metric, measured)
 
 
-def _rows_of(run: Run, question: _Question, study: Study) -> list[FrontierRow]:
-    goals = [asked.goal for asked in question.goals if asked.asked_of(study)]
-    goals = list(dict.fromkeys(goals if question.goals else study.goals))
+def _rows_of(
+    run: Run, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
+) -> list[FrontierRow]:
+    """The rows of a study for the goals that are asked of it, or, if none are asked, its own."""
+    goals = [one.goal for one in asked if one.asked_of(study)] if asked else study.goals
     if not goals:
         return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    return [_row(run, question, study, goal, trials, measurements) for goal in goals]
+    return [
+        _row(run, study, goal, first, within, trials, measurements) for goal in dict.fromkeys(goals)
+    ]
 
 
 def _row(
     run: Run,
-    question: _Question,
     study: Study,
     goal: Goal,
+    first: int | None,
+    within: Within | None,
     trials: pa.Table,
     measurements: pa.Table,
 ) -> FrontierRow:
-    last = question.within.steps(study) if question.within else None
+    last = None if within is None else within.steps(study)
     trial, step, value = columns(measurements, goal.metric)
     if last is not None:
         value = np.where(step <= last, value, math.nan)
     counted = Counted(study, trials)
-    found = reached(study, goal, trial, step, value)
+    found = reached(study, goal, (trial, step, value))
     firsts = first_steps(counted, found)
-    if question.first is not None:
-        counted.only_first(question.first, firsts)
+    if first is not None:
+        counted.only_first(first, firsts)
         firsts = [pair for pair in firsts if pair[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    as_searched = goal in study.goals and question.first is None and last is None
+    as_searched = goal in study.goals and first is None and last is None
     open_at = _open_at(counted, crossed, found, last)
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
+    searched = sum(isinstance(entry, Range | Choice) for entry in study.space.values())
     row = FrontierRow(
         workload=study.workload,
         recipe=study.recipe,
@@ -298,15 +286,15 @@ def _row(
         batch_size=study.batch_size,
         batch_schedule=study.batch_schedule,
         goal=str(goal),
-        within=None if question.within is None else str(question.within),
+        within=None if within is None else str(within),
         reached=best is not None,
-        finished=has_finished(study, trials, question.first)
+        finished=has_finished(study, trials, first)
         and (not as_searched or all_kept)
         and (not as_searched or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.places),
-        searched=_searched(study),
+        searched=searched if study.search.is_even_sample else None,
         train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
@@ -314,21 +302,28 @@ def _row(
     if best is None:
         kept = np.isin(trial, [*counted.places])
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
-    leaders = tuple(_leader(pair, trial, step) for pair in certain)
+    steps, index = best
     places = [counted.places[index] for _, index in firsts[:3]]
-    won = _with_winner(run, row, goal, best, trials.slice(places[0], 1).to_pylist()[0])
-    chosen = won.answering[0]
+    winner = trials.slice(places[0], 1).to_pylist()[0]
+    measurement = measurement_at(run.curve(row.key, index), steps, goal.metric, goal.passed)
+    won = replace(
+        row,
+        steps=steps,
+        examples=study.examples(steps),
+        resolution=_leader(best, trial, step).resolution,
+        trial=index,
+        seed=winner["seed"],
+        params=json.loads(winner["params"]),
+        metrics=metrics_of(measurement),
+        seconds=measurement["seconds"],
+        ranks=winner["ranks"],
+        leaders=tuple(_leader(pair, trial, step) for pair in certain),
+    )
+    chosen, params = won.answering
     if row.repeats is not None and chosen in counted.places:
         places = [counted.places[chosen]]
-    return replace(
-        won,
-        examples=study.examples(best[0]),
-        resolution=_leader(best, trial, step).resolution,
-        leaders=leaders,
-        warnings=row.warnings
-        + near_ends(study, trials, places)
-        + still_warming(study, won.answering[1], won.steps_answered),
-    )
+    more = near_ends(study, trials, places) + still_warming(study, params, won.steps_answered)
+    return replace(won, warnings=row.warnings + more)
 
 
 def _open_at(
@@ -342,12 +337,6 @@ def _open_at(
         for step, index in counted.next_steps()
         if index not in crossed and (last is None or step <= last)
     )
-
-
-def _searched(study: Study) -> int | None:
-    if not study.search.is_even_sample:
-        return None
-    return sum(isinstance(entry, Range | Choice) for entry in study.space.values())
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:
@@ -365,27 +354,6 @@ def _repeats_are_there(run: Run, study: Study, trials: Sequence[int]) -> bool:
     return all(again[trial] >= study.repeats for trial in trials)
 
 
-def _with_winner(
-    run: Run,
-    row: FrontierRow,
-    goal: Goal,
-    best: tuple[int, int],
-    winner: Mapping[str, Any],
-) -> FrontierRow:
-    steps, trial = best
-    measurement = measurement_at(run.curve(row.key, trial), steps, goal.metric, goal.passed)
-    return replace(
-        row,
-        steps=steps,
-        trial=trial,
-        seed=winner["seed"],
-        params=json.loads(winner["params"]),
-        metrics=metrics_of(measurement),
-        seconds=measurement["seconds"],
-        ranks=winner["ranks"],
-    )
-
-
 def measurement_at(
     curve: pa.Table, step: int, metric: str, wanted: Callable[[float | None], bool]
 ) -> dict[str, Any]:
@@ -396,7 +364,9 @@ def measurement_at(
 
 
 def metrics_of(measurement: Mapping[str, Any]) -> dict[str, float]:
-    return {k: v for k, v in measurement.items() if is_metric(k) and v is not None}
+    """The metrics that were measured, as far as they are finite."""
+    found = {name: value for name, value in measurement.items() if is_metric(name)}
+    return {k: v for k, v in found.items() if v is not None and math.isfinite(v)}
 
 
 def parse_goals(texts: Iterable[str]) -> list[GoalOf]:

@@ -1,5 +1,4 @@
-"""Merges files of single trials while others are written, so that a run is fast to read at any
-time."""
+"""Merges files of single trials while others are written, so that a run stays fast to read."""
 
 from __future__ import annotations
 
@@ -74,14 +73,15 @@ class Merger:
                 self._loose[key] -= count
 
     def _next(self) -> StudyKey | None:
-        """Waits for the next study whose files are to be merged and returns it; None when the
-        merger is closed."""
+        """Waits for the next study whose files are to be merged; None when the merger is closed."""
         with self._news:
-            self._news.wait_for(lambda: self._closed or self._too_many())
+            self._news.wait_for(
+                lambda: (
+                    self._closed
+                    or self._loose.total() > max(MOST_LOOSE, LOOSE_SHARE * self._written)
+                )
+            )
             if self._closed:
                 return None
             over = [key for key in self._over if self._loose[key]]
             return max(over or self._loose, key=self._loose.__getitem__)
-
-    def _too_many(self) -> bool:
-        return self._loose.total() > max(MOST_LOOSE, LOOSE_SHARE * self._written)

@@ -27,15 +27,13 @@ class NoiseCourses:
 
     plain: tuple[NoiseCourse, ...] = ()
     preconditioned: tuple[NoiseCourse, ...] = ()
-    """The noise scales of the gradient as the optimizer scales it, from the second measurement
-    on."""
+    """Those of the gradient as the optimizer scales it, from the second measurement on."""
 
 
 def noise_courses(
     run: Run, studies: Iterable[Study], winners: Mapping[StudyKey, int]
 ) -> dict[StudyKey, NoiseCourses]:
-    """The noise scales along the trainings of the winners and their repeats, for studies that
-    measured them."""
+    """The noise scales along trainings of the winners and their repeats, where measured."""
     asked = [
         study
         for study in studies

@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Study, Value
-from orchestrator.results.counting import Counted, columns, first_steps, reached
+from orchestrator.records import Goal, Study
+from orchestrator.results.counting import Counted, columns, first_steps, lowest_of_each, reached
 from orchestrator.results.store import Run
+from orchestrator.results.tables import column_from
 
 
 def column_of(metaparameter: str) -> str:
@@ -27,9 +27,10 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     counted = Counted(study, trials)
-    firsts = first_steps(counted, reached(study, goal, trial, step, value))
+    firsts = first_steps(counted, reached(study, goal, (trial, step, value)))
     steps_to_goal = {index: steps for steps, index in firsts}
-    best = _best(goal, trial, value)
+    usable, sign = np.isfinite(value), 1 if goal.direction == "<" else -1
+    best = lowest_of_each(trial[usable], sign * value[usable])
     indices = trials["trial"].to_pylist()
     params = [json.loads(text) for text in trials["params"].to_pylist()]
     names = dict.fromkeys(name for point in params for name in point)
@@ -40,8 +41,11 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "counted": [index in counted.places for index in indices],
             "steps": trials["steps"],
             "steps_to_goal": pa.array([steps_to_goal.get(index) for index in indices], pa.int64()),
-            "best": [best.get(index, math.nan) for index in indices],
-            **{column_of(name): _column([point.get(name) for point in params]) for name in names},
+            "best": [sign * best.get(index, math.nan) for index in indices],
+            **{
+                column_of(name): column_from([point.get(name) for point in params])
+                for name in names
+            },
         }
     )
 
@@ -57,30 +61,7 @@ def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
     last: dict[int, list[int]] = {}
     for goal in study.goals:
-        trial, step, value = columns(measurements, goal.metric)
-        for steps, index in first_steps(counted, reached(study, goal, trial, step, value)):
+        found = reached(study, goal, columns(measurements, goal.metric))
+        for steps, index in first_steps(counted, found):
             last.setdefault(index, []).append(steps)
     return min((max(s) for s in last.values() if len(s) == len(study.goals)), default=None)
-
-
-def _column(values: list[Value | None]) -> pa.Array:
-    """An Arrow column; values of different types are converted to text."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else str(value) for value in values])
-
-
-def _best(goal: Goal, trial: NDArray[np.int64], value: NDArray[np.float64]) -> dict[int, float]:
-    if not len(trial):
-        return {}
-    value = np.where(np.isfinite(value), value, np.nan)
-    # Starts of consecutive rows of the same trial. A trial may have several such sequences.
-    starts = np.flatnonzero(np.diff(trial, prepend=trial[0] - 1))
-    better = np.fmin if goal.direction == "<" else np.fmax
-    best: dict[int, float] = {}
-    for index, found in zip(
-        trial[starts].tolist(), better.reduceat(value, starts).tolist(), strict=True
-    ):
-        best[index] = float(better(found, best.get(index, math.nan)))
-    return best

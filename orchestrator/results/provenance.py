@@ -1,5 +1,4 @@
-"""Records the versions and the machine that made a run, so that its numbers can be explained years
-later."""
+"""The versions and the machine that made a run, by which its numbers can be explained later."""
 
 from __future__ import annotations
 

@@ -33,43 +33,32 @@ STUDIES = "studies.json"
 KEY = ("workload", "recipe", "batch_size")
 
 FORMAT = 1
-"""Version of the file format of a run. A change after which older runs would be misread increases
-it by one."""
+"""Version of the file format of a run. It grows when older runs would be misread."""
 
 
 class Purpose:
-    """The file studies.json in the folder of a run."""
+    """A run as far as its file studies.json tells: what it is for."""
 
-    def __init__(self, folder: Place) -> None:
-        self._folder, self._file = folder, folder / STUDIES
+    def __init__(self, place: Place) -> None:
+        self.place, self._file = place, place / STUDIES
 
-    def write(
-        self,
-        sweep: Mapping[str, Any],
-        studies: Iterable[Study],
-        grown_from: Mapping[str, Any] | None,
-    ) -> None:
-        """Writes the file as a whole: if this is interrupted, the run is either for the old sweep
-        or for the new one."""
-        document = {
-            "format": FORMAT,
-            "sweep": dict(sweep),
-            "grown_from": grown_from,
-            "studies": [asdict(study) for study in studies],
-            "widths": _listed(self.widths() if self._file.is_file() else {}),
-        }
-        compact = {"compact": True} if self._file.is_file() and self.is_compact() else {}
-        self._file.write_text(to_json({**document, **compact}))
+    def sweep(self) -> dict[str, Any]:
+        """The resolved document of the sweep that the run is for."""
+        sweep: dict[str, Any] = self._parts()["sweep"]
+        return sweep
 
-    def write_copy(self, original: Purpose, *, compact: bool) -> None:
-        """Writes the file of a copy, which may be `compact`, of the run of `original`."""
-        with original._understanding():
-            document = json.loads(original._file.read_text())
-        self._file.write_text(to_json({**document, **({"compact": True} if compact else {})}))
+    def grown_from(self) -> dict[str, Any] | None:
+        """The sweep that the run was made for before it grew; None if it did not grow."""
+        sweep: dict[str, Any] | None = self._parts()["grown_from"]
+        return sweep
 
+    def studies(self) -> list[Study]:
+        with self._understanding():
+            return [study_from(entry) for entry in self._parts()["studies"]]
+
+    @property
     def is_compact(self) -> bool:
-        """Whether this is the folder of a compact run, which lacks measurements that the trials
-        made."""
+        """Whether the run holds all measurements of its best trials and of repeats only."""
         return self._parts()["compact"] is True
 
     def widths(self) -> dict[StudyKey, int]:
@@ -81,37 +70,50 @@ class Purpose:
             }
 
     def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
-        with self._understanding():
-            document = json.loads(self._file.read_text())
-        self._file.write_text(to_json({**document, "widths": _listed(widths)}))
+        self._file.write_text(to_json({**self._document(), "widths": _listed(widths)}))
 
-    def part(self, name: str) -> Any:
-        """The part `sweep`, or `grown_from`, the sweep that the run was made for before it grew."""
-        return self._parts()[name]
+    def write_purpose(
+        self,
+        sweep: Mapping[str, Any],
+        studies: Iterable[Study],
+        grown_from: Mapping[str, Any] | None,
+    ) -> None:
+        """Writes the file as a whole: if interrupted, the run is for the old or the new sweep."""
+        document = {
+            "format": FORMAT,
+            "sweep": dict(sweep),
+            "grown_from": grown_from,
+            "studies": [asdict(study) for study in studies],
+            "widths": _listed(self.widths() if self._file.is_file() else {}),
+        }
+        compact = {"compact": True} if self._file.is_file() and self.is_compact else {}
+        self._file.write_text(to_json({**document, **compact}))
 
-    def studies(self) -> list[Study]:
+    def copy_purpose(self, original: Purpose, *, compact: bool) -> None:
+        """Writes the file of a copy, which may be `compact`, of the run `original`."""
+        told = {"compact": True} if compact else {}
+        self._file.write_text(to_json({**original._document(), **told}))
+
+    def _document(self) -> Any:
         with self._understanding():
-            return [study_from(entry) for entry in self._parts()["studies"]]
+            return json.loads(self._file.read_text())
 
     def _parts(self) -> dict[str, Any]:
         with self._understanding():
-            document = json.loads(self._file.read_text())
-            self._refuse_format(document.get("format", 0))
+            document = self._document()
+            if (found := document.get("format", 0)) != FORMAT:
+                raise BadInput(
+                    f"The files of {self.place} have format {found}, made by {self._made_by()} of "
+                    f"this project, but this version reads format {FORMAT}. Convert them: "
+                    f"`orchestrate export` with that version, then `orchestrate import` with this "
+                    f"one.",
+                    code="other-format",
+                )
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
             parts["widths"] = document.get("widths", [])  # older runs lack this part
             parts["compact"] = document.get("compact")
             parts["sweep"].keys()
             return parts
-
-    def _refuse_format(self, found: object) -> None:
-        if found != FORMAT:
-            made_by = self._made_by()
-            raise BadInput(
-                f"The files of {self._folder} have format {found}, made by {made_by} of this "
-                f"project, but this version reads format {FORMAT}. Convert them: `orchestrate "
-                f"export` with that version, then `orchestrate import` with this one.",
-                code="other-format",
-            )
 
     @contextmanager
     def _understanding(self) -> Iterator[None]:
@@ -136,7 +138,7 @@ class Purpose:
 
     def _made_by(self) -> str:
         try:
-            told = json.loads((self._folder / "provenance.json").read_text())
+            told = json.loads((self.place / "provenance.json").read_text())
             return str(told["version"])
         except (OSError, ValueError, KeyError, TypeError):
             return "another version"

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.records import STAYS, Goal, Study, Value
-from orchestrator.results.counting import columns, reached, stopped_early
+from orchestrator.results.counting import Columns, columns, reached, stopped_early
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
@@ -26,8 +25,7 @@ class Repeats:
     its luck. If a study has nothing to search, nothing was chosen, and trial 0 is one of them.
 
     If several of the best trials are repeated, the first half of their repeats chooses the point
-    with the lowest median. These are the remaining repeats of that point, which had no part in the
-    choice."""
+    with the lowest median. These are its other repeats, which had no part in the choice."""
 
     trial: int | None = None
     """Index of the trial whose point was repeated."""
@@ -66,9 +64,7 @@ def repeats_of(
     before it could pass this goal."""
     of_trials = {}
     for trial in trials:
-        draws = dict(_draws(run.repeats, study, goal, trial, last))
-        if study.is_one_point:
-            draws |= dict(_draws(run, study, goal, trial, last))
+        draws = dict(_draws(run, study, goal, trial, last))
         if draws and all(draw is not None for draw in draws.values()):
             of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
     if not of_trials:
@@ -82,7 +78,8 @@ def repeats_of(
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     if not draws_of:
         return None
-    params = _params(run, study, trial)
+    rows = run.trials(study.key)
+    params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
     told = _told(trial, params, [*draws_of.values()])
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
     told = replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
@@ -101,17 +98,14 @@ def _held(
     """The draws of the same repeats for the goal that holds. None unless each stayed as long as
     `Trial.stays` asks for."""
     found: dict[int, Draw] = {}
-    curves = [*_curves(run.repeats, study, goal, trial)]
-    if study.is_one_point:
-        curves += _curves(run, study, goal, trial)
-    for number, row, of, step, value in curves:
+    for number, row, (of, step, value) in _curves(run, study, goal, trial):
         if number in draws_of:
             # Others may have trained on for another goal, which must not matter.
             until = STAYS * draws_of[number][0]
             within = np.where(
                 step <= step[step >= until].min(initial=study.budget_steps), value, math.nan
             )
-            draw = _draw(study, goal.held, row, of, step, within, None)
+            draw = _draw(study, goal.held, row, (of, step, within), None)
             stayed = row["steps"] >= min(until, study.budget_steps)
             if draw is None and not stayed:
                 return None
@@ -127,13 +121,6 @@ def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | Non
         if steps := sorted(step for number, (step, _) in draws.items() if number <= last):
             medians[trial] = steps[len(steps) // 2]
     return min(medians, key=lambda trial: medians[trial], default=None)
-
-
-def _params(run: Run, study: Study, trial: int) -> Mapping[str, Value]:
-    rows = run.trials(study.key)
-    place = rows["trial"].to_pylist().index(trial)
-    found: Mapping[str, Value] = json.loads(rows["params"][place].as_py())
-    return found
 
 
 def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Repeats:
@@ -166,43 +153,34 @@ def _draws(
 ) -> Iterator[tuple[int, Draw | None]]:
     """Yields the number of each repeat of a point that did not fail, 0 for the trial itself, and
     its draw. The draw is None if the repeat was ended before it could pass the goal."""
-    for number, row, of, step, value in _curves(run, study, goal, trial):
+    for number, row, (of, step, value) in _curves(run, study, goal, trial):
         within = value if last is None else np.where(step <= last, value, math.nan)
-        yield number, _draw(study, goal, row, of, step, within, last)
+        yield number, _draw(study, goal, row, (of, step, within), last)
 
 
 def _curves(
     run: Run, study: Study, goal: Goal, trial: int
-) -> Iterator[
-    tuple[int, dict[str, Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
-]:
-    """Yields the number, row, trials, steps and values of each repeat that did not fail."""
-    rows = [
-        row
-        for row in run.trials(study.key).to_pylist()
-        if row["trial"] == trial and row["status"] != "failed"
-    ]
-    if not rows:
-        return
-    measurements = run.measurements(study.key)
-    of, step, value = columns(measurements, goal.metric)
-    for row in rows:
-        mine = of == trial
-        if "repeat" in row:
-            mine &= numbers(measurements["repeat"]) == row["repeat"]
-        yield row.get("repeat", 0), row, of[mine], step[mine], value[mine]
+) -> Iterator[tuple[int, dict[str, Any], Columns]]:
+    """Yields the number, row, trials, steps and values of each repeat that did not fail. If the
+    study has a single point, the trial is one of them."""
+    for source in (run.repeats, run) if study.is_one_point else (run.repeats,):
+        trials = source.trials(study.key).to_pylist()
+        rows = [row for row in trials if row["trial"] == trial and row["status"] != "failed"]
+        if not rows:
+            continue
+        measurements = source.measurements(study.key)
+        of, step, value = columns(measurements, goal.metric)
+        for row in rows:
+            mine = of == trial
+            if "repeat" in row:
+                mine &= numbers(measurements["repeat"]) == row["repeat"]
+            yield row.get("repeat", 0), row, (of[mine], step[mine], value[mine])
 
 
 def _draw(
-    study: Study,
-    goal: Goal,
-    row: Mapping[str, Any],
-    of: NDArray[np.int64],
-    step: NDArray[np.int64],
-    value: NDArray[np.float64],
-    last: int | None,
+    study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns, last: int | None
 ) -> Draw | None:
-    first = reached(study, goal, of, step, value).first
+    first, step = reached(study, goal, measured_at).first, measured_at[1]
     if first is not None:
         return float(first), first - int(step[step < first].max(initial=0))
     if stopped_early(study, row) and (last is None or study.following(row["steps"]) <= last):

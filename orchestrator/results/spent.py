@@ -4,7 +4,7 @@ time of a step."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean, median
 from typing import Any
@@ -19,11 +19,9 @@ class Spent:
 
     key: StudyKey
     trial_examples: float
-    """Average number of examples that a trial of the search trained on, including trials that were
-    ended early."""
+    """Average number of examples of a trial of the search, even if it was ended early."""
     repeat_examples: float
-    """Average number of examples of a repeat of the winner; without repeats, that of the longest
-    trial."""
+    """The same of a repeat of the winner; without repeats, that of the longest trial."""
     seconds_per_example: float | None
     """Device-seconds per example, evaluations included. Trials that shared a device each count
     their share of its time. None if it wasn't measured."""
@@ -102,13 +100,5 @@ def _step_times(run: Run, study: Study) -> list[StepTime]:
         on_ranks = [row for row in trained if row["ranks"] == ranks]
         longest = max(row["steps"] for row in on_ranks)
         rates = [row["seconds"] / row["steps"] for row in on_ranks if 4 * row["steps"] >= longest]
-        found.append(
-            StepTime(
-                workload=study.workload,
-                recipe=study.recipe,
-                batch_size=study.batch_size,
-                ranks=ranks,
-                seconds=median(rates),
-            )
-        )
+        found.append(StepTime(**asdict(study.key), ranks=ranks, seconds=median(rates)))
     return found

@@ -20,7 +20,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -49,13 +49,12 @@ REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
 
 
-class Run:
+class Run(Purpose):
     """The folder that a sweep writes to."""
 
     def __init__(self, place: str | Path | Place) -> None:
-        self.place = Place.at(place)
+        super().__init__(Place.at(place))
         self._files: dict[StudyKey, StudyFiles] = {}
-        self._purpose = Purpose(self.place)
 
     def __reduce__(self) -> Any:
         return type(self), (self.place,)
@@ -82,7 +81,7 @@ class Run:
         is trained."""
         before = self.sweep() if self.exists else None
         (self.place / "provenance.json").write_text(to_json(provenance))
-        self._purpose.write(sweep, studies, grown_from=before)
+        self.write_purpose(sweep, studies, grown_from=before)
         self.write_sweep_file()
 
     def write_sweep_file(self) -> None:
@@ -122,19 +121,9 @@ class Run:
     def exists(self) -> bool:
         return any((self.place / name).is_file() for name in (STUDIES, "sweep.yaml"))
 
-    def sweep(self) -> dict[str, Any]:
-        """The resolved document of the sweep that the run is for."""
-        sweep: dict[str, Any] = self._purpose.part("sweep")
-        return sweep
-
     def is_for(self, sweep: Mapping[str, Any], studies: Iterable[Study]) -> bool:
         """Whether the run was made for exactly these."""
         return self.sweep() == sweep and self.studies() == [*studies]
-
-    def grown_from(self) -> dict[str, Any] | None:
-        """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = self._purpose.part("grown_from")
-        return sweep
 
     def sweep_file(self) -> dict[str, Any] | None:
         """The content of sweep.yaml, which people may have changed; None if it is missing."""
@@ -148,27 +137,14 @@ class Run:
                 file, f"{error}. Remove it; it is written again from {STUDIES}"
             ) from None
 
-    def studies(self) -> list[Study]:
-        return self._purpose.studies()
-
-    def widths(self) -> dict[StudyKey, int]:
-        """Study -> number of its trials that are stacked, for studies where that is decided."""
-        return self._purpose.widths()
-
-    def write_widths(self, widths: Mapping[StudyKey, int]) -> None:
-        self._purpose.write_widths(widths)
-
     def provenance(self) -> dict[str, Any]:
         """Versions and machine. Empty if the file can't be read, since no answer needs it."""
-        found = self._by_the_way("provenance.json")
-        return found if isinstance(found, dict) else {}
+        return self._by_the_way("provenance.json", {})
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Holds the lock of the run during the `with` block, so that no other process of this
         machine writes to it. This works for buckets, too."""
-        with lock.held(self.place):
-            yield
+        return lock.held(self.place)
 
     def writer(self) -> int | None:
         """The process of this machine that writes to this run; None if there is none. Raises
@@ -202,8 +178,7 @@ class Run:
 
     @cached_property
     def repeats(self) -> Run:
-        """The winners' repeats, stored in the same way in a folder of their own, because they are
-        no part of the search."""
+        """The winners' repeats, in a folder of their own: they are no part of the search."""
         return Run(self.place / "repeats")
 
     def write(self, finished: FinishedTrial) -> None:
@@ -223,8 +198,7 @@ class Run:
             yield finished_trial(study, row, measured.to_pylist())
 
     def replace(self, study: Study, finished: Sequence[FinishedTrial]) -> None:
-        """Replaces all stored trials and repeats of a study by these, of which there is at least
-        one."""
+        """Replaces all stored trials and repeats of a study by these, at least one."""
         repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
         self.repeats._of(study.key).keep_only(repeats)
         # Separate files of trials would take precedence over the file that is written now.
@@ -238,8 +212,7 @@ class Run:
     def sessions(self) -> list[dict[str, Any]]:
         """How well each `sweep` or `resume` of this run used its machines, oldest first. Empty if
         the file can't be read, since no answer needs it."""
-        found = self._by_the_way("sessions.json")
-        sessions = found if isinstance(found, list) else []
+        sessions: list[Any] = self._by_the_way("sessions.json", [])
         return [each for each in sessions if isinstance(each, dict) and "busy_share" in each]
 
     def add_session(self, session: Mapping[str, Any]) -> None:
@@ -247,11 +220,9 @@ class Run:
 
     def timed(self) -> dict[StudyKey, float]:
         """Study -> seconds of a step without stacking, for studies whose trials were stacked."""
-        found = self._by_the_way(TIMED)
-        entries = found if isinstance(found, list) else []
         return {
             StudyKey(**{name: entry[name] for name in KEY}): float(entry["seconds"])
-            for entry in entries
+            for entry in self._by_the_way(TIMED, list[Any]())
             if isinstance(entry, dict) and {*KEY, "seconds"} <= entry.keys()
         }
 
@@ -259,23 +230,20 @@ class Run:
         listed = [{**asdict(key), "seconds": seconds} for key, seconds in sorted(timed.items())]
         (self.place / TIMED).write_text(to_json(listed))
 
-    def _by_the_way(self, name: str) -> Any:
-        """An optional JSON document. None if it is missing, or, with a warning, can't be read."""
+    def _by_the_way(self, name: str, otherwise: Answer) -> Answer:
+        """An optional JSON document, of the type of `otherwise`, which is returned if the document
+        is missing, is of another type, or, with a warning, can't be read."""
         try:
-            return json.loads((self.place / name).read_text())
+            found = json.loads((self.place / name).read_text())
+            return found if isinstance(found, type(otherwise)) else otherwise
         except FileNotFoundError:
-            return None
+            return otherwise
         except (OSError, ValueError, RecursionError) as error:
             logger.warning("%s can't be read and is left out: %s", self.place / name, error)
-            return None
+            return otherwise
 
     def write_study(
-        self,
-        key: StudyKey,
-        trials: pa.Table,
-        measurements: pa.Table,
-        *,
-        smallest: bool = False,
+        self, key: StudyKey, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
     ) -> None:
         """Stores all trials of a study at once, in one file for each of the two tables. The
         `smallest` files take much longer to write."""
@@ -302,17 +270,11 @@ class Run:
         return self._of(key).flaws
 
     @property
-    def is_compact(self) -> bool:
-        """Whether the run holds all measurements of its best trials and of repeats only."""
-        return self._purpose.is_compact()
-
-    @property
     def imported(self) -> bool:
         return bool(self.sweep().get("imported"))
 
     def trials(self, key: StudyKey, columns: Collection[str] | None = None) -> pa.Table:
-        """The finished trials of a study in order of index, with all columns or at least the given
-        ones."""
+        """The finished trials of a study in order, with all columns or at least the given ones."""
         return self._of(key).trials(columns)
 
     def measurements(self, key: StudyKey, metrics: Collection[str] | None = None) -> pa.Table:
@@ -329,8 +291,7 @@ class Run:
         return self._of(key).curve(trial)
 
     def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """Does the work for all items on threads, because reading, decoding and comparing columns
-        release Python's lock."""
+        """Works on all items on threads: reading and comparing columns release Python's lock."""
         remote = self.place.local is None
         threads = REQUESTS_AT_ONCE if remote else cores()
         with ThreadPoolExecutor(threads) as pool:
@@ -342,3 +303,23 @@ class Run:
         folders = (self.place / kind / path for kind in ("trials", "measurements"))
         # All threads share one object per study, because it holds the locks.
         return self._files.setdefault(key, StudyFiles(*folders))
+
+
+def confirmation_of(run: Run) -> Run:
+    """The run in which the schedules of a run of branches are confirmed."""
+    return Run(run.place / "confirm")
+
+
+def holds_branches(run: Run) -> bool:
+    """Whether a run holds branches of one training, and not the searches of a sweep."""
+    return run.sweep().get("branch") is not None
+
+
+def refuse_branches(run: Run) -> None:
+    """Raises `BadInput` for a run of branches, where a question needs searches."""
+    if holds_branches(run):
+        raise BadInput(
+            f"{run.place} holds branches of one training, not the searches of a sweep, so it has "
+            f"neither goals nor winners. `orchestrate report {run.place}` shows its answer.",
+            code="holds-branches",
+        )

@@ -76,8 +76,7 @@ class _Listing:
     counting: dict[str, Training]
     """Separate file -> its trial and repeat, in order."""
     outdated: list[str]
-    """Separate files whose trial got further in study.parquet; a copy that was made of a growing
-    run may have such files."""
+    """Separate files whose trial got further in study.parquet, as in a copy of a growing run."""
 
 
 class StudyFiles:

@@ -198,8 +198,7 @@ def _read(
 def _opened(
     source: Any, schema: pa.Schema, **options: Any
 ) -> tuple[pq.ParquetFile, Collection[str]]:
-    """Opens the file and returns its column names, too, because Arrow builds the schema anew each
-    time it is asked for."""
+    """Opens the file. Also returns its column names: Arrow builds the schema anew each time."""
     file = pq.ParquetFile(source, page_checksum_verification=True, **options)
     types = {field.name: field.type for field in file.schema_arrow}
     measured = types if "step" in schema.names else ()  # and not the trials themselves
@@ -297,6 +296,14 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
         column = pc.fill_null(column, math.nan)
     array: NDArray[Any] = np.from_dlpack(column.combine_chunks())
     return array
+
+
+def column_from(values: list[Any]) -> pa.Array:
+    """An Arrow column; values of different types are converted to text."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values])
 
 
 def empty(schema: pa.Schema) -> pa.Table:
