@@ -14,13 +14,13 @@ from orchestrator.cluster import gang
 from orchestrator.cluster.failures import (
     ERROR_LINES,
     LINE_CHARACTERS,
-    Raised,
-    RankLost,
+    Failed,
     failure_of,
     last_lines,
 )
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
+from orchestrator.sweeping.executor import Failure
 
 
 def task_error(cause: Exception) -> RayTaskError:
@@ -34,7 +34,9 @@ def node_died() -> ActorDiedError:
 
 
 def test_what_code_raises_is_no_lost_machine() -> None:
-    failure = failure_of(task_error(Raised("RuntimeError: the node died, node has died")))
+    failure = failure_of(
+        task_error(Failed(Failure(text="RuntimeError: the node died, node has died")))
+    )
     assert failure.text == "RuntimeError: the node died, node has died"
     assert not failure.died
     assert not failure.machine_lost
@@ -51,11 +53,8 @@ def test_a_process_that_died_may_have_lost_its_machine() -> None:
 
 @pytest.mark.parametrize("machine_lost", [False, True])
 def test_a_lost_rank_survives_the_way_to_the_driver(machine_lost: bool) -> None:
-    error = pickle.loads(pickle.dumps(RankLost("it was killed", machine_lost=machine_lost)))
-    failure = failure_of(task_error(error))
-    assert failure.text == "a rank was lost: it was killed"
-    assert failure.died
-    assert failure.machine_lost == machine_lost
+    failure = Failure(text="it was killed", died=True, machine_lost=machine_lost)
+    assert failure_of(task_error(pickle.loads(pickle.dumps(Failed(failure))))) == failure
 
 
 def test_long_errors_are_cut_and_can_be_stored() -> None:
@@ -65,7 +64,7 @@ def test_long_errors_are_cut_and_can_be_stored() -> None:
     assert len(text) < (ERROR_LINES + 1) * LINE_CHARACTERS
 
 
-def reason(error: Exception, said: str | None, lost: Exception | None = None) -> Exception:
+def reason(error: Exception, said: str | None, lost: Exception | None = None) -> Failure:
     """What rank 0 tells of an error, given what another rank said of itself."""
 
     def is_lost(following: object) -> Exception | None:
@@ -81,10 +80,11 @@ def reason(error: Exception, said: str | None, lost: Exception | None = None) ->
 
 def test_what_a_rank_raises_outranks_what_follows_from_it() -> None:
     own, of_all = ValueError("not divisible"), RuntimeError("gloo: Connection closed by peer")
-    assert "not divisible" in str(reason(own, said=None))
-    assert str(reason(of_all, said="ValueError: on rank 1")) == "ValueError: on rank 1"
+    assert "not divisible" in reason(own, said=None).text
+    assert reason(of_all, said="ValueError: on rank 1") == Failure(text="ValueError: on rank 1")
     told = reason(of_all, said=None, lost=node_died())
-    assert isinstance(told, RankLost)
+    assert told.text.startswith("a rank was lost")
+    assert told.died
     assert told.machine_lost
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
@@ -23,57 +22,27 @@ OUT_OF_MEMORY = (
 )
 
 
-class Raised(Exception):
-    """Raised if the code of a trial raised an exception. The message is the end of its traceback,
-    since the exception itself may not be picklable. `died` says that the process of a trial was
-    ended."""
+class Failed(Exception):
+    """Tells the driver why a pack failed. It takes the place of what was raised, which may not be
+    picklable."""
 
-    def __init__(self, reason: str, *, died: bool = False) -> None:
-        super().__init__(reason)
-        self.died = died
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
-    def __reduce__(self) -> Any:
-        return _raised, (str(self), self.died)
-
-
-def _raised(reason: str, died: bool) -> Raised:
-    return Raised(reason, died=died)
-
-
-class RankLost(Exception):
-    """Raised if the process of another rank has ended, with the reason."""
-
-    def __init__(self, reason: str, *, machine_lost: bool = False) -> None:
-        super().__init__(reason)
-        self.machine_lost = machine_lost
-
-    def __reduce__(self) -> Any:
-        return _rank_lost, (str(self), self.machine_lost)
-
-
-def _rank_lost(reason: str, machine_lost: bool) -> RankLost:
-    return RankLost(reason, machine_lost=machine_lost)
-
-
-class _GangLost(RayActorError):
-    """Stands for the end of a gang for which Ray has no `RayActorError`."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(error_msg=text)
+    def __str__(self) -> str:
+        return self.failure.text
 
 
 def failure_of(error: Exception) -> Failure:
     """The failure behind an error that Tune received for a trial."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, RankLost):
-        text = f"a rank was lost: {last_lines(str(cause))}"
-        return Failure(text=text, died=True, machine_lost=cause.machine_lost)
+    if isinstance(cause := getattr(error, "cause", None), Failed):
+        return cause.failure
+    text = last_lines(str(error))
     if isinstance(error, RayActorError):
         died, lost = not error.actor_init_failed, machine_was_lost(error)
-        return Failure(text=last_lines(str(error)), died=died, machine_lost=lost)
-    if isinstance(cause, Raised):
-        return Failure(text=str(cause), died=cause.died, machine_lost=False)
-    return Failure(text=last_lines(str(error)), died=False, machine_lost=False)
+        return Failure(text=text, died=died, machine_lost=lost)
+    return Failure(text=text)
 
 
 def machine_was_lost(error: RayActorError) -> bool:
@@ -98,7 +67,7 @@ def as_known(gang: str, error: Exception) -> Exception:
     trial. For everything else, such as Ray's memory monitor, Tune would end the experiment."""
     if isinstance(error, (RayActorError, RayTaskError)):
         return error
-    return _GangLost(_in_our_words(error, gang))
+    return RayActorError(error_msg=_in_our_words(error, gang))
 
 
 def _in_our_words(error: Exception, gang: str) -> str:

@@ -7,11 +7,10 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from pathlib import Path
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -22,24 +21,22 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.cluster.board import Listener, Watchdog
-from orchestrator.cluster.failures import Raised, RankLost, last_lines, machine_was_lost
+from orchestrator.cluster.failures import Failed, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.sweep import Resources
 from orchestrator.programs.course import ProgramFailed
 from orchestrator.programs.kept import Exit, Kept, Start
 from orchestrator.programs.starting import Devices
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey
-from orchestrator.search import PackRace, Proposal
-from orchestrator.sweeping.executor import Pack
+from orchestrator.records import Study
+from orchestrator.search import PackRace
+from orchestrator.sweeping.executor import Failure, News, Pack
 from orchestrator.sweeping.tasks import Tasks
 from orchestrator.training import (
     Ranks,
-    Task,
     is_built_in,
     listen_at,
     of_others,
     open_ranks,
-    time_alone,
     train_pack,
 )
 
@@ -52,18 +49,11 @@ VIRTUAL_GPUS = "ORCHESTRATE_VIRTUAL_GPUS"
 LOST_SECONDS = 10
 """Seconds that it may take until Ray knows that a process is gone."""
 
-FINISHED = "finished"
-"""The key of a result that holds the trials that ended since the previous result."""
+PACK = "pack"
+"""The key of a config of Tune that holds the pack to train."""
 
-BEGUN = "begun"
-"""The key of a result that holds the keys of the trials that were begun since the previous one."""
-
-TIMED = "timed"
-"""The key of a result that holds the seconds of a step without stacking, if they were asked for."""
-
-REACHES_RUN = "reaches_run"
-"""The key of a result that says whether the gang's machine sees the run's folder, where checkpoints
-are kept."""
+NEWS = "news"
+"""The key of a result of Tune that holds the news of the pack since the previous result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +65,6 @@ class GangSettings(Tasks):
     board: Any
     """The actor that tells running trials what other trials have reached."""
 
-    @cached_property
-    def numbers(self) -> Mapping[StudyKey, int]:
-        """Study -> its place in `studies`."""
-        return {study.key: number for number, study in enumerate(self.studies)}
-
     def bundles(self, study: Study) -> list[dict[str, float]]:
         """The resources of each rank. They depend only on the study, so that studies of the same
         shape share warm gangs."""
@@ -90,44 +75,6 @@ class GangSettings(Tasks):
         if study.program is not None and study.program.launch == "once":
             return [{name: amount * count for name, amount in bundle.items()}]
         return [bundle] * count
-
-    def config(self, pack: Pack) -> dict[str, Any]:
-        """The pack as a config of Tune: small, of plain values, and readable in the dashboard."""
-        return {
-            "pack": pack.serial,
-            "study": self.numbers[pack.study.key],
-            "width": pack.width,
-            "micro_batch": pack.micro_batch,
-            "to_time": pack.to_time,
-            "trials": [
-                {
-                    "index": proposal.trial.index,
-                    "repeat": proposal.trial.repeat,
-                    "seed": proposal.trial.seed,
-                    "params": dict(proposal.trial.params),
-                    "bounds": proposal.bounds,
-                    "limit": proposal.limit,
-                }
-                for proposal in pack.proposals
-            ],
-        }
-
-    def proposals(self, config: Mapping[str, Any]) -> list[Proposal]:
-        """The proposals of the pack from which `config` was made."""
-        return [
-            Proposal(
-                trial=Trial(
-                    study=self.studies[config["study"]],
-                    index=entry["index"],
-                    seed=entry["seed"],
-                    params=entry["params"],
-                    repeat=entry["repeat"],
-                ),
-                bounds=entry["bounds"],
-                limit=entry["limit"],
-            )
-            for entry in config["trials"]
-        ]
 
 
 class Gang(tune.Trainable):
@@ -143,13 +90,13 @@ class Gang(tune.Trainable):
         self._settings = settings
         self._listener = Listener(settings.board)
         self._watchdog = Watchdog(settings.board, settings.hang_seconds)
-        self._reaches_run = (settings.checkpoints.parent / "sweep.yaml").is_file()
-        self._count = len(settings.bundles(settings.studies[config["study"]]))
+        pack: Pack = config[PACK]
+        self._count = len(settings.bundles(pack.study))
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, self._count)]
-        with self._watchdog.over(config["pack"]):
+        with self._watchdog.over(pack.serial):
             self._ranks = self._assemble()
-        self._begin(config)
+        self._begin(pack)
 
     def _assemble(self) -> Ranks:
         machines = ray.get([peer.machine.remote() for peer in self._peers])
@@ -173,89 +120,58 @@ class Gang(tune.Trainable):
         ray.get(joining)
         return ranks
 
-    def _begin(self, config: dict[str, Any]) -> None:
-        self._config, settings = config, self._settings
-        proposals, study = settings.proposals(config), settings.studies[config["study"]]
-        self._race = PackRace(study, partial(self._listener.bounds, config["study"]))
-        tasks = settings.of(proposals, self._race)
-        micro_batch = config["micro_batch"]
+    def _begin(self, pack: Pack) -> None:
+        self._pack, settings = pack, self._settings
         self._following = [
-            peer.follow.remote(
-                [replace(task, ending=None) for task in tasks], micro_batch, settings.data_dir
-            )
-            for peer in self._peers
-            if study.program is None
+            peer.follow.remote(pack) for peer in self._peers if pack.study.program is None
         ]
         devices = Devices(
-            count=settings.resources.ranks(study.batch_size),
+            count=settings.resources.ranks(pack.study.batch_size),
             starts=(Kept, *(partial(_KeptThere, peer) for peer in self._peers)),
             host=self._host,
             threads=settings.resources.cpus_per_rank,
             hang_seconds=settings.hang_seconds,
         )
-        self._to_time = proposals[0].trial if config["to_time"] else None
-        self._timed: float | None = None
-        self._begun: list[TrialKey] = []
-        self._ended: list[FinishedTrial] = []
+        race = PackRace(pack.study, partial(self._listener.bounds, astuple(pack.study.key)))
+        self._training = settings.train(pack, race, self._ranks, devices, self._watchdog.pulse)
         self._failure: BaseException | None = None
-        self._training = settings.train(
-            tasks, config["width"], self._ranks, devices, micro_batch=micro_batch,
-            pulse=self._watchdog.pulse,
-            begun=lambda key: self._begun.append(key),  # noqa: PLW0108 - the list is replaced
-        )  # fmt: skip
 
     def step(self) -> dict[str, Any]:
-        over = False
+        news: list[News] = []
+        over, deadline = False, time.monotonic() + PROGRESS_SECONDS
         try:
-            over = self._train()
+            if self._failure is not None:
+                raise self._failure
+            with self._watchdog.over(self._pack.serial):
+                while not over and time.monotonic() < deadline:
+                    if (each := next(self._training)) is None:
+                        continue
+                    if over := each.over:
+                        ray.get(self._following)
+                    news.append(each)
         # A call of `sys.exit` in the code of a trial would end this process without a message.
         except (Exception, SystemExit) as error:
-            if not (self._ended or self._begun):
-                raise self._reason(error) from None
+            if not news:
+                raise Failed(self._reason(error)) from None
             # Trials that ended before the error are reported first.
             self._failure = error
-        told = {
-            FINISHED: self._ended,
-            BEGUN: self._begun,
-            TIMED: self._timed,
-            REACHES_RUN: self._reaches_run,
-        }
-        self._ended, self._begun, self._timed = [], [], None
-        return {"done": over, **told}
+        return {"done": over, NEWS: news}
 
-    def _train(self) -> bool:
-        """Trains for about PROGRESS_SECONDS. Returns whether all trials of the pack have ended."""
-        if self._failure is not None:
-            raise self._failure
-        deadline = time.monotonic() + PROGRESS_SECONDS
-        with self._watchdog.over(self._config["pack"]):
-            if (trial := self._to_time) is not None:
-                self._to_time = None
-                self._timed = time_alone(trial, self._ranks, self._settings.data_dir)
-            while time.monotonic() < deadline:
-                event = next(self._training, None)
-                if event is None:
-                    ray.get(self._following)
-                    return True
-                if isinstance(finished := event[1], FinishedTrial):
-                    self._race.record(finished)
-                    self._ended.append(finished)
-        return False
-
-    def _reason(self, error: BaseException) -> Exception:
-        """The error that ended the pack, in a form that can be sent to the driver."""
+    def _reason(self, error: BaseException) -> Failure:
+        """Why the pack ended, in a form that can be sent to the driver."""
         if isinstance(error, ProgramFailed):
-            return Raised(str(error), died=error.died)
+            return Failure(text=str(error), died=error.died)
         if of_others(error) or isinstance(error, RayError):
             if (reason := self._ranks.reason()) is not None:
-                return Raised(reason)
+                return Failure(text=reason)
             lost = error if isinstance(error, RayActorError) else _lost(self._following)
             if lost is not None:
-                return RankLost(str(lost), machine_lost=machine_was_lost(lost))
-        return Raised(last_lines("".join(traceback.format_exception(error))))
+                text = f"a rank was lost: {last_lines(str(lost))}"
+                return Failure(text=text, died=True, machine_lost=machine_was_lost(lost))
+        return Failure(text=last_lines("".join(traceback.format_exception(error))))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config)
+        self._begin(new_config[PACK])
         return True
 
     def cleanup(self) -> None:
@@ -280,14 +196,18 @@ class _Peer:
 
     def join(self, rank: int, count: int, host: str, port: int, settings: GangSettings) -> None:
         _settle_in(settings)
-        self._stack = ExitStack()
+        self._settings, self._stack = settings, ExitStack()
         self._ranks = self._stack.enter_context(
             open_ranks(rank=rank, count=count, host=host, port=port, device=_device(settings))
         )
 
-    def follow(self, tasks: list[Task], micro_batch: int | None, data_dir: Path | None) -> None:
+    def follow(self, pack: Pack) -> None:
+        settings = self._settings
         try:
-            for _ in train_pack(tasks, 1, self._ranks, micro_batch=micro_batch, data_dir=data_dir):
+            for _ in train_pack(
+                settings.tasks(pack), 1, self._ranks,
+                micro_batch=pack.micro_batch, data_dir=settings.data_dir,
+            ):  # fmt: skip
                 pass
         except BaseException as error:
             # The other ranks wait for this one in a collective operation. Only its end frees them.

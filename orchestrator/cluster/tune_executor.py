@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ray.tune.search import SearchAlgorithm
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
-from orchestrator.cluster.gang import BEGUN, FINISHED, REACHES_RUN, TIMED, GangSettings, gang_with
+from orchestrator.cluster.gang import NEWS, PACK, GangSettings, gang_with
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, places
@@ -75,10 +76,6 @@ class TuneExecutor(Executor):
         self._most_waiting = 2 if cluster.embedded else max(2, self.ranks // largest)
         self._gang = gang_with(settings)
         self._experiment = Experiment("sweep", self._gang, storage_path=scratch)
-        self._shapes = [
-            tune.PlacementGroupFactory(settings.bundles(study), strategy="PACK")
-            for study in settings.studies
-        ]
         self._tune = _Loop(self._experiment, _Callback(self._hear, settings.board))
         self._tune.update_max_pending_trials(self._most_waiting)
         self._news: list[News] = []
@@ -94,10 +91,9 @@ class TuneExecutor(Executor):
 
     def start(self, pack: Pack) -> None:
         self._waiting.add(pack.serial)
-        config = self._settings.config(pack)
-        self._running[pack.serial] = trial = _PackTrial(
-            self._gang, self._experiment, config, self._shapes[config["study"]]
-        )
+        shape = tune.PlacementGroupFactory(self._settings.bundles(pack.study), strategy="PACK")
+        trial = _PackTrial(self._gang, self._experiment, {PACK: pack}, shape)
+        self._running[pack.serial] = trial
         self._tune.add_trial(trial)
 
     def wait(self) -> Iterable[News]:
@@ -112,7 +108,7 @@ class TuneExecutor(Executor):
             self._running.pop(news.serial, None)
 
     def post(self, key: StudyKey, bounds: Bounds) -> None:
-        self._settings.board.post.remote(self._settings.numbers[key], bounds)
+        self._settings.board.post.remote(astuple(key), bounds)
 
     def moved(self) -> Collection[int] | None:
         if self._moved is None:
@@ -176,25 +172,17 @@ class _Callback(tune.Callback):
         self._hear, self._board = hear, board
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._hear(News(serial=trial.config["pack"], started=True))
+        self._hear(News(serial=trial.config[PACK].serial, started=True))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        self._hear(
-            News(
-                serial=trial.config["pack"],
-                begun=result[BEGUN],
-                # Removed, so that Tune doesn't keep all measurements of the sweep in memory.
-                ended=result.pop(FINISHED),
-                timed=result[TIMED],
-                sees_run=result[REACHES_RUN],
-                over=result["done"],
-            )
-        )
+        # Removed, so that Tune doesn't keep all measurements of the sweep in memory.
+        for news in result.pop(NEWS):
+            self._hear(news)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        serial = trial.config["pack"]
+        serial = trial.config[PACK].serial
         failure = failure_of(trial.error)
         if failure.died:
             failure = last_words(self._board, serial, failure)

@@ -40,10 +40,10 @@ class Failure:
     """The reason why a pack ended early."""
 
     text: str
-    died: bool
+    died: bool = False
     """Whether the pack's process ended or was ended, so that another attempt may succeed. If False,
     the code of a trial raised an exception."""
-    machine_lost: bool
+    machine_lost: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,17 +90,23 @@ class Executor(Protocol):
     def wait(self) -> Iterable[News]:
         """Waits a moment for news. There may be none."""
 
+    # By default as for an executor that trains one pack at a time, in this process.
+
     def post(self, key: StudyKey, bounds: Bounds) -> None:
         """Tells all running trials of a study its new bounds."""
+        return
 
     def moved(self) -> Collection[int] | None:
         """The packs that have made a step since the last call; None if that is not known yet."""
+        return None
 
     def end(self, serial: int) -> None:
         """Ends the process that has this pack, which then fails."""
+        return
 
     def why_idle(self) -> str:
         """The reason why nothing may be running, in words."""
+        return ""
 
 
 class Listener(Protocol):

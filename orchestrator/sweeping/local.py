@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -11,13 +11,13 @@ from typing import Literal
 from orchestrator.planning.sweep import Resources, Sweep
 from orchestrator.programs.course import ProgramFailed
 from orchestrator.programs.starting import Devices
-from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, TrialKey
+from orchestrator.records import BadInput, Study
 from orchestrator.results import Run
-from orchestrator.search import Bounds, PackRace
+from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack
 from orchestrator.sweeping.log import logging_to
 from orchestrator.sweeping.tasks import Tasks
-from orchestrator.training import Ranks, one_thread, time_alone
+from orchestrator.training import Ranks, one_thread
 
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
@@ -68,7 +68,7 @@ class Local(Executor):
     def __init__(self, tasks: Tasks, resources: Resources) -> None:
         self.ranks = max(resources.ranks(study.batch_size) for study in tasks.studies)
         self._tasks, self.resources, self.data_dir = tasks, resources, tasks.data_dir
-        self._training: Generator[News, None, None] | None = None
+        self._training: Generator[News | None, None, None] | None = None
 
     @property
     def has_room(self) -> bool:
@@ -81,53 +81,31 @@ class Local(Executor):
         if self._training is None:
             time.sleep(IDLE_SECONDS)
             return []
-        news = next(self._training)
+        if (news := next(self._training)) is None:
+            return []
         if news.over or news.failure:
             self._training = None
         return [news]
 
-    def _train(self, pack: Pack) -> Generator[News, None, None]:
+    def _train(self, pack: Pack) -> Generator[News | None, None, None]:
         """Yields after each measurement, when the dispatcher may end the sweep. An exception in
         the code of a workload is passed on, for example to a debugger, where a cluster would try
         the trial again and record it as failed."""
-        serial, begun = pack.serial, list[TrialKey]()
-        yield News(serial=serial, started=True)
-        if pack.to_time:
-            seconds = time_alone(pack.proposals[0].trial, Ranks(), self.data_dir)
-            yield News(serial=serial, timed=seconds)
-        race = PackRace(pack.study)
-        resources = self.resources
+        yield News(serial=pack.serial, started=True)
         devices = Devices.here(
-            pack.study, resources.ranks(pack.study.batch_size), resources.cpus_per_rank,
+            pack.study, self.resources.ranks(pack.study.batch_size), self.resources.cpus_per_rank,
             self._tasks.hang_seconds,
         )  # fmt: skip
-        events = self._tasks.train(
-            self._tasks.of(pack.proposals, race), pack.width, Ranks(), devices,
-            micro_batch=pack.micro_batch, begun=begun.append,
-        )  # fmt: skip
         try:
-            with closing(events):
-                for _, event in events:
-                    ended = [event] if isinstance(event, FinishedTrial) else []
-                    for finished in ended:
-                        race.record(finished)
-                    yield News(serial=serial, begun=[*begun], ended=ended)
-                    begun.clear()
+            yield from self._tasks.train(pack, PackRace(pack.study), Ranks(), devices)
         except ProgramFailed as error:
-            failure = Failure(text=str(error), died=error.died, machine_lost=False)
-            yield News(serial=serial, begun=begun, failure=failure)
+            yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         except Exception as error:
             if pack.width == 1:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
             text = f"{type(error).__name__}: {error}"
-            yield News(
-                serial=serial,
-                begun=begun,
-                failure=Failure(text=text, died=False, machine_lost=False),
-            )
-        else:
-            yield News(serial=serial, over=True)
+            yield News(serial=pack.serial, failure=Failure(text=text))
 
     def close(self) -> None:
         """Ends a training that an interrupted sweep leaves. Otherwise Python would, at any time
@@ -135,15 +113,3 @@ class Local(Executor):
         if self._training is not None:
             self._training.close()
             self._training = None
-
-    def post(self, key: StudyKey, bounds: Bounds) -> None:
-        """Does nothing, since no other pack is running."""
-
-    def moved(self) -> Collection[int] | None:
-        return None  # a process can't tell that it is stopped itself
-
-    def end(self, serial: int) -> None:
-        raise AssertionError("nothing is known to be silent")
-
-    def why_idle(self) -> str:
-        return ""

@@ -1,28 +1,25 @@
-"""How every executor trains the trials of a pack."""
+"""How every executor trains a pack, and what it tells of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
 from orchestrator.programs.starting import Devices
-from orchestrator.programs.trials import (
-    Commission,
-    log_name,
-    train_programs,
-    unshared_folder,
-)
-from orchestrator.records import FinishedTrial, Measurement, Study, Trial, TrialKey
-from orchestrator.search import PackRace, Proposal
-from orchestrator.training import Checkpoint, Ranks, States, Task, train_pack
+from orchestrator.programs.trials import Commission, log_name, train_programs, unshared_folder
+from orchestrator.records import FinishedTrial, Study, TrialKey
+from orchestrator.search import PackRace
+from orchestrator.sweeping.executor import News, Pack
+from orchestrator.training import Checkpoint, Ranks, States, Task, time_alone, train_pack
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tasks:
-    """Makes tasks for a process of proposals. It is the same for all packs of a sweep."""
+    """Trains packs. It is the same for all packs of a sweep."""
 
     studies: Sequence[Study]
     data_dir: Path | None
@@ -33,46 +30,82 @@ class Tasks:
     """The folder in which the output of programs is kept."""
     hang_seconds: float | None = None
 
+    @cached_property
+    def sees_run(self) -> bool:
+        """Whether this machine sees the run's folder."""
+        return (self.checkpoints.parent / "sweep.yaml").is_file()
+
     def train(
         self,
-        tasks: Sequence[Task],
-        width: int,
+        pack: Pack,
+        race: PackRace,
         ranks: Ranks,
         devices: Devices,
-        *,
-        micro_batch: int | None,
-        begun: Callable[[TrialKey], None],
         pulse: Callable[[], None] = lambda: None,
-    ) -> Generator[tuple[Trial, Measurement | FinishedTrial | None], None, None]:
-        """Trains the tasks of a pack, in this process or by a program. None is no news."""
-        if tasks[0].trial.study.program is not None:
-            local = self.checkpoints.local or unshared_folder()
-            commissions = [
-                Commission(
-                    trial=task.trial,
-                    folder=local,
-                    log=self.logs / log_name(task.trial),
-                    ending=task.ending,
-                )
-                for task in tasks
-            ]
-            return train_programs(commissions, devices, lambda trial: begun(trial.key))
-        return train_pack(
-            tasks, width, ranks, micro_batch=micro_batch, data_dir=self.data_dir, pulse=pulse,
-            begun=lambda task: begun(task.trial.key),
-        )  # fmt: skip
+    ) -> Generator[News | None, None, None]:
+        """Trains a pack, in this process or by programs. Yields after each measurement; None is no
+        news."""
+        if pack.to_time:
+            seconds = time_alone(pack.proposals[0].trial, ranks, self.data_dir)
+            yield News(serial=pack.serial, timed=seconds)
+        begun: list[TrialKey] = []
+        if pack.study.program is not None:
+            events = train_programs(
+                self._commissions(pack, race), devices, lambda trial: begun.append(trial.key)
+            )
+        else:
+            events = train_pack(
+                self.tasks(pack, race), pack.width, ranks,
+                micro_batch=pack.micro_batch, data_dir=self.data_dir, pulse=pulse,
+                begun=lambda task: begun.append(task.trial.key),
+            )  # fmt: skip
+        try:
+            with closing(events):
+                for _, event in events:
+                    ended = [event] if isinstance(event, FinishedTrial) else []
+                    for finished in ended:
+                        race.record(finished)
+                    yield self._news(pack, begun, ended) if begun or ended else None
+                    begun.clear()
+        except (Exception, SystemExit):
+            if begun:
+                yield self._news(pack, begun)
+            raise
+        yield News(serial=pack.serial, over=True)
 
-    def of(self, proposals: Sequence[Proposal], race: PackRace) -> list[Task]:
+    def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
+        """The trials of a pack. Ranks other than the first need no race."""
         return [
             Task(
                 trial=proposal.trial,
                 checkpoint=Checkpoint.of(proposal.trial, self.checkpoints, self.checkpoint_seconds),
-                ending=partial(race.ending, proposal),
+                ending=None if race is None else partial(race.ending, proposal),
                 states=States(
                     folder=self.checkpoints,
-                    keep_at=proposal.trial.study.states_at,
-                    begin_at=proposal.trial.study.start_step,
+                    keep_at=pack.study.states_at,
+                    begin_at=pack.study.start_step,
                 ),
             )
-            for proposal in proposals
+            for proposal in pack.proposals
         ]
+
+    def _commissions(self, pack: Pack, race: PackRace) -> list[Commission]:
+        folder = self.checkpoints.local or unshared_folder()
+        return [
+            Commission(
+                trial=proposal.trial,
+                folder=folder,
+                log=self.logs / log_name(proposal.trial),
+                ending=partial(race.ending, proposal),
+            )
+            for proposal in pack.proposals
+        ]
+
+    def _news(
+        self, pack: Pack, begun: Sequence[TrialKey], ended: Sequence[FinishedTrial] = ()
+    ) -> News:
+        return News(serial=pack.serial, begun=[*begun], ended=ended, sees_run=self._sees_run)
+
+    @cached_property
+    def _sees_run(self) -> bool:
+        return (self.checkpoints.parent / "sweep.yaml").is_file()
