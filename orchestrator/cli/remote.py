@@ -173,14 +173,14 @@ def jobs(file: Path, *, as_json: bool) -> None:
 
 
 def stop(file: Path, run: str) -> None:
-    from orchestrator.cluster.remote import is_running, reach, run_there, shell_words
+    from orchestrator.cluster.remote import is_running, ray_command, reach, shell_words
 
     with reach(file) as head:
         job = head.job(_there(run))
     if not is_running(job):
         say(f"No job trains {_there(run)}.")
         return
-    run_there(file, "orchestrate " + shell_words(["stop", _there(run)]))
+    ray_command("exec", str(file), "orchestrate " + shell_words(["stop", _there(run)]))
     _fetch(file, run)
     say(f"Stopped. Go on with: orchestrate resume {run} --cluster {file}")
 

@@ -122,11 +122,11 @@ def _report_branches(
     run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
 ) -> None:
     from orchestrator.files.places import Place
-    from orchestrator.sweeping.branch_answer import answer_in, document_of, write_page
+    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     found = answer_in(run)
     if as_json:
-        print_json(document_of(found, found.confirmed(run)))
+        print_json(found.to_json(found.confirmed(run)))
         return
     page = Place.at(output) if output else run.place / "report.html"
     with _writing(page):

@@ -12,12 +12,13 @@ from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, 
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput
-from orchestrator.sweeping.session import Ended, Engine, How
+from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
     from orchestrator.results import Run
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.progress import Progress
+    from orchestrator.sweeping.session import Engine
 
 CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "interrupted": INTERRUPTED, "failed": FAILED}
 """How a session ended -> the exit code of its command."""
@@ -103,11 +104,10 @@ def tell(ended: Ended, *, as_json: bool) -> int:
 def print_branches(run: Run, found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
     from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
-    from orchestrator.sweeping.branch_answer import document_of
 
     confirmed = found.confirmed(run)
     if as_json:
-        print_json(document_of(found, confirmed))
+        print_json(found.to_json(confirmed))
         return
     if not found.verdicts:
         say("No branch has been trained far enough for a verdict.")

@@ -129,12 +129,13 @@ def _private_folder() -> Iterator[Path]:
             if time.time() - left.stat().st_mtime > NEW_SECONDS:
                 with _locked(left):
                     shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix="orchestrate-ray-", dir=parent))
-    try:
-        with _locked(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="orchestrate-ray-", dir=parent, ignore_cleanup_errors=True
+        ) as folder,
+        _locked(Path(folder)),
+    ):
+        yield Path(folder)
 
 
 @contextmanager
@@ -162,7 +163,7 @@ class _Apart(ray_internals.ConsolePopen):
 def _watched(died: Callable[[str], None]) -> Iterator[None]:
     """Watches Ray's processes on a thread during the `with` block, then shuts Ray down. If one of
     the processes is gone, Ray itself would wait for ever, or end this process without a message."""
-    watch, over = _Watch(), threading.Event()
+    watch, over, down = _Watch(), threading.Event(), threading.Event()
 
     def act(reason: str) -> None:
         watch.kill_all()
@@ -174,6 +175,8 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
             if reason is not None and not over.is_set():
                 act(reason)
                 return
+        while not down.wait(LOOK_SECONDS):
+            watch.wake()  # Ray would wait for ever for a process of its own that is stopped
 
     threading.Thread(target=look, daemon=True).start()
     try:
@@ -185,23 +188,10 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
         raise
     finally:
         over.set()  # The thread may notice this a second later; nobody waits for it.
-        _shut_down(watch)
-
-
-def _shut_down(watch: _Watch) -> None:
-    """Shuts Ray down. Wakes its stopped processes, for which Ray would wait for ever."""
-    down = threading.Event()
-
-    def wake() -> None:
-        while not down.is_set():
-            watch.wake()
-            down.wait(LOOK_SECONDS)
-
-    threading.Thread(target=wake, daemon=True).start()
-    try:
-        ray.shutdown()
-    finally:
-        down.set()
+        try:
+            ray.shutdown()
+        finally:
+            down.set()
 
 
 class _Watch:
@@ -242,9 +232,10 @@ class _Watch:
             self._children |= set(self._raylet.children())
         self._children = {child for child in self._children if _is_there(child)}
         for child in self._children - self._names.keys():
-            if (agent := AGENTS.get(_title(child))) is not None:
-                self._names[child] = agent
-                self._notice(child)
+            with suppress(psutil.Error):
+                if (agent := AGENTS.get(" ".join(child.cmdline()).strip())) is not None:
+                    self._names[child] = agent
+                    self._notice(child)
         for process in self._stopped_for_long(self._names.keys() | self._children):
             if process in self._names:
                 name = self._names[process]
@@ -289,10 +280,3 @@ def _status(process: psutil.Process) -> str | None:
         return str(process.status()) if process.is_running() else None
     except psutil.Error:
         return None
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline()).strip()
-    except psutil.Error:
-        return ""

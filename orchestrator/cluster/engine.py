@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.ray_death import MOST_DEATHS, begin_anew, death_before
@@ -16,7 +17,10 @@ from orchestrator.records import Study, SweepFailed
 from orchestrator.results import Run
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import Engine, dispatcher_of, queue_of
+from orchestrator.sweeping.session import dispatcher_of, queue_of
+
+if TYPE_CHECKING:
+    from orchestrator.sweeping.session import Engine
 
 
 def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
@@ -31,11 +35,18 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
         data_dir: Path | None,
         asked_to_end: Callable[[], bool],
     ) -> Iterator[Executor]:
-        _tell_of_death(say)
-
         def died(reason: str) -> None:
             begin_anew(reason, asked_to_end=asked_to_end())
 
+        if (death := death_before()) is not None:
+            if death.asked_to_end:
+                raise KeyboardInterrupt
+            if death.count > MOST_DEATHS:
+                raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
+            say(
+                f"{death.reason} Ray is started anew (restart {death.count} of at most "
+                f"{MOST_DEATHS})."
+            )
         with run.log() as log, connect(address, log, died) as cluster:
             if cluster.dashboard:
                 url = f"http://{cluster.dashboard}"
@@ -61,13 +72,3 @@ def train_apart(
     queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)))
     with on_ray(cluster, run, sweep, studies, data_dir) as executor:
         return dispatcher_of(run, queue, sweep, executor, progress or Progress(studies)).train()
-
-
-def _tell_of_death(say: Callable[[str], None]) -> None:
-    if (death := death_before()) is None:
-        return
-    if death.asked_to_end:
-        raise KeyboardInterrupt
-    if death.count > MOST_DEATHS:
-        raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
-    say(f"{death.reason} Ray is started anew (restart {death.count} of at most {MOST_DEATHS}).")

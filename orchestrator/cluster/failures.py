@@ -67,15 +67,13 @@ def as_known(gang: str, error: Exception) -> Exception:
     trial. For everything else, such as Ray's memory monitor, Tune would end the experiment."""
     if isinstance(error, (RayActorError, RayTaskError)):
         return error
-    return RayActorError(error_msg=_in_our_words(error, gang))
-
-
-def _in_our_words(error: Exception, gang: str) -> str:
-    if not isinstance(error, OutOfMemoryError):
-        return f"{type(error).__name__}: {error}"
-    held = re.search(rf"Actor\({gang}\).*?actual memory used=([\d.]+) ?GB", str(error), re.DOTALL)
-    machine = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", str(error))
-    return OUT_OF_MEMORY.format(
-        held=f", which held {held[1]} GB" if held else "",
-        machine=f" ({machine[1]} of {machine[2]} GB were in use)" if machine else "",
-    )
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, OutOfMemoryError):
+        said = str(error)
+        held = re.search(rf"Actor\({gang}\).*?actual memory used=([\d.]+) ?GB", said, re.DOTALL)
+        machine = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", said)
+        text = OUT_OF_MEMORY.format(
+            held=f", which held {held[1]} GB" if held else "",
+            machine=f" ({machine[1]} of {machine[2]} GB were in use)" if machine else "",
+        )
+    return RayActorError(error_msg=text)

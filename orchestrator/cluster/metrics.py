@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
+from collections import defaultdict
 from urllib.parse import quote
 
 from ray.util.metrics import Counter, Gauge
@@ -38,48 +40,38 @@ class Metrics:
         self._best = Gauge("orchestrate_best_steps", "Fewest steps to all goals so far.", STUDY)
         self._ranks = slots
         self._status: dict[TrialKey, str] = {}
-        self._counts: dict[tuple[StudyKey, str], int] = {}
+        self._counts: defaultdict[StudyKey, Counts[str]] = defaultdict(Counts)
 
     def hear(self, finished: FinishedTrial, search: Search) -> None:
         """Adds a trial that ended, or was paused and may go on, with what it trained since it was
         started last."""
-        name, status = finished.trial.key, finished.outcome.status
-        key = name.study
-        if (before := self._status.get(name)) is not None:
-            self._count(key, before, -1)
-        self._status[name] = status
-        self._count(key, status, 1)
+        key, status = finished.trial.key, finished.outcome.status
+        study, counts = key.study, self._counts[key.study]
+        tags = {
+            **self._sweep,
+            "workload": _label(study.workload),
+            "recipe": _label(study.recipe),
+            "batch_size": str(study.batch_size),
+        }
+        if (before := self._status.get(key)) is not None:
+            counts[before] -= 1
+        self._status[key] = status
+        counts[status] += 1
+        if search.done and counts["paused"]:  # these won't go on
+            counts["dominated"] += counts["paused"]
+            counts["paused"] = 0
         # Set each time, because a value that is set before Ray has begun to export is lost.
+        for each, count in counts.items():
+            self._trials.set(count, {**tags, "status": each})
         self._slots.set(self._ranks, self._sweep)
         examples, rank_seconds = trained(finished)
         # Ray accepts only increments above 0.
         if examples > 0:
-            self._examples.inc(examples, self._tags(key))
+            self._examples.inc(examples, tags)
         if rank_seconds > 0:
             self._busy.inc(rank_seconds, self._sweep)
         if (steps := search.frontier_step()) is not None:
-            self._best.set(steps, self._tags(key))
-        if search.done:
-            self._end(key)
-
-    def _end(self, key: StudyKey) -> None:
-        """Takes note that the paused trials of a study won't go on."""
-        if paused := self._counts.get((key, "paused"), 0):
-            self._count(key, "paused", -paused)
-            self._count(key, "dominated", paused)
-
-    def _count(self, key: StudyKey, status: str, change: int) -> None:
-        count = self._counts.get((key, status), 0) + change
-        self._counts[key, status] = count
-        self._trials.set(count, {**self._tags(key), "status": status})
-
-    def _tags(self, key: StudyKey) -> dict[str, str]:
-        return {
-            **self._sweep,
-            "workload": _label(key.workload),
-            "recipe": _label(key.recipe),
-            "batch_size": str(key.batch_size),
-        }
+            self._best.set(steps, tags)
 
 
 def _label(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import ray
@@ -135,16 +137,5 @@ def replace_parts(
     manager._actor_task_failed = failed
     controller._actor_cache = idle_actors
     controller._actor_cleanup_timeout = ENDING_SECONDS
-    controller._class_cache = _PlainActors()
-
-
-class _PlainActors:
-    """Stands for Tune's cache of actor classes, which gives each actor an environment."""
-
-    def __init__(self) -> None:
-        self._classes: dict[type, Any] = {}
-
-    def get(self, cls: type) -> Any:
-        if cls not in self._classes:
-            self._classes[cls] = ray.remote(cls)
-        return self._classes[cls]
+    # Tune's cache of actor classes would give each actor an environment.
+    controller._class_cache = SimpleNamespace(get=cache(ray.remote))

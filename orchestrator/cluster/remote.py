@@ -210,24 +210,20 @@ def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None
             time.sleep(RECONNECT_SECONDS)
 
 
-def run_there(file: Path, command: str) -> None:
-    """Runs a command on the head and shows its output."""
-    _ray("exec", str(file), command)
-
-
 def fetch(file: Path, run: str, to: Path) -> None:
     """Copies the files of a run on the head that are missing here. Raises `BadInput` if the head
     has no such run."""
     to.mkdir(parents=True, exist_ok=True)
     try:
-        _ray("rsync-down", str(file), f"{run}/", f"{to}/")
+        ray_command("rsync-down", str(file), f"{run}/", f"{to}/")
     except BadInput:
         if not any(to.iterdir()):
             to.rmdir()
         raise
 
 
-def _ray(command: str, *arguments: str) -> None:
+def ray_command(command: str, *arguments: str) -> None:
+    """Runs a command of Ray's own, such as `ray exec`. Raises `BadInput` if it fails."""
     result = subprocess.run(
         [sys.executable, "-m", "ray.scripts.scripts", command, *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,

@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
@@ -53,12 +53,11 @@ def on_ray(
         hang_seconds=sweep.faults.hang_seconds,
         board=open_board(),
     )
-    with tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch:
-        executor = TuneExecutor(settings, cluster, sweep.name, scratch)
-        try:
-            yield executor
-        finally:
-            executor.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
+        closing(TuneExecutor(settings, cluster, sweep.name, scratch)) as executor,
+    ):
+        yield executor
 
 
 class TuneExecutor(Executor):
@@ -248,9 +247,7 @@ class _IdleGangs(ray_internals.IdleActors):
     """Keeps gangs that have no trial. Tune's class ends all but one of them as soon as no trial
     waits, so that each round and each generation of a search would start them anew."""
 
-    def __init__(self, may_keep_one: bool) -> None:
-        super().__init__(may_keep_one)
-        self._latest = -math.inf
+    _latest = -math.inf
 
     def cache_object(self, key: Any, obj: Any) -> bool:
         if self._others_wait():

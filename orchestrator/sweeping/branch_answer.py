@@ -128,13 +128,14 @@ class Answer:
         ]
         return [schedule for schedule in found if schedule is not None]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
         return {
             "complete": self.is_complete,
             "problems": self.queue.problems,
             "verdicts": [*map(asdict, self.verdicts)],
             "by_length": [[*map(asdict, point)] for point in self.by_length],
             "schedules": self.schedules,
+            "confirmed": [schedule.to_json() for schedule in confirmed],
         }
 
 
@@ -174,10 +175,6 @@ def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
 
 
-def document_of(answer: Answer, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
-    return {**answer.to_json(), "confirmed": [schedule.to_json() for schedule in confirmed]}
-
-
 def write_page(
     run: Run,
     answer: Answer,
@@ -206,6 +203,6 @@ def write_branches(run: Run, answer: Answer) -> None:
     from orchestrator.files.yaml_files import write_yaml
     from orchestrator.results.purpose import finite, to_json
 
-    document = document_of(answer, answer.confirmed(run))
+    document = answer.to_json(answer.confirmed(run))
     (run.place / "branches.json").write_text(to_json(finite(document)))
     (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))

@@ -56,10 +56,9 @@ def in_this_process(
         logs=run.logs.absolute(),
         hang_seconds=sweep.faults.hang_seconds,
     )
-    with run.log() as log, logging_to(log), one_thread():
-        executor = Local(tasks, sweep.resources)
-        with closing(executor):
-            yield executor
+    executor = Local(tasks, sweep.resources)
+    with run.log() as log, logging_to(log), one_thread(), closing(executor):
+        yield executor
 
 
 class Local(Executor):

@@ -91,13 +91,11 @@ class Progress:
     def follow(self, key: StudyKey, search: Search) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
-        if not study.steps:
-            study.before = search.settled
         study.planned, study.done, study.best_steps = (
-            search.planned,
-            search.settled,
-            search.frontier_step(),
-        )
+            search.planned, search.settled, search.frontier_step(),
+        )  # fmt: skip
+        if not study.steps:
+            study.before = study.done
 
     def start(self, trial: Trial) -> None:
         if trial.key not in self._started:

@@ -3,12 +3,12 @@ missing, and writes what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
 from orchestrator.sweeping.interrupts import Interrupts
@@ -22,26 +22,20 @@ if TYPE_CHECKING:
     from orchestrator.search import Branching, Queue
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.dispatch import Dispatcher
-    from orchestrator.sweeping.executor import Executor, Listener
+    from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
+
+    Engine = Callable[
+        [Run, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
+        AbstractContextManager[Executor],
+    ]
+    """Opens the executor that trains these studies of a run, with the folder of data. The function
+    tells whether the user has asked for the end."""
 
 ENDING = (
     "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
     "once."
 )
-
-
-class Engine(Protocol):
-    """Opens the executor that trains a run's trials."""
-
-    def __call__(
-        self,
-        run: Run,
-        sweep: Sweep,
-        studies: Sequence[Study],
-        data_dir: Path | None,
-        asked_to_end: Callable[[], bool],
-    ) -> AbstractContextManager[Executor]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +78,10 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
     from orchestrator.results import Run, provenance
+    from orchestrator.sweeping.tracking import check_trackers
 
     run = Run(out or f"runs/{described.name}")
-    _check_trackers(how, run)
+    check_trackers(how.track, run.place)
     planned = plan(described, how.data_dir)
     how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
     run.check_writable()
@@ -106,9 +101,10 @@ def resume(run: Run, how: How) -> Ended:
     from orchestrator.planning.growth import refuse_changed
     from orchestrator.planning.studies import plan_again
     from orchestrator.planning.sweep_file import validated
+    from orchestrator.sweeping.tracking import check_trackers
 
     _refuse_imported(run)
-    _check_trackers(how, run)
+    check_trackers(how.track, run.place)
     refuse_changed(run)
     described = validated(run.sweep(), f"{run.place} (studies.json)")
     planned = plan_again(described, run.studies(), how.data_dir)
@@ -140,13 +136,6 @@ def _refuse_imported(run: Run) -> None:
             f"{run.place} was imported from an archive: nothing can be trained in it. "
             f"Name another folder with --out."
         )
-
-
-def _check_trackers(how: How, run: Run) -> None:
-    if how.track:
-        from orchestrator.sweeping.tracking import check_trackers
-
-        check_trackers(how.track, run.place)
 
 
 def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
@@ -232,6 +221,8 @@ def _train_missing(
     ended: Ended, planned: Plan, queue: Queue, progress: Progress, how: How
 ) -> Ended:
     """Trains what the queue asks for, and shows progress."""
+    from orchestrator.sweeping.tracking import Trackers
+
     run, interrupts = ended.run, Interrupts()
     again = sum(study.most_repeats for study in planned.studies)
     how.say(
@@ -245,12 +236,12 @@ def _train_missing(
         with (
             how.engine(run, planned.sweep, studies, how.data_dir, interrupts) as executor,
             interrupts.heeded(lambda: progress.notes.append(ENDING)),
-            _trackers(run, planned, queue, how) as listeners,
+            closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),
         ):
             complete = dispatcher_of(
                 run, queue, planned.sweep, executor, progress,
-                listeners=listeners, asked_to_end=interrupts,
+                listeners=[trackers], asked_to_end=interrupts,
             ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")
@@ -260,20 +251,6 @@ def _train_missing(
     if share is not None:
         how.say(f"The slots were busy {share:.0%} of the time until no trial was left to start.")
     return replace(ended, status="done" if complete else "interrupted")
-
-
-@contextmanager
-def _trackers(run: Run, planned: Plan, queue: Queue, how: How) -> Iterator[Sequence[Listener]]:
-    if not how.track:
-        yield ()
-        return
-    from orchestrator.sweeping.tracking import Trackers
-
-    trackers = Trackers(how.track, run, queue, planned.sweep.name, how.say)
-    try:
-        yield [trackers]
-    finally:
-        trackers.close()
 
 
 def _put_together(run: Run, keys: Sequence[StudyKey], how: How, *, over: bool) -> None:
