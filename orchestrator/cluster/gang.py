@@ -7,9 +7,9 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +23,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Failed, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
-from orchestrator.planning.sweep import Resources
 from orchestrator.programs.course import ProgramFailed
 from orchestrator.programs.kept import Exit, Kept, Start
-from orchestrator.programs.starting import Devices
 from orchestrator.records import Study
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Failure, News, Pack
@@ -60,7 +58,6 @@ NEWS = "news"
 class GangSettings(Tasks):
     """Settings that all gangs of a sweep share. They are sent once, not with each pack."""
 
-    resources: Resources
     folder: UserFolder
     board: Any
     """The actor that tells running trials what other trials have reached."""
@@ -91,9 +88,8 @@ class Gang(tune.Trainable):
         self._listener = Listener(settings.board)
         self._watchdog = Watchdog(settings.board, settings.hang_seconds)
         pack: Pack = config[PACK]
-        self._count = len(settings.bundles(pack.study))
         self._stack = ExitStack()
-        self._peers = [_start_peer(rank) for rank in range(1, self._count)]
+        self._peers = [_start_peer(rank) for rank in range(1, len(settings.bundles(pack.study)))]
         with self._watchdog.over(pack.serial):
             self._ranks = self._assemble()
         self._begin(pack)
@@ -103,19 +99,13 @@ class Gang(tune.Trainable):
         here = ray.util.get_node_ip_address()
         self._host = host = "127.0.0.1" if set(machines) <= {here} else here
         listener, port = listen_at(host)
+        opened = partial(open_ranks, count=1 + len(self._peers), host=host, port=port)
         joining = [
-            peer.join.remote(rank, self._count, host, port, self._settings)
+            peer.join.remote(self._settings, partial(opened, rank=rank))
             for rank, peer in enumerate(self._peers, start=1)
         ]
         ranks = self._stack.enter_context(
-            open_ranks(
-                rank=0,
-                count=self._count,
-                host=host,
-                port=port,
-                device=_device(self._settings),
-                listener=listener,
-            )
+            opened(rank=0, device=_device(self._settings), listener=listener)
         )
         ray.get(joining)
         return ranks
@@ -125,13 +115,8 @@ class Gang(tune.Trainable):
         self._following = [
             peer.follow.remote(pack) for peer in self._peers if pack.study.program is None
         ]
-        devices = Devices(
-            count=settings.resources.ranks(pack.study.batch_size),
-            starts=(Kept, *(partial(_KeptThere, peer) for peer in self._peers)),
-            host=self._host,
-            threads=settings.resources.cpus_per_rank,
-            hang_seconds=settings.hang_seconds,
-        )
+        starts = (Kept, *(partial(_KeptThere, peer) for peer in self._peers))
+        devices = replace(settings.devices(pack.study), starts=starts, host=self._host)
         race = PackRace(pack.study, partial(self._listener.bounds, astuple(pack.study.key)))
         self._training = settings.train(pack, race, self._ranks, devices, self._watchdog.pulse)
         self._failure: BaseException | None = None
@@ -180,13 +165,6 @@ class Gang(tune.Trainable):
             ray.kill(peer)
         self._stack.close()
 
-    # Tune requires both methods. They do nothing, since a trial whose gang is lost begins anew.
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        return None
-
-    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
-        return None
-
 
 class _Peer:
     """A rank other than 0."""
@@ -194,12 +172,10 @@ class _Peer:
     def machine(self) -> str:
         return str(ray.util.get_node_ip_address())
 
-    def join(self, rank: int, count: int, host: str, port: int, settings: GangSettings) -> None:
+    def join(self, settings: GangSettings, opened: Callable[..., Any]) -> None:
         _settle_in(settings)
         self._settings, self._stack = settings, ExitStack()
-        self._ranks = self._stack.enter_context(
-            open_ranks(rank=rank, count=count, host=host, port=port, device=_device(settings))
-        )
+        self._ranks = self._stack.enter_context(opened(device=_device(settings)))
 
     def follow(self, pack: Pack) -> None:
         settings = self._settings
@@ -292,13 +268,8 @@ def _start_peer(rank: int) -> Any:
     assert group is not None, "Tune starts every gang in a placement group"
     bundle = group.bundle_specs[rank]
     place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
-    return (
-        ray.remote(_Peer)
-        .options(
-            num_cpus=bundle.get("CPU", 0), num_gpus=bundle.get("GPU", 0), scheduling_strategy=place
-        )
-        .remote()
-    )
+    amounts = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
+    return ray.remote(_Peer).options(**amounts, scheduling_strategy=place).remote()
 
 
 def _device(settings: GangSettings) -> torch.device:

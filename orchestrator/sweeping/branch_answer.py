@@ -3,20 +3,30 @@ batch sizes that follow."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from orchestrator.analysis import Confirmed, ScheduleStep, Verdict
-    from orchestrator.files.places import Place
-    from orchestrator.planning.sweep import Sweep
-    from orchestrator.records import Study
-    from orchestrator.results import Run
-    from orchestrator.search import Branching
+from orchestrator.analysis import (
+    BranchJudge,
+    Confirmed,
+    Verdict,
+    confirmed,
+    megatron,
+    schedule_of,
+    steps_saved,
+)
+from orchestrator.files.places import Place
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.planning.branch_plan import points_of, trunk_of
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import validated
+from orchestrator.records import Study
+from orchestrator.results import Run, confirmation_of
+from orchestrator.results.purpose import finite, to_json
+from orchestrator.search import Branching
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,33 +68,24 @@ class Answer:
         """Two schedules: `conservative` follows the lower ends of the verdicts' intervals,
         `central` their values. Each is given as a list of stages, in the form of Megatron-style
         trainers, and as a recipe of this project."""
-        from orchestrator.analysis import megatron, schedule_of, steps_saved
-
+        trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
         found = {}
         for name, end in ENDS.items() if self.verdicts else ():
             steps = schedule_of(self.verdicts, end=end)
+            stages = [
+                {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
+                for s in steps
+            ]
+            grown = [{"batch_size": steps[0].batch_size}, *map(dict, stages[1:])]
             found[name] = {
                 "steps_saved": steps_saved(
                     steps, batch_size=self.trunk.batch_size, total_examples=self.total_examples
                 ),
-                "stages": [
-                    {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
-                    for s in steps
-                ],
+                "stages": stages,
                 "samples": megatron(steps),
-                "recipe": self._recipe(name, steps),
+                "recipe": {**trunk, "name": name, "batch_schedule": grown},
             }
         return found
-
-    def _recipe(self, name: str, steps: Sequence[ScheduleStep]) -> dict[str, Any]:
-        trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
-        first, *later = steps
-        stages: list[dict[str, Any]] = [{"batch_size": first.batch_size}]
-        stages += [
-            {"examples": s.examples, "batch_size": s.batch_size, "learning_rate": s.rate}
-            for s in later
-        ]
-        return {**trunk, "name": name, "batch_schedule": stages}
 
     @property
     def confirming(self) -> Sweep | None:
@@ -111,9 +112,6 @@ class Answer:
 
     def confirmed(self, run: Run) -> list[Confirmed]:
         """The results of training with the schedules; empty if that was not done."""
-        from orchestrator.analysis import confirmed
-        from orchestrator.results import confirmation_of
-
         trained = confirmation_of(run)
         if not trained.exists:
             return []
@@ -159,16 +157,10 @@ def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
 
 def answer_in(run: Run) -> Answer:
     """The answer of a run whose sweep and studies are read from its files."""
-    from orchestrator.planning.sweep_file import validated
-
     return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
 
 
 def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
-    from orchestrator.analysis import BranchJudge
-    from orchestrator.planning.branch_plan import points_of, trunk_of
-    from orchestrator.search import Branching
-
     assert sweep.branch is not None
     trunk = trunk_of(sweep, studies)
     judge = BranchJudge(loss=sweep.branch.loss, learning_rate=float(trunk.params["learning_rate"]))
@@ -200,9 +192,6 @@ def write_page(
 
 def write_branches(run: Run, answer: Answer) -> None:
     """Writes the verdicts and the schedules."""
-    from orchestrator.files.yaml_files import write_yaml
-    from orchestrator.results.purpose import finite, to_json
-
     document = answer.to_json(answer.confirmed(run))
     (run.place / "branches.json").write_text(to_json(finite(document)))
     (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))

@@ -8,9 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.planning.sweep import Resources, Sweep
+from orchestrator.planning.sweep import Sweep
 from orchestrator.programs.course import ProgramFailed
-from orchestrator.programs.starting import Devices
 from orchestrator.records import BadInput, Study
 from orchestrator.results import Run
 from orchestrator.search import PackRace
@@ -50,23 +49,23 @@ def in_this_process(
         )
     tasks = Tasks(
         studies=studies,
+        resources=sweep.resources,
         data_dir=data_dir,
         checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
         logs=run.logs.absolute(),
         hang_seconds=sweep.faults.hang_seconds,
     )
-    executor = Local(tasks, sweep.resources)
-    with run.log() as log, logging_to(log), one_thread(), closing(executor):
+    with run.log() as log, logging_to(log), one_thread(), closing(Local(tasks)) as executor:
         yield executor
 
 
 class Local(Executor):
     kind: Literal["cpu", "cuda"] = "cpu"
 
-    def __init__(self, tasks: Tasks, resources: Resources) -> None:
-        self.ranks = max(resources.ranks(study.batch_size) for study in tasks.studies)
-        self._tasks, self.resources, self.data_dir = tasks, resources, tasks.data_dir
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
+        self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._training: Generator[News | None, None, None] | None = None
 
     @property
@@ -91,12 +90,9 @@ class Local(Executor):
         the code of a workload is passed on, for example to a debugger, where a cluster would try
         the trial again and record it as failed."""
         yield News(serial=pack.serial, started=True)
-        devices = Devices.here(
-            pack.study, self.resources.ranks(pack.study.batch_size), self.resources.cpus_per_rank,
-            self._tasks.hang_seconds,
-        )  # fmt: skip
+        race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
         try:
-            yield from self._tasks.train(pack, PackRace(pack.study), Ranks(), devices)
+            yield from self._tasks.train(pack, race, Ranks(), devices)
         except ProgramFailed as error:
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         except Exception as error:

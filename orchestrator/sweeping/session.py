@@ -185,10 +185,12 @@ def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: 
     """The searches, brought to the state that the run's files record."""
     from orchestrator.planning.growth import trials_within
     from orchestrator.search import Director
-    from orchestrator.sweeping.branch_answer import branching_of
 
-    sweep, anew = planned.sweep, 0
-    branching = None if sweep.branch is None else branching_of(sweep, planned.studies)
+    sweep, anew, branching = planned.sweep, 0, None
+    if sweep.branch is not None:
+        from orchestrator.sweeping.branch_answer import branching_of
+
+        branching = branching_of(sweep, planned.studies)
     queue: Queue = branching or Director(
         planned.studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size)
     )
@@ -279,11 +281,12 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     """Writes the answer that the run's files give, and adds it to what ended. What was measured is
     written first, since it does not depend on what can be said about it."""
     from orchestrator.results import frontier_of, write_frontier
-    from orchestrator.sweeping.branch_answer import answer_of, write_branches
 
     run = ended.run
     try:
         if planned.sweep.branch is not None:
+            from orchestrator.sweeping.branch_answer import answer_of, write_branches
+
             found = answer_of(run, planned.sweep, planned.studies)
             unknown = ended.status == "done" and found.queue.problems
             status = "unreached" if unknown else ended.status
@@ -306,11 +309,12 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
 
 def _with_page(ended: Ended, how: How) -> Ended:
     from orchestrator.report import write_report_of
-    from orchestrator.sweeping.branch_answer import write_page
 
     run, page = ended.run, ended.run.place / "report.html"
     try:
         if ended.branches is not None:
+            from orchestrator.sweeping.branch_answer import write_page
+
             write_page(run, ended.branches, page)
         else:
             write_report_of({"": (run, ended.rows)}, page)

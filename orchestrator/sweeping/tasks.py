@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
+from orchestrator.planning.sweep import Resources
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import Commission, log_name, train_programs, unshared_folder
 from orchestrator.records import FinishedTrial, Study, TrialKey
@@ -22,6 +23,7 @@ class Tasks:
     """Trains packs. It is the same for all packs of a sweep."""
 
     studies: Sequence[Study]
+    resources: Resources
     data_dir: Path | None
     checkpoints: Place
     """The folder in which unfinished trials keep their state."""
@@ -72,6 +74,12 @@ class Tasks:
                 yield self._news(pack, begun)
             raise
         yield News(serial=pack.serial, over=True)
+
+    def devices(self, study: Study) -> Devices:
+        """What a program may use on this machine."""
+        resources = self.resources
+        ranks = resources.ranks(study.batch_size)
+        return Devices.here(study, ranks, resources.cpus_per_rank, self.hang_seconds)
 
     def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
         """The trials of a pack. Ranks other than the first need no race."""

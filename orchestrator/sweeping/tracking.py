@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict
@@ -41,8 +41,8 @@ PATIENCE_SECONDS = 120.0
 """Seconds that a tracker may take for a trial once nothing else is waited for."""
 
 Say = Callable[[str], None]
-What = FinishedTrial | tuple[Study, Collection[TrialKey]]
-"""What a tracker is told: a trial, or which trials of a study it is to read from the run."""
+What = FinishedTrial | tuple[Study, TrialKey]
+"""What a tracker is told: a trial, or which trial of a study it is to read from the run."""
 
 
 def check_trackers(names: Iterable[str], place: Place) -> None:
@@ -82,11 +82,10 @@ class Trackers:
         key = finished.trial.key
         if search.over(key):
             self._aside[key.study].discard(key)
-            self._tell(finished, 1)
+            self._tell(finished)
         else:
             self._aside[key.study].add(key)
-        if search.done:
-            self._catch_up(search)
+        self._catch_up(search)
 
     def close(self) -> None:
         try:
@@ -99,15 +98,14 @@ class Trackers:
                 teller.end()
 
     def _catch_up(self, search: Search) -> None:
-        """Reports the paused trials that won't go on."""
+        """Reports the paused trials of a study that is over: they won't go on."""
         aside = self._aside[search.study.key]
-        if over := {key for key in aside if search.over(key)}:
-            aside -= over
-            self._tell((search.study, over), len(over))
+        while search.done and aside:
+            self._tell((search.study, aside.pop()))
 
-    def _tell(self, what: What, trials: int) -> None:
+    def _tell(self, what: What) -> None:
         for teller in self._tellers:
-            teller.tell(what, trials)
+            teller.tell(what)
 
 
 class _Teller:
@@ -115,8 +113,8 @@ class _Teller:
 
     def __init__(self, name: str, run: Run, sweep: str, say: Say) -> None:
         self._name, self._say, self._failed = name, say, False
-        self._waiting: deque[tuple[Future[None], int]] = deque()
-        """Messages that may not be answered yet, with the number of trials in each."""
+        self._waiting: deque[Future[None]] = deque()
+        """Trials that may not be answered yet."""
         self._line, other = Pipe()
         with other:
             self._process = Popen(
@@ -128,10 +126,10 @@ class _Teller:
         self._thread = ThreadPoolExecutor(1)
         self._thread.submit(self._line.send, (name, run, sweep))
 
-    def tell(self, what: What, trials: int) -> None:
-        while self._waiting and self._waiting[0][0].done():
+    def tell(self, what: What) -> None:
+        while self._waiting and self._waiting[0].done():
             self._waiting.popleft()
-        self._waiting.append((self._thread.submit(self._ask, what), trials))
+        self._waiting.append(self._thread.submit(self._ask, what))
 
     def _ask(self, what: What) -> None:
         try:
@@ -145,12 +143,11 @@ class _Teller:
 
     def wait(self) -> None:
         """Waits until the tracker has all trials, or takes too long for one."""
-        wait([answer for answer, _ in self._waiting], timeout=1)
-        if left := sum(trials for answer, trials in self._waiting if not answer.done()):
-            self._say(f"Waiting until {self._name} has received the last {left} trials.")
+        if left := wait(self._waiting, timeout=1).not_done:
+            self._say(f"Waiting until {self._name} has received the last {len(left)} trials.")
         try:
-            for answer, trials in self._waiting:
-                answer.result(PATIENCE_SECONDS * trials)
+            for answer in self._waiting:
+                answer.result(PATIENCE_SECONDS)
         except TimeoutError:
             self._failed = True
             logger.warning("%s takes too long, so no more trials are sent to it", self._name)
@@ -161,7 +158,7 @@ class _Teller:
 
     def end(self) -> None:
         """Ends the process, at once if it has not answered."""
-        idle = all(answer.done() for answer, _ in self._waiting)
+        idle = all(answer.done() for answer in self._waiting)
         self._thread.shutdown(wait=False, cancel_futures=True)
         if idle:
             self._line.close()
@@ -178,21 +175,19 @@ def _serve(line: Connection) -> None:
     Thread(target=_end_with_driver, args=[line.fileno()], daemon=True).start()
     name, run, sweep = line.recv()
     files = run.place.local or Path.cwd()
+    stored: dict[TrialKey, FinishedTrial] = {}
     while True:
-        what, errors = line.recv(), []
+        what, reason = line.recv(), None
         try:
-            for finished in [what] if isinstance(what, FinishedTrial) else _stored(run, *what):
-                try:
-                    _TELL[name](finished, sweep, files)
-                except Exception as error:
-                    errors.append(error)
+            if not isinstance(what, FinishedTrial):
+                study, key = what
+                if key not in stored:
+                    stored = {finished.trial.key: finished for finished in run.finished(study)}
+                what = stored.pop(key)
+            _TELL[name](what, sweep, files)
         except Exception as error:
-            errors.append(error)
-        line.send(_reason(errors[0]) if errors else None)
-
-
-def _stored(run: Run, study: Study, trials: Collection[TrialKey]) -> Iterable[FinishedTrial]:
-    return (finished for finished in run.finished(study) if finished.trial.key in trials)
+            reason = _reason(error)
+        line.send(reason)
 
 
 def _end_with_driver(line: int) -> None:
