@@ -135,26 +135,21 @@ def train_all(
 ) -> int:
     """Trains what the run is missing in this process, as `--no-ray` does. Returns the number of
     trials that were trained."""
-    queue, told = queue_of(run, planned), Counting()
+    queue = queue_of(run, planned)
+    told: set[TrialKey] = set()  # a trial that is paused and goes on counts once
+
+    def tell(finished: FinishedTrial, search: Search) -> None:
+        told.add(finished.trial.key)
+
     progress = progress or Progress(planned.studies)
     with in_this_process(run, planned.sweep, planned.studies, None) as executor:
         done = dispatcher_of(
             run, queue, planned.sweep, executor, progress,
-            listeners=[told], asked_to_end=asked_to_end,
+            listeners=[tell], asked_to_end=asked_to_end,
         ).train()  # fmt: skip
     assert done or asked_to_end()
     assert executor.has_room  # no training is left for later
-    return len(told.trials)
-
-
-class Counting:
-    """Counts the trials of which it is told. One that is paused and goes on counts once."""
-
-    def __init__(self) -> None:
-        self.trials: set[TrialKey] = set()
-
-    def hear(self, finished: FinishedTrial, search: Search) -> None:
-        self.trials.add(finished.trial.key)
+    return len(told)
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:

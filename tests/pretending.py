@@ -98,7 +98,6 @@ class Pretended(Executor):
     now: float = 0.0
     waits: int = 0
     resources: Resources = field(default_factory=Resources)
-    kind = "cpu"
     data_dir = None
     listeners: tuple[Any, ...] = ()
     packs: list[Pack] = field(default_factory=list)

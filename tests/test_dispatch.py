@@ -257,13 +257,12 @@ def test_it_says_why_nothing_runs() -> None:
 
 
 def test_listeners_that_raise_stop_nothing() -> None:
-    class Deaf:
-        def hear(self, finished: FinishedTrial, search: Any) -> None:
-            assert finished.trial.key in executor.disk.held, "told before it is on disk"
-            raise ConnectionError("nobody there")
+    def deaf(finished: FinishedTrial, search: Any) -> None:
+        assert finished.trial.key in executor.disk.held, "told before it is on disk"
+        raise ConnectionError("nobody there")
 
     executor = Pretended(EASY, Disk())
-    executor.listeners = (Deaf(),)
+    executor.listeners = (deaf,)
     progress = run(executor)
     (note,) = progress.notes
     assert "nobody there" in note

@@ -24,25 +24,22 @@ if TYPE_CHECKING:
     from orchestrator.search import Bounds
     from orchestrator.sweeping.executor import Failure
 
-    Key = tuple[str | int, ...]
-    """The key of a study as plain values."""
-
 
 class _Board:
     """Holds the bounds of every study and sends new ones to those who wait for them."""
 
     def __init__(self) -> None:
-        self._news: list[tuple[Key, Bounds]] = []
+        self._news: list[tuple[str, Bounds]] = []
         self._more = asyncio.Event()
         self._last_words: dict[int, str] = {}
         self._moved: set[int] = set()
 
-    async def post(self, study: Key, bounds: Bounds) -> None:
+    async def post(self, study: str, bounds: Bounds) -> None:
         self._news.append((study, bounds))
         self._more.set()
         self._more = asyncio.Event()
 
-    async def after(self, count: int) -> tuple[int, dict[Key, Bounds]]:
+    async def after(self, count: int) -> tuple[int, dict[str, Bounds]]:
         """Waits for messages after the first `count`. Returns their total number and the bounds
         that were posted."""
         while len(self._news) <= count:
@@ -76,10 +73,10 @@ class Listener:
 
     def __init__(self, board: Any) -> None:
         self._board = board
-        self._known: dict[Key, Bounds] = {}
+        self._known: dict[str, Bounds] = {}
         self._coming = board.after.remote(0)
 
-    def bounds(self, study: Key) -> Bounds | None:
+    def bounds(self, study: str) -> Bounds | None:
         while self._coming is not None and ray.wait([self._coming], timeout=0)[0]:
             try:
                 count, news = ray.get(self._coming)

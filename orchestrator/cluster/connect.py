@@ -61,26 +61,21 @@ def connect(
             signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
         ray_internals.no_output_of_workers()
         cluster = Cluster(
-            machines=_machines(),
+            machines=tuple(
+                Machine(
+                    name=node["NodeManagerHostname"],
+                    cpus=int(node["Resources"].get("CPU", 0)),
+                    gpus=int(node["Resources"].get("GPU", 0)),
+                )
+                for node in ray.nodes()
+                if node["Alive"]
+            ),
             gpus_on_demand=int(ray.cluster_resources().get(ON_DEMAND, 0)),
             dashboard=context.dashboard_url or None,
             embedded=not address,
         )
         logger.info("connected to %r", cluster)
         yield cluster
-
-
-def _machines() -> tuple[Machine, ...]:
-    """The machines that are up now."""
-    return tuple(
-        Machine(
-            name=node["NodeManagerHostname"],
-            cpus=int(node["Resources"].get("CPU", 0)),
-            gpus=int(node["Resources"].get("GPU", 0)),
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    )
 
 
 @contextmanager

@@ -15,8 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -86,7 +86,10 @@ def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
 
 def _start(folder: Path) -> ray_internals.Context:
     dashboard = os.environ.get(DASHBOARD) != "0"
-    with ray_internals.starting_with(_Apart, dashboard=dashboard):
+    # A signal to the group of this process, sent by a terminal or by `timeout`, then reaches only
+    # this process, which acts on it.
+    apart = partial(ray_internals.ConsolePopen, process_group=0)
+    with ray_internals.starting_with(apart, dashboard=dashboard):
         return ray.init(
             address="local",
             num_cpus=cores(),
@@ -148,15 +151,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-class _Apart(ray_internals.ConsolePopen):
-    """Starts one of Ray's processes in a separate process group. A signal to the group of this
-    process, sent by a terminal or by `timeout`, then reaches only this process, which acts on
-    it."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, process_group=0, **options)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -47,12 +47,6 @@ VIRTUAL_GPUS = "ORCHESTRATE_VIRTUAL_GPUS"
 LOST_SECONDS = 10
 """Seconds that it may take until Ray knows that a process is gone."""
 
-PACK = "pack"
-"""The key of a config of Tune that holds the pack to train."""
-
-NEWS = "news"
-"""The key of a result of Tune that holds the news of the pack since the previous result."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class GangSettings(Tasks):
@@ -76,7 +70,8 @@ class GangSettings(Tasks):
 
 class Gang(tune.Trainable):
     """Rank 0, which communicates with Tune. It starts the other ranks in its placement group and
-    opens the process group once. With `reuse_actors`, Tune then gives it one pack after another."""
+    opens the process group once. With `reuse_actors`, Tune then gives it one pack after another, as
+    the only entry of a config. A result holds the news of the pack since the previous result."""
 
     packed: bytes
     """The settings of the gang as bytes; see `gang_with`."""
@@ -87,7 +82,7 @@ class Gang(tune.Trainable):
         self._settings = settings
         self._listener = Listener(settings.board)
         self._watchdog = Watchdog(settings.board, settings.hang_seconds)
-        pack: Pack = config[PACK]
+        pack: Pack = config["pack"]
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, len(settings.bundles(pack.study)))]
         with self._watchdog.over(pack.serial):
@@ -117,7 +112,7 @@ class Gang(tune.Trainable):
         ]
         starts = (Kept, *(partial(_KeptThere, peer) for peer in self._peers))
         devices = replace(settings.devices(pack.study), starts=starts, host=self._host)
-        race = PackRace(pack.study, partial(self._listener.bounds, astuple(pack.study.key)))
+        race = PackRace(pack.study, partial(self._listener.bounds, repr(pack.study.key)))
         self._training = settings.train(pack, race, self._ranks, devices, self._watchdog.pulse)
         self._failure: BaseException | None = None
 
@@ -140,7 +135,7 @@ class Gang(tune.Trainable):
                 raise Failed(self._reason(error)) from None
             # Trials that ended before the error are reported first.
             self._failure = error
-        return {"done": over, NEWS: news}
+        return {"done": over, "news": news}
 
     def _reason(self, error: BaseException) -> Failure:
         """Why the pack ended, in a form that can be sent to the driver."""
@@ -156,7 +151,7 @@ class Gang(tune.Trainable):
         return Failure(text=last_lines("".join(traceback.format_exception(error))))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config[PACK])
+        self._begin(new_config["pack"])
         return True
 
     def cleanup(self) -> None:

@@ -79,8 +79,8 @@ def no_output_of_workers() -> None:
 
 
 @contextmanager
-def starting_with(popen: type[Any], *, dashboard: bool) -> Iterator[None]:
-    """During the `with` block, Ray starts its processes with the class `popen`, leaves our signal
+def starting_with(popen: Callable[..., Any], *, dashboard: bool) -> Iterator[None]:
+    """During the `with` block, Ray starts its processes with `popen`, leaves our signal
     handlers in place, and uses 127.0.0.1 instead of an address that other machines can reach.
     Processes that nobody needs here aren't started: each takes half a second."""
     of_dashboard = [] if dashboard else ["start_api_server", "start_monitor"]

@@ -131,22 +131,18 @@ def reach(file: Path) -> Iterator[Head]:
     ) as process:  # fmt: skip
         address = f"127.0.0.1:{port}"
         token = _token(process, file)
-        client = _client(f"http://{address}", token)
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        try:
+            client = JobSubmissionClient(f"http://{address}", headers=headers)
+        except (ConnectionError, RuntimeError) as error:
+            raise BadInput(
+                f"The head was reached, but its dashboard does not answer: {error}. Check on the "
+                f"head that Ray runs (`ray status`)."
+            ) from None
         # Ray's messages about packing and connecting are of no use to the user.
         for name in QUIET:
             logging.getLogger(name).setLevel(logging.ERROR)
         yield Head(client=client, dashboard=address)
-
-
-def _client(address: str, token: str) -> JobSubmissionClient:
-    headers = {"Authorization": f"Bearer {token}"} if token else None
-    try:
-        return JobSubmissionClient(address, headers=headers)
-    except (ConnectionError, RuntimeError) as error:
-        raise BadInput(
-            f"The head was reached, but its dashboard does not answer: {error}. Check on the head "
-            f"that Ray runs (`ray status`)."
-        ) from None
 
 
 def _token(process: subprocess.Popen[bytes], file: Path) -> str:

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from ray.tune.search import SearchAlgorithm
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
-from orchestrator.cluster.gang import NEWS, PACK, GangSettings, gang_with
+from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.cluster.metrics import Metrics
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, places
@@ -68,9 +67,8 @@ class TuneExecutor(Executor):
     def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
         self._settings, self.resources = settings, settings.resources
         self.data_dir = settings.data_dir
-        self.kind = self.resources.kind
         self.ranks = places(self.resources, cluster)
-        self.listeners = [Metrics(name, self.ranks)]
+        self.listeners = [Metrics(name, self.ranks).hear]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
         self._most_waiting = 2 if cluster.embedded else max(2, self.ranks // largest)
         self._gang = gang_with(settings)
@@ -91,7 +89,7 @@ class TuneExecutor(Executor):
     def start(self, pack: Pack) -> None:
         self._waiting.add(pack.serial)
         shape = tune.PlacementGroupFactory(self._settings.bundles(pack.study), strategy="PACK")
-        trial = _PackTrial(self._gang, self._experiment, {PACK: pack}, shape)
+        trial = _PackTrial(self._gang, self._experiment, {"pack": pack}, shape)
         self._running[pack.serial] = trial
         self._tune.add_trial(trial)
 
@@ -107,7 +105,7 @@ class TuneExecutor(Executor):
             self._running.pop(news.serial, None)
 
     def post(self, key: StudyKey, bounds: Bounds) -> None:
-        self._settings.board.post.remote(astuple(key), bounds)
+        self._settings.board.post.remote(repr(key), bounds)
 
     def moved(self) -> Collection[int] | None:
         if self._moved is None:
@@ -171,17 +169,17 @@ class _Callback(tune.Callback):
         self._hear, self._board = hear, board
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._hear(News(serial=trial.config[PACK].serial, started=True))
+        self._hear(News(serial=trial.config["pack"].serial, started=True))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         # Removed, so that Tune doesn't keep all measurements of the sweep in memory.
-        for news in result.pop(NEWS):
+        for news in result.pop("news"):
             self._hear(news)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        serial = trial.config[PACK].serial
+        serial = trial.config["pack"].serial
         failure = failure_of(trial.error)
         if failure.died:
             failure = last_words(self._board, serial, failure)

@@ -77,13 +77,14 @@ def _one_by_one(study: Study, resources: Resources) -> str | None:
 
 
 def decide(
-    run: Run, studies: Sequence[Study], resources: Resources, kind: Kind, data_dir: Path | None
+    run: Run, studies: Sequence[Study], resources: Resources, data_dir: Path | None
 ) -> dict[StudyKey, int]:
     """The widths of the run's studies, which are decided and recorded now if they were not before.
     A study that has trials but no recorded width was begun before stacks existed."""
     known = run.widths()
     begun = [s.key for s in studies if s.key not in known and len(run.trials(s.key, ["trial"]))]
-    found = widths_of(studies, resources, kind, data_dir, {**dict.fromkeys(begun, 1), **known})
+    before = {**dict.fromkeys(begun, 1), **known}
+    found = widths_of(studies, resources, resources.kind, data_dir, before)
     for key, (width, reason) in found.items():
         logger.info("%s: %d at a time%s", key, width, f", since {reason}" if reason else "")
     widths = {key: width for key, (width, _) in found.items()}

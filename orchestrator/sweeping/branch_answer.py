@@ -119,12 +119,12 @@ class Answer:
         constant = of_recipe.pop(CONSTANT)
         goals = [goal for finished in constant[:1] for goal in finished.trial.study.goals]
         assert self.sweep.branch is not None
-        metrics = [self.sweep.branch.loss, *(goal.metric for goal in goals)]
-        found = [
-            confirmed(recipe, trials, constant, [*dict.fromkeys(metrics)])
+        metrics = [*dict.fromkeys([self.sweep.branch.loss, *(goal.metric for goal in goals)])]
+        return [
+            schedule
             for recipe, trials in of_recipe.items()
+            if (schedule := confirmed(recipe, trials, constant, metrics)) is not None
         ]
-        return [schedule for schedule in found if schedule is not None]
 
     def to_json(self, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
         return {

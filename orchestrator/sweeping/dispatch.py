@@ -170,7 +170,7 @@ class Dispatcher:
             return None
         trials = {proposal.trial.key: proposal.trial for proposal in proposals}
         key = proposals[0].trial.study.key
-        width = 1 if any(map(self._retries.is_alone, trials)) else self._widths[key]
+        width = 1 if trials.keys() & self._retries.alone else self._widths[key]
         pack = Pack(
             serial=next(self._serials),
             proposals=proposals,
@@ -217,12 +217,13 @@ class Dispatcher:
         for finished in news.ended:
             if out.left.pop(finished.trial.key, None) is not None:
                 self._end(finished, sees_run=news.sees_run)
-        if news.failure is not None:
+        if news.over or news.failure is not None:
             del self._out[news.serial]
-            self._fail(out, news.failure)
-        elif news.over:
-            del self._out[news.serial]
-            self._put_back([*out.left.values()])
+            left = [*out.left.values()]
+            for trial in left:
+                self._progress.stop(trial)
+            for trial in left if news.failure is None else self._fail(out, left, news.failure):
+                self._queue.put_back(trial)
 
     def _end(self, finished: FinishedTrial, *, sees_run: bool) -> None:
         if not sees_run:
@@ -238,24 +239,17 @@ class Dispatcher:
         self._progress.stop(finished.trial, outcome)
         self._records.waiting.append(finished)
 
-    def _fail(self, out: _Out, failure: Failure) -> None:
+    def _fail(self, out: _Out, left: Sequence[Trial], failure: Failure) -> Sequence[Trial]:
+        """Decides on the trials `left` of a pack. Returns those that wait again."""
         self._last_error = out.ended_for or failure.text
-        left = [*out.left.values()]
         verdict = self._retries.judge(left, out.begun, out.pack.width, failure)
         self._failures += verdict.counts
-        for trial in left:
-            self._progress.stop(trial)
-        self._put_back(verdict.put_back)
         if verdict.failed is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died
             )
             self._records.waiting.append(FinishedTrial(trial=verdict.failed, outcome=outcome))
-
-    def _put_back(self, trials: Sequence[Trial]) -> None:
-        for trial in trials:
-            self._progress.stop(trial)
-            self._queue.put_back(trial)
+        return verdict.put_back
 
     def _end_silent(self) -> None:
         """Ends the packs that have made no step for longer than their own watchdogs take to act:

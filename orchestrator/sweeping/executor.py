@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # the process of the board should load next to nothing
     from pathlib import Path
@@ -71,8 +71,6 @@ class Executor(Protocol):
 
     resources: Resources
     """The sweep's resources, with a value for everything that was left to the machines."""
-    kind: Literal["cpu", "cuda"]
-    """The kind of devices that train."""
     data_dir: Path | None
     ranks: int
     """Number of ranks that can train at once."""
@@ -109,11 +107,8 @@ class Executor(Protocol):
         return ""
 
 
-class Listener(Protocol):
-    """Somebody who is told of trials once they are on disk. The sweep does not need them."""
-
-    def hear(self, finished: FinishedTrial, search: Search) -> None: ...
-
+Listener = Callable[["FinishedTrial", "Search"], None]
+"""Is told of trials once they are on disk. The sweep does not need it."""
 
 LAST_WORDS_SECONDS = 10.0
 """Seconds that the process of a trial takes to end itself and to say why."""

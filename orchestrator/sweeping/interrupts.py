@@ -23,8 +23,7 @@ def heed_termination() -> None:
 class Interrupts:
     """Called, it tells whether the user has asked for the end."""
 
-    def __init__(self) -> None:
-        self._asked = False
+    _asked = False
 
     def __call__(self) -> bool:
         return self._asked

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal
 
 from orchestrator.planning.sweep import Sweep
 from orchestrator.programs.course import ProgramFailed
@@ -61,8 +60,6 @@ def in_this_process(
 
 
 class Local(Executor):
-    kind: Literal["cpu", "cuda"] = "cpu"
-
     def __init__(self, tasks: Tasks) -> None:
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)

@@ -8,16 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class _LogFile(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Does nothing. Otherwise, on a full disk, each line of the log would print a traceback."""
-
-
 @contextmanager
 def logging_to(log: Path) -> Iterator[None]:
     """Sends log messages to the file `log`. Several of Ray's loggers have terminal handlers, which
     are all replaced."""
-    handler = _LogFile(log, encoding="utf-8", errors="backslashreplace")
+    handler = logging.FileHandler(log, encoding="utf-8", errors="backslashreplace")
+    # Otherwise, on a full disk, each line of the log would print a traceback.
+    handler.handleError = lambda record: None  # type: ignore[method-assign]
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = [logging.getLogger(name) for name in ("ray", "ray.tune", "ray.train", "orchestrator")]
     before = [(each, each.handlers, each.level, each.propagate) for each in loggers]

@@ -91,9 +91,8 @@ class Progress:
     def follow(self, key: StudyKey, search: Search) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
-        study.planned, study.done, study.best_steps = (
-            search.planned, search.settled, search.frontier_step(),
-        )  # fmt: skip
+        study.planned, study.done = search.planned, search.settled
+        study.best_steps = search.frontier_step()
         if not study.steps:
             study.before = study.done
 

@@ -108,7 +108,7 @@ class Records:
         self._usage.add(finished)
         for listener in self._listeners:
             try:
-                listener.hear(finished, search)
+                listener(finished, search)
             # No error here may end the sweep, which needs neither metrics nor trackers.
             except Exception as error:
                 said = f"Metrics or trackers missed trials ({error}). Details are in log.txt."

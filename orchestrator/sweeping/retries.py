@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -21,16 +21,6 @@ BACKOFF_SECONDS = 1.0
 """Seconds before the first new attempt; the wait doubles before each further attempt."""
 
 LONGEST_BACKOFF_SECONDS = 60.0
-
-
-@dataclass
-class _Tries:
-    """The attempts at a trial so far."""
-
-    failures: int = 0
-    losses: int = 0
-    alone: bool = False
-    """Whether the trial is trained outside of a stack from now on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +43,9 @@ class Retries:
 
     def __init__(self, max_failures: int, clock: Callable[[], float]) -> None:
         self._max_failures, self._clock = max_failures, clock
-        self._tries: defaultdict[TrialKey, _Tries] = defaultdict(_Tries)
+        self._failures, self._losses = Counter[TrialKey](), Counter[TrialKey]()
+        self.alone: set[TrialKey] = set()
+        """Trials that are trained outside of any stack from now on."""
         self._due: list[tuple[float, TrialKey, Trial]] = []
 
     def __bool__(self) -> bool:
@@ -66,10 +58,6 @@ class Retries:
             return None
         return heapq.heappop(self._due)[2]
 
-    def is_alone(self, key: TrialKey) -> bool:
-        """Whether a trial is trained outside of any stack from now on."""
-        return self._tries[key].alone
-
     def judge(
         self, left: Sequence[Trial], begun: Collection[TrialKey], width: int, failure: Failure
     ) -> Verdict:
@@ -77,17 +65,17 @@ class Retries:
         if len(left) != 1:
             return Verdict(put_back=self._try_apart(left, begun, failure))
         (trial,) = left
-        tries = self._tries[trial.key]
         if width > 1 and not failure.died:
             # The cause may be the stack: trying two examples does not show every behaviour of code.
-            tries.alone = True
+            self.alone.add(trial.key)
             self._again(trial, 0.0)
             return Verdict()
         lost = failure.machine_lost
-        tries.losses, tries.failures = tries.losses + lost, tries.failures + (not lost)
-        if tries.failures > self._max_failures or tries.losses > MAX_LOSSES:
+        (self._losses if lost else self._failures)[trial.key] += 1
+        failures, losses = self._failures[trial.key], self._losses[trial.key]
+        if failures > self._max_failures or losses > MAX_LOSSES:
             return Verdict(failed=trial, counts=not lost)
-        wait = BACKOFF_SECONDS * 2 ** (tries.failures + tries.losses - 1)
+        wait = BACKOFF_SECONDS * 2 ** (failures + losses - 1)
         self._again(trial, min(wait, LONGEST_BACKOFF_SECONDS))
         return Verdict(counts=not lost)
 
@@ -99,9 +87,8 @@ class Retries:
         for the first time, no trial was at fault. Returns the trials that can't have been."""
         blameless = []
         for trial in left:
-            tries = self._tries[trial.key]
-            first_loss = failure.machine_lost and not tries.losses
-            tries.losses += failure.machine_lost
+            first_loss = failure.machine_lost and not self._losses[trial.key]
+            self._losses[trial.key] += failure.machine_lost
             # A process that died could not report the trials that it began in its last second.
             if first_loss or not (failure.died or trial.key in begun):
                 blameless.append(trial)

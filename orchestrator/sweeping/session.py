@@ -14,12 +14,11 @@ from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
 from orchestrator.sweeping.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from orchestrator.analysis import Verdict
     from orchestrator.planning.outlook import Outlook
     from orchestrator.planning.studies import Plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.results import FrontierRow, Run
-    from orchestrator.search import Branching, Queue
+    from orchestrator.search import Queue
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.dispatch import Dispatcher
     from orchestrator.sweeping.executor import Executor
@@ -126,7 +125,7 @@ def dispatcher_of(
     from orchestrator.sweeping.dispatch import Dispatcher
 
     studies = [search.study for search in queue.searches.values()]
-    widths = decide(run, studies, executor.resources, executor.kind, executor.data_dir)
+    widths = decide(run, studies, executor.resources, executor.data_dir)
     return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **options)
 
 
@@ -177,7 +176,13 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
         _put_together(run, keys, how, over=planned.sweep.branch is None)
     written = _written(ended, planned, how)
     if ended.status == "done" and (written.branches is None or written.branches.is_complete):
-        _remove_checkpoints(run, how)
+        try:
+            run.checkpoints.remove_folder()  # no trial goes on from one, also of earlier processes
+        except OSError as error:
+            how.say(
+                f"{run.checkpoints} is no longer needed but can't be removed; you may delete it: "
+                f"{error}"
+            )
     return written
 
 
@@ -206,17 +211,14 @@ def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: 
             f"anew."
         )
     queue.begin()
-    if branching is not None and not _has_states(run, branching):
-        say("States of the trunk are missing that branches begin with, so it is trained again.")
-        branching.train_trunk_again()
+    if branching is not None:
+        from orchestrator.training import States
+
+        states = States(folder=run.checkpoints)
+        if not all(states.file(step).is_file() for step in branching.needed_states):
+            say("States of the trunk are missing that branches begin with, so it is trained again.")
+            branching.train_trunk_again()
     return queue
-
-
-def _has_states(run: Run, branching: Branching[Verdict]) -> bool:
-    from orchestrator.training import States
-
-    states = States(folder=run.checkpoints)
-    return all(states.file(step).is_file() for step in branching.needed_states)
 
 
 def _train_missing(
@@ -243,7 +245,7 @@ def _train_missing(
         ):
             complete = dispatcher_of(
                 run, queue, planned.sweep, executor, progress,
-                listeners=[trackers], asked_to_end=interrupts,
+                listeners=[trackers.hear], asked_to_end=interrupts,
             ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")
@@ -265,16 +267,6 @@ def _put_together(run: Run, keys: Sequence[StudyKey], how: How, *, over: bool) -
             f"The files of single trials can't be merged and stay as they are. Nothing is lost, "
             f"but reading the run is slower: {error}"
         )
-
-
-def _remove_checkpoints(run: Run, how: How) -> None:
-    """Removes the checkpoints, also those of earlier processes: once all trials are done, none goes
-    on from a checkpoint."""
-    folder = run.checkpoints
-    try:
-        folder.remove_folder()
-    except OSError as error:
-        how.say(f"{folder} is no longer needed but can't be removed; you may delete it: {error}")
 
 
 def _written(ended: Ended, planned: Plan, how: How) -> Ended:

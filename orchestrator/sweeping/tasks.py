@@ -32,11 +32,6 @@ class Tasks:
     """The folder in which the output of programs is kept."""
     hang_seconds: float | None = None
 
-    @cached_property
-    def sees_run(self) -> bool:
-        """Whether this machine sees the run's folder."""
-        return (self.checkpoints.parent / "sweep.yaml").is_file()
-
     def train(
         self,
         pack: Pack,
@@ -67,19 +62,21 @@ class Tasks:
                     ended = [event] if isinstance(event, FinishedTrial) else []
                     for finished in ended:
                         race.record(finished)
-                    yield self._news(pack, begun, ended) if begun or ended else None
+                    news = News(
+                        serial=pack.serial, begun=[*begun], ended=ended, sees_run=self._sees_run
+                    )
+                    yield news if begun or ended else None
                     begun.clear()
         except (Exception, SystemExit):
             if begun:
-                yield self._news(pack, begun)
+                yield News(serial=pack.serial, begun=begun)
             raise
         yield News(serial=pack.serial, over=True)
 
     def devices(self, study: Study) -> Devices:
         """What a program may use on this machine."""
-        resources = self.resources
-        ranks = resources.ranks(study.batch_size)
-        return Devices.here(study, ranks, resources.cpus_per_rank, self.hang_seconds)
+        ranks = self.resources.ranks(study.batch_size)
+        return Devices.here(study, ranks, self.resources.cpus_per_rank, self.hang_seconds)
 
     def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
         """The trials of a pack. Ranks other than the first need no race."""
@@ -108,11 +105,6 @@ class Tasks:
             )
             for proposal in pack.proposals
         ]
-
-    def _news(
-        self, pack: Pack, begun: Sequence[TrialKey], ended: Sequence[FinishedTrial] = ()
-    ) -> News:
-        return News(serial=pack.serial, begun=[*begun], ended=ended, sees_run=self._sees_run)
 
     @cached_property
     def _sees_run(self) -> bool:

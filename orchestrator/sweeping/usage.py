@@ -13,10 +13,6 @@ CLOCK_SECONDS = 1.0
 """By how much the time of day may leave the time that passes before it counts as set."""
 
 
-def _offset() -> float:
-    return time.time() - time.monotonic()
-
-
 @dataclass(kw_only=True)
 class Usage:
     """The share of the available time in which ranks trained and evaluated."""
@@ -26,14 +22,14 @@ class Usage:
     which it trained and evaluated, times its ranks."""
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
-    offset: float = field(default_factory=_offset)
+    offset: float = field(default_factory=lambda: time.time() - time.monotonic())
     clock_was_set: bool = False
     """Or the machine slept. Starts can't be compared with each other then."""
 
     def add(self, finished: FinishedTrial) -> None:
         examples, rank_seconds = trained(finished)
         self.examples[str(finished.trial.study.key)] += examples
-        self.clock_was_set |= abs(_offset() - self.offset) > CLOCK_SECONDS
+        self.clock_was_set |= abs(time.time() - time.monotonic() - self.offset) > CLOCK_SECONDS
         if finished.started is not None:
             outcome = finished.outcome
             # A stacked trial shared its rank, so its seconds are spread over its whole duration.
