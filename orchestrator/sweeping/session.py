@@ -212,11 +212,13 @@ def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: 
         )
     queue.begin()
     if branching is not None:
-        from orchestrator.training import States
+        from orchestrator.training import Checkpoint, States
 
         states = States(folder=run.checkpoints)
         if not all(states.file(step).is_file() for step in branching.needed_states):
             say("States of the trunk are missing that branches begin with, so it is trained again.")
+            # From its start: it would go on behind the states that are missing.
+            Checkpoint.of(branching.trunk, run.checkpoints, 0).place.remove()
             branching.train_trunk_again()
     return queue
 
