@@ -191,10 +191,15 @@ class Loaded(Split):
             generator=torch.Generator().manual_seed(0),
             pin_memory=self._device.type == "cuda",
         )
-        for sizes, fetched in loader:
-            if isinstance(fetched, BadInput):
-                raise fetched
-            yield from divided(self._delivered(fetched), sizes)
+        arriving = iter(loader)  # workers start now, and not within the first step
+
+        def batches() -> Iterator[Batch]:
+            for sizes, fetched in arriving:
+                if isinstance(fetched, BadInput):
+                    raise fetched
+                yield from divided(self._delivered(fetched), sizes)
+
+        return batches()
 
     def to(self, device: torch.device) -> Loaded:
         moved = copy(self)
