@@ -19,6 +19,7 @@ from orchestrator.planning.parts import (
     Text,
 )
 from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
+from orchestrator.planning.rule_presets import Rules
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
@@ -191,6 +192,11 @@ class Recipe(Part):
     space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
+    rules: Annotated[Rules | None, STUDIES] = Field(
+        default=None, examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}]
+    )
+    """Rules that belong together, by which metaparameters follow the batch size. An entry
+    `{rule: ...}` of `space` has one alone."""
     schedule: Annotated[dict[Text, Any], STUDIES] = Field(
         default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
     )

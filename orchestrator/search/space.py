@@ -163,7 +163,9 @@ def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
 def _rule(entry: Mapping[str, Any]) -> ScalingRule:
     if entry["rule"] not in RULES:
         raise unknown("rule", entry["rule"], RULES)
-    _need_numbers(entry, "base", "at_batch_size")
+    _need_numbers(entry, *(key for key in entry if key not in ("rule", "of")))
+    if not isinstance(entry.get("of", ""), str):
+        raise wrong_value("`of`", "the name of the learning rate", entry["of"])
     return ScalingRule(**entry)
 
 
