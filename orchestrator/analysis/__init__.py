@@ -45,6 +45,7 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness
+from orchestrator.analysis.rule_costs import NO_RULES, RuleCost, rule_costs, tables_of_rules
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.planning.rule_presets import entries_of
 from orchestrator.planning.sweep import Recipe, Search
 from orchestrator.records import (
     LARGEST,
@@ -50,7 +51,10 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
                 code="not-together",
             )
         shared, given = {}, given[ONLY]
-    rules = recipe.rules.entries() if recipe.rules else {}
+    try:
+        rules = entries_of(recipe.rules)
+    except BadInput as error:
+        raise error.at(f"recipe {recipe.name!r}: rules") from None
     for key, others in (("schedule", recipe.schedule), ("rules", rules)):
         if twice := sorted(given.keys() & others.keys()):
             raise BadInput(
