@@ -4,7 +4,7 @@ recipe that was tuned at each batch size."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
@@ -50,10 +50,12 @@ class RuleCost(OfCurve):
 
 def rule_costs(run: Run, rows: Sequence[FrontierRow]) -> list[RuleCost]:
     """What the rules of the run's recipes cost, the cheapest first. `rows` is its frontier."""
-    ruled = ruled_recipes(run.sweep())
-    if not ruled & {row.recipe for row in rows}:
-        return []
-    answers = Answers(rows=rows, budgets={study.key: study.budget_steps for study in run.studies()})
+    budgets = {study.key: study.budget_steps for study in run.studies()}
+    return costs_of(Answers(rows=rows, budgets=budgets), ruled_recipes(run.sweep()))
+
+
+def costs_of(answers: Answers, ruled: Collection[str]) -> list[RuleCost]:
+    """What it costs that these recipes follow rules."""
     curves = answers.curves()
     found = []
     for names, tuned in curves.items():
@@ -75,8 +77,8 @@ def ruled_recipes(sweep: Mapping[str, Any]) -> set[str]:
     found = set()
     for recipe in sweep.get("recipes") or ():
         space = recipe.get("space") or {}
-        entries = [*{**space, **(space.get("only") or {}), **recipe.get("schedule", {})}.values()]
-        if recipe.get("rules") or any(isinstance(each, dict) and "rule" in each for each in entries):
+        entries = [*(space.get("only") or space).values(), *recipe.get("schedule", {}).values()]
+        if recipe.get("rules") or any(isinstance(one, dict) and "rule" in one for one in entries):
             found.add(str(recipe["name"]))
     return found
 
@@ -177,9 +179,9 @@ def tables_of_rules(costs: Sequence[RuleCost]) -> list[tuple[str, list[str], lis
         lucky = "" if all(cost.of_medians for cost in mine) else LUCKY
         about = (
             f"{workload}, until {goal}: steps of each rule over those of {tuned}, which was tuned "
-            f"at each batch size, with 90 % intervals; the cheapest first.{lucky}"
+            f"at each batch size, with 90 % intervals. The cheapest rule comes first.{lucky}"
         )
-        found.append((about, ["Rule", "Mean", *(f"{size:,}" for size in sizes)], cells))
+        found.append((about, ["Rule", "Mean", *(f"at {size:,}" for size in sizes)], cells))
     return found
 
 

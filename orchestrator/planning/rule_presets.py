@@ -18,7 +18,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "beta2": DECAY,
         "epsilon": {"rule": "power", "exponent": -0.5},
     },
-    "momentum_sde": {"learning_rate": {"rule": "linear"}, "momentum": {"rule": "constant"}},
+    "sgd_sde": {"learning_rate": {"rule": "linear"}},
     "adam_timescales": {
         "learning_rate": SQRT,
         "beta1": {"rule": "half_life"},
@@ -27,8 +27,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """What is kept -> metaparameter -> its rule. The first two keep the stochastic differential
-equation that a training approximates: of Adam (Malladi et al. 2022), and of SGD with
-momentum."""
+equation that a training approximates: of Adam (Malladi et al. 2022) and of SGD."""
 
 
 def entries_of(rules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -27,19 +27,21 @@ def _number(value: Any) -> int | float:
 
 Number = Annotated[int | float, BeforeValidator(_number), Field(gt=0)]
 
-Sizes = Annotated[list[Number], Field(min_length=1, max_length=MOST_ITEMS)]
+Whole = Annotated[int, BeforeValidator(_number), Field(ge=1, le=MANY**2)]
+
+FEW = Field(min_length=1, max_length=MOST_ITEMS)
 
 
 class Scale(Part):
     """A workload at several sizes: one for each combination of the values."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Sizes] = Field(init=False)
+    __pydantic_extra__: dict[str, Annotated[list[Number], FEW]] = Field(init=False)
 
     workload: Any = Field(examples=["mine.py:GPT?width={width}"])
     """A workload with a placeholder in braces for each variable, in its options or its command.
     Beside it, each variable has the list of its values: `width: [64, 128, 256]`."""
-    examples: Sizes | None = Field(default=None, examples=[[10000, 40000]])
+    examples: Annotated[list[Whole], FEW] | None = Field(default=None, examples=[[10000, 40000]])
     """Sizes of the training set. A program needs a placeholder for it, a class does not."""
 
 
@@ -86,8 +88,8 @@ def _check(sizes: Mapping[str, list[Any]], text: str, needed: set[str]) -> None:
     found = {*PLACEHOLDER.findall(text)}
     if missing := sorted(needed - found):
         raise BadInput(
-            f"scale: {missing[0]!r} makes no difference: write {{{missing[0]}}} into the workload, as an "
-            f"option of a class or an argument of a command",
+            f"scale: {missing[0]!r} makes no difference: write {{{missing[0]}}} into the workload, "
+            f"as an option of a class or an argument of a command",
             code="no-effect",
         )
     for name, values in sizes.items():
@@ -95,8 +97,6 @@ def _check(sizes: Mapping[str, list[Any]], text: str, needed: set[str]) -> None:
             raise BadInput(f"scale: {name!r} is something else here: rename it", code="given-twice")
         if len({*values}) < len(values):
             raise BadInput(f"scale: {name!r} has a value twice: give it once", code="given-twice")
-        if name == EXAMPLES and not all(isinstance(size, int) for size in values):
-            raise wrong_value("scale: `examples`", "whole numbers", values)
 
 
 def _text(value: Any) -> str:

@@ -194,7 +194,7 @@ class Recipe(Part):
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
     rules: Annotated[dict[Text, Any], STUDIES] = Field(
         default={},
-        examples=[{"keep": "momentum_sde", "at_batch_size": 64, "learning_rate": 0.1, "momentum": 0.9}],
+        examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}],
     )
     """Rules that belong together, by which metaparameters follow the batch size: what they `keep`,
     and the values that were tuned at one batch size."""
@@ -514,10 +514,10 @@ class Sweep(Part):
             document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
         if (scale := document.pop("scale", None)) is not None:
             workloads, document["scales"] = expanded(scale)
-            if isinstance(others := document.get("workloads", []), list):
-                document["workloads"] = [*others, *workloads]
-        if isinstance(workloads := document.get("workloads"), list):
-            document["workloads"], programs = named(workloads)
+            if isinstance(given := document.get("workloads", []), list):
+                document["workloads"] = [*given, *workloads]
+        if isinstance(given := document.get("workloads"), list):
+            document["workloads"], programs = named(given)
             if programs:
                 known = document.get("programs")
                 document["programs"] = {**(known if isinstance(known, dict) else {}), **programs}

@@ -36,7 +36,7 @@ from orchestrator.records.ranges import (
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, told
-from orchestrator.records.scaling_rules import RULES, Rule, RateAt, ScalingRule
+from orchestrator.records.scaling_rules import RULES, RateAt, Rule, ScalingRule
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     DESIGN_NAMES,

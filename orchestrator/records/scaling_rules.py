@@ -11,9 +11,7 @@ from orchestrator.records.errors import BadInput, wrong_value
 from orchestrator.records.ranges import LARGEST
 from orchestrator.records.studies import MANY
 
-Rule = Literal[
-    "constant", "linear", "sqrt", "power", "half_life", "one_minus_linear", "timescale"
-]
+Rule = Literal["constant", "linear", "sqrt", "power", "half_life", "one_minus_linear", "timescale"]
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
@@ -96,41 +94,27 @@ class ScalingRule:
                 f"`low <= high` must hold, not {self.low:g} <= {self.high:g}.", code="range-order"
             )
 
-    def at(self, batch_size: int, *, rate: RateAt | None = None, data: float = 0) -> float:
+    def at(self, batch_size: float, *, rate: RateAt | None = None, data: float = 0) -> float:
         """The value at a batch size. `timescale` needs the learning rates, and the number of
         examples that a training is for."""
         value = min(max(self._unbounded(batch_size, rate, data), self.low), self.high)
         if not abs(value) <= LARGEST:
-            raise wrong_value(f"rule {self.rule} at batch size {batch_size:,}", "finite", value)
+            raise wrong_value(f"rule {self.rule} at batch size {batch_size:g}", "finite", value)
         return value
 
-    def _unbounded(self, batch_size: int, rate: RateAt | None, data: float) -> float:
-        if self.rule == "half_life" and self.base is None:
-            of_tokens = (self.tokens or 0) / (self.tokens_per_example or 1)
-            return float(0.5 ** (batch_size / (self.examples or of_tokens)))
-        if self.rule == "timescale" and self.tau is not None:
+    def _unbounded(self, batch_size: float, rate: RateAt | None, data: float) -> float:
+        base, growth = self.base or 0.0, batch_size / (self.at_batch_size or batch_size)
+        if self.rule == "half_life":
+            half_life = self.examples or (self.tokens or 0) / (self.tokens_per_example or 1)
+            return float(0.5 ** (batch_size / half_life) if half_life else base**growth)
+        if self.rule == "one_minus_linear":
+            # Once a batch has as many examples as the average looks back on, nothing is left.
+            return max(1 - (1 - base) * growth, 0.0)
+        if self.rule == "timescale":
             assert rate is not None
-            return batch_size / rate(batch_size) / self.tau / data
-        assert self.base is not None
-        assert self.at_batch_size is not None
-        growth = batch_size / self.at_batch_size
-        match self.rule:
-            case "linear":
-                return self.base * growth
-            case "sqrt":
-                return self.base * math.sqrt(growth)
-            case "power":
-                assert self.exponent is not None
-                return float(self.base * growth**self.exponent)
-            case "half_life":
-                return float(self.base**growth)
-            case "one_minus_linear":
-                # Once a batch has as many examples as the average looks back on, nothing is left.
-                return max(1 - (1 - self.base) * growth, 0.0)
-            case "timescale":
-                assert rate is not None
-                for_data = 1 if self.examples is None else self.examples / data
-                rates = rate(self.at_batch_size) / rate(batch_size)
-                return self.base * growth * rates * for_data
-            case _:
-                return self.base
+            tuned = base * growth * rate(self.at_batch_size or batch_size) * (self.examples or data)
+            return (batch_size / self.tau if self.tau else tuned) / rate(batch_size) / data
+        if self.rule == "sqrt":
+            return base * math.sqrt(growth)
+        exponents = {"constant": 0, "linear": 1, "power": self.exponent or 0}
+        return float(base * growth ** exponents[self.rule])

@@ -20,6 +20,7 @@ from orchestrator.analysis import (
     Largeness,
     NoisePoint,
     OptionPoint,
+    RuleCost,
     Scaling,
     advice,
     compared,
@@ -158,6 +159,8 @@ class Panel:
     noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
     """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
+    rules: Sequence[RuleCost] = ()
+    """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
     """The large and huge batch sizes, or the reason why they are not known; None without a
     baseline."""

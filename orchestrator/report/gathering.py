@@ -18,6 +18,7 @@ from orchestrator.analysis import (
     doubts_about,
     forecast_by,
     largeness,
+    rule_costs,
     without_growing,
 )
 from orchestrator.records import BadInput, Goal, Study, StudyKey
@@ -96,6 +97,10 @@ class Source:
                     settings=settings,
                     devices={self.name(name): one for name, one in devices_of(times).items()},
                     doubts=doubts_about(times),
+                    rules=[
+                        replace(cost, recipe=self.name(cost.recipe), tuned=self.name(cost.tuned))
+                        for cost in rule_costs(self.run, mine)
+                    ],
                     is_program=any(s.program and s.workload == workload for s in self.studies),
                 )
             )

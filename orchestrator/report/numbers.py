@@ -12,6 +12,7 @@ from orchestrator.analysis import (
     fewest_steps,
     in_words,
     remarks_of,
+    tables_of_rules,
     trained_points,
 )
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE
@@ -42,7 +43,8 @@ def numbers(panel: Panel, show: Show) -> str:
     text = listed(lines) if len(lines) > MOST_SENTENCES else ""
     if panel.scalings:
         text += _table_of_scalings(panel.scalings) + lead(HOW_TO_READ)
-    return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows)
+    of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
+    return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
 
 
 def found(panel: Panel) -> str:
