@@ -272,10 +272,8 @@ def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
     elif not costs:
         print(NO_RULES)
     for about, heads, cells in () if as_json else tables_of_rules(costs):
-        table = Table(
-            *heads, box=None, pad_edge=False, header_style="bold",
-            title=about, title_justify="left", title_style="",
-        )  # fmt: skip
+        print(about)
+        table = Table(*heads, box=None, pad_edge=False, header_style="bold")
         for row in cells:
             table.add_row(*row)
         print_table(table)

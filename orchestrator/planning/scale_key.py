@@ -25,9 +25,11 @@ def _number(value: Any) -> int | float:
     return int(value) if value == int(value) and value <= MANY**2 else value
 
 
-Number = Annotated[int | float, BeforeValidator(_number), Field(gt=0)]
+Number = Annotated[
+    Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0)], BeforeValidator(_number)
+]
 
-Whole = Annotated[int, BeforeValidator(_number), Field(ge=1, le=MANY**2)]
+Whole = Annotated[int, Field(ge=1, le=MANY**2), BeforeValidator(_number)]
 
 FEW = Field(min_length=1, max_length=MOST_ITEMS)
 
