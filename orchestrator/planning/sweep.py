@@ -469,9 +469,11 @@ class Sweep(Part):
 
     @model_validator(mode="after")
     def _scales_fit(self) -> Sweep:
-        spaces = (part for each in self.recipes for part in (each.space, each.schedule, each.rules))
-        entries = [*spaces, *(each.space.get("only") for each in self.recipes)]
-        taken = {"learning_rate", *(name for part in entries for name in part or ())}
+        taken = {"learning_rate"}
+        for recipe in self.recipes:
+            only = recipe.space.get("only")
+            spaces = recipe.space, recipe.schedule, recipe.rules, only
+            taken |= {name for part in spaces if isinstance(part, dict) for name in part}
         for workload, sizes in self.scales.items():
             if workload not in self.workloads:
                 raise unknown("workload of scales", workload, self.workloads)
