@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api.calls import Trained, branch, plan, sweep, train
+    from orchestrator.api.measured import scaling
     from orchestrator.api.run import Compared, Run, open_run
     from orchestrator.api.tables import Table
     from orchestrator.programs.reporting import report
@@ -53,6 +54,7 @@ __all__ = [
     "open_run",
     "plan",
     "report",
+    "scaling",
     "sweep",
     "train",
     "with_ghosts",
@@ -60,6 +62,7 @@ __all__ = [
 
 _WHERE = {
     "orchestrator.api.calls": ("Trained", "branch", "plan", "sweep", "train"),
+    "orchestrator.api.measured": ("scaling",),
     "orchestrator.api.run": ("Compared", "Run", "open_run"),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),

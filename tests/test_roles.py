@@ -37,7 +37,7 @@ def keys_of(kind: type[Part], place: str = "", whole: Role | None = None) -> Ite
     for name, (key, own) in settings_of(kind).items():
         field, role = kind.model_fields[name], own or whole
         inner = [each for each in (field.annotation, *get_args(field.annotation)) if is_part(each)]
-        if name in ("branch", "programs"):  # a program is an entry of `workloads`
+        if name in ("branch", "programs", "scales"):  # a program is an entry of `workloads`
             continue
         if inner and kind is not Recipe and name not in ("batch_sizes", "more"):
             yield from keys_of(inner[0], f"{place}{key}.", role)

@@ -19,6 +19,7 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
 from orchestrator.analysis.quality import Held, Largeness, gaps, largeness
+from orchestrator.analysis.rule_costs import NO_RULES, RuleCost, rule_costs, tables_of_rules
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,

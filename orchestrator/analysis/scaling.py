@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -106,12 +106,12 @@ class Scaling(OfCurve):
     by_part: float | None = None
     """How many more steps two thirds of the trials would need, in doublings, over all batch sizes;
     None if too few of the best trials are known."""
-    best_of: tuple[BestOf, ...] = ()
+    best_of: tuple[BestOf, ...] = field(default=(), repr=False)
     """The results that fewer trials would have found at each batch size."""
     verdict: str
-    curves: Curves | None = None
+    curves: Curves | None = field(default=None, repr=False)
     """All curves that the points allow."""
-    errors: Errors | None = None
+    errors: Errors | None = field(default=None, repr=False)
     """The errors of the points."""
 
     def to_json(self) -> dict[str, Any]:

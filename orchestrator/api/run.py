@@ -14,6 +14,7 @@ from orchestrator.analysis import (
     Comparison,
     CurvePair,
     Difference,
+    RuleCost,
     Scaling,
     StudyPair,
     Verdict,
@@ -21,6 +22,7 @@ from orchestrator.analysis import (
     compare_runs,
     compared,
     forecasts_of,
+    rule_costs,
     scalings,
     sentence,
     verdict_in_words,
@@ -57,6 +59,7 @@ SCALING = (
     "workload", "recipe", "goal",
     "critical_by_examples", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
+RULES = ("recipe", "tuned", "batch_size", "ratio", "bound", "mean")
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
 PAIRS = ("workload", "recipe", "batch_size", "goal", "a", "b", "ratio", "verdict", "beyond_chance")
 STEPS = ("what", "trainings", "examples", "narrowing", "command")
@@ -140,6 +143,11 @@ class Run:
         """The answer of each curve of steps against batch size: where it bends."""
         found = scalings(self._frontier(goal))
         return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
+
+    def rules(self, goal: str | Iterable[str] | None = None) -> Table[RuleCost]:
+        """What rules cost, as `orchestrate frontier --rules` shows it: the steps of each recipe
+        whose metaparameters follow a rule over those of a tuned recipe, the cheapest rule first."""
+        return Table(rule_costs(self._files, self._frontier(goal)), RuleCost.to_json, shown=RULES)
 
     def forecasts(self, goal: str | Iterable[str] | None = None) -> Table[Comparison]:
         """Forecasts from the noise scale beside the measured critical batch sizes, for recipes

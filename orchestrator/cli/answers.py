@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from orchestrator.analysis import (
+    NO_RULES,
     batch_sizes_of,
     curves_of,
     errors_in_words,
@@ -19,9 +20,11 @@ from orchestrator.analysis import (
     median_of,
     on_medians,
     points_of,
+    rule_costs,
     scalings,
     sentence,
     steps_of,
+    tables_of_rules,
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, say, table_of
@@ -233,6 +236,20 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
         say(mistake("What the curves say", error))
     else:
         print_table(answers)
+
+
+def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
+    costs = rule_costs(run, rows)
+    if as_json:
+        print_json([cost.to_json() for cost in costs])
+    elif not costs:
+        print(NO_RULES)
+    for about, heads, cells in () if as_json else tables_of_rules(costs):
+        print(about)
+        table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+        for row in cells:
+            table.add_row(*row)
+        print_table(table)
 
 
 def status_table(studies: Sequence[dict[str, Any]]) -> Table:

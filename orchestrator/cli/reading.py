@@ -89,6 +89,14 @@ def frontier(
             "--leaders", help="List instead the best trials of each study whose ranks are certain."
         ),
     ] = False,
+    rules: Annotated[
+        bool,
+        typer.Option(
+            "--rules",
+            help="Show instead what rules cost: steps of recipes whose metaparameters follow a "
+            "rule, over steps of tuned ones.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -102,8 +110,11 @@ def frontier(
     if as_csv:
         print(to_csv(rows), end="")
         return
-    from orchestrator.cli.answers import leaders_table, print_frontier, print_table
+    from orchestrator.cli.answers import leaders_table, print_frontier, print_rules, print_table
 
+    if rules:
+        print_rules(run, rows, as_json)
+        return
     if leaders and not as_json:
         print_table(leaders_table(rows))
     else:

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from orchestrator.planning.branch_file import BranchFile
+from orchestrator.planning.scale_key import Scale
 from orchestrator.planning.sweep import Repeats, Sweep
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -43,11 +44,16 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     """Adds what people may write in place of the full form, and takes away what is not theirs to
     write. The validators of `Sweep` and `Recipe` that run before the others accept the same."""
     keys, parts = schema["properties"], schema["$defs"]
-    del keys["branch"], keys["programs"]
+    del keys["branch"], keys["programs"], keys["scales"]
     for name in ("TrunkBranches", "Rates", "Length", "Spread"):
         del parts[name]
     workloads = keys["workloads"]
     workloads["items"] = {"anyOf": [workloads["items"], {"$ref": "#/$defs/ProgramWorkload"}]}
+    schema["required"].remove("workloads")
+    schema["anyOf"] = [{"required": ["workloads"]}, {"required": ["scale"]}]
+    keys["scale"] = {"$ref": "#/$defs/Scale"}
+    parts["Scale"] = _schema(Scale)
+    parts["Scale"]["properties"]["workload"] |= workloads["items"]
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]
     keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}

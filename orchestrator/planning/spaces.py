@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.planning.rule_presets import entries_of
 from orchestrator.planning.sweep import Recipe, Search
 from orchestrator.records import (
     LARGEST,
@@ -11,6 +12,7 @@ from orchestrator.records import (
     BadInput,
     Choice,
     Range,
+    RateAt,
     ScalingRule,
     Space,
     Value,
@@ -49,11 +51,16 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
                 code="not-together",
             )
         shared, given = {}, given[ONLY]
-    if twice := sorted(given.keys() & recipe.schedule.keys()):
-        raise BadInput(
-            f"recipe {recipe.name!r}: {twice[0]!r} is in both space and schedule. Remove one.",
-            code="given-twice",
-        )
+    try:
+        rules = entries_of(recipe.rules)
+    except BadInput as error:
+        raise error.at(f"recipe {recipe.name!r}: rules") from None
+    for key, others in (("schedule", recipe.schedule), ("rules", rules)):
+        if twice := sorted(given.keys() & others.keys()):
+            raise BadInput(
+                f"recipe {recipe.name!r}: {twice[0]!r} is in both space and {key}. Remove one.",
+                code="given-twice",
+            )
     for setting in recipe.schedule:
         if setting not in SCHEDULE_SETTINGS:
             raise unknown(
@@ -62,6 +69,7 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
     space = {
         **shared,
         **space_from(given, where),
+        **space_from(rules, f"recipe {recipe.name!r}: rules"),
         **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
     }
     try:
@@ -76,12 +84,42 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
     return space
 
 
-def scaled_to(space: Mapping[str, Entry], batch_size: int) -> Space:
-    """The space with every scaling rule replaced by its value at the batch size."""
+def scaled_to(space: Mapping[str, Entry], batch_size: int, examples: int) -> Space:
+    """The space with every scaling rule replaced by its value at the batch size, in a training that
+    is for this number of examples."""
     return {
-        name: entry.at(batch_size) if isinstance(entry, ScalingRule) else entry
+        name: entry.at(batch_size, rate=_rate_of(space, name, entry), data=examples)
+        if isinstance(entry, ScalingRule)
+        else entry
         for name, entry in space.items()
     }
+
+
+def _rate_of(space: Mapping[str, Entry], name: str, rule: ScalingRule) -> RateAt | None:
+    """The learning rate at each batch size, for a rule that follows it."""
+    if rule.rule != "timescale":
+        return None
+    rate = space.get(rule.of)
+
+    def at(batch_size: float) -> float:
+        found = rate.at(batch_size) if isinstance(rate, ScalingRule) else rate
+        if isinstance(found, bool) or not isinstance(found, int | float) or not found > 0:
+            raise wrong_value(f"{rule.of!r}, which {name!r} follows,", "above 0", found)
+        return found
+
+    if rule.of not in space or isinstance(rate, Range | Choice):
+        is_it = "is searched" if rule.of in space else "is not in its space"
+        raise BadInput(
+            f"{name!r} has rule timescale, so {rule.of!r} must be fixed or follow a rule, but it "
+            f"{is_it}. Give it in `space`, or name it with `of`.",
+            code="missing-value",
+        )
+    if name == rule.of or (isinstance(rate, ScalingRule) and rate.rule == "timescale"):
+        raise BadInput(
+            f"{name!r} has rule timescale, so {rule.of!r} must follow another rule.",
+            code="not-together",
+        )
+    return at
 
 
 def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:

@@ -11,6 +11,7 @@ from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
 from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
 from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
+from orchestrator.planning.scale_key import Number, expanded
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
@@ -183,6 +184,12 @@ class Recipe(Part):
     space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
+    rules: Annotated[dict[Text, Any], STUDIES] = Field(
+        default={},
+        examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}],
+    )
+    """Rules that belong together, by which metaparameters follow the batch size: what they `keep`,
+    and the values that were tuned at one batch size."""
     schedule: Annotated[dict[Text, Any], STUDIES] = Field(
         default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
     )
@@ -398,6 +405,8 @@ class Sweep(Part):
     after a question mark: `digits/mlp?width=64`. A mapping describes a program of your own."""
     programs: Annotated[dict[FolderName, ProgramWorkload], STUDIES] = Field({})
     """The workloads that are programs."""
+    scales: Annotated[dict[str, dict[str, Number]], FREE] = Field({})
+    """Where workloads stand on a scale, which `scale` says."""
     goals: Annotated[list[Annotated[Text, AfterValidator(goal_text)]], STUDIES] = Field(
         [], max_length=MOST_ITEMS, examples=[["val/error < 0.05"]]
     )
@@ -448,6 +457,23 @@ class Sweep(Part):
     """The branches of one training. `orchestrate branch` writes it from a branch file."""
 
     @model_validator(mode="after")
+    def _scales_fit(self) -> Sweep:
+        taken = {"learning_rate"}
+        for recipe in self.recipes:
+            only = recipe.space.get("only")
+            spaces = recipe.space, recipe.schedule, recipe.rules, only
+            taken |= {name for part in spaces if isinstance(part, dict) for name in part}
+        for workload, sizes in self.scales.items():
+            if workload not in self.workloads:
+                raise unknown("workload of scales", workload, self.workloads)
+            if clash := sorted(taken & {*sizes}):
+                raise BadInput(
+                    f"scale: {clash[0]!r} is a metaparameter: rename the variable",
+                    code="given-twice",
+                )
+        return self
+
+    @model_validator(mode="after")
     def _known_baseline(self) -> Sweep:
         if self.report.baseline is not None:
             names = [recipe.name for recipe in self.recipes]
@@ -477,8 +503,12 @@ class Sweep(Part):
             document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
-        if isinstance(workloads := document.get("workloads"), list):
-            document["workloads"], programs = named(workloads)
+        if (scale := document.pop("scale", None)) is not None:
+            workloads, document["scales"] = expanded(scale)
+            if isinstance(given := document.get("workloads", []), list):
+                document["workloads"] = [*given, *workloads]
+        if isinstance(given := document.get("workloads"), list):
+            document["workloads"], programs = named(given)
             if programs:
                 known = document.get("programs")
                 document["programs"] = {**(known if isinstance(known, dict) else {}), **programs}

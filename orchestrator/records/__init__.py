@@ -22,14 +22,11 @@ from orchestrator.records.programs import Heard, Program, Source
 from orchestrator.records.ranges import (
     LARGEST,
     NEAR_BOUND,
-    RULES,
     SMALLEST,
     WIDENINGS,
     Choice,
     Range,
-    Rule,
     Scale,
-    ScalingRule,
     Side,
     Space,
     Value,
@@ -39,6 +36,7 @@ from orchestrator.records.ranges import (
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, told
+from orchestrator.records.scaling_rules import RULES, RateAt, Rule, ScalingRule
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     DESIGN_NAMES,

@@ -1,11 +1,11 @@
-"""Metaparameters: values, ranges that are searched, and rules that scale with the batch size."""
+"""Metaparameters: their values, and the ranges that are searched."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from orchestrator.records.errors import BadInput, wrong_value
 
@@ -115,43 +115,6 @@ class Choice:
 
     def at(self, fraction: float) -> Value:
         return self.options[min(int(fraction * len(self.options)), len(self.options) - 1)]
-
-
-Rule = Literal["constant", "linear", "sqrt", "half_life"]
-
-RULES: tuple[Rule, ...] = get_args(Rule)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScalingRule:
-    """A metaparameter that was tuned at one batch size and is scaled to all others."""
-
-    rule: Rule
-    """How the value follows the batch size. `half_life` suits a decay such as beta2: its half-life
-    in examples stays the same."""
-    base: float
-    """The value at the batch size `at_batch_size`."""
-    at_batch_size: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.at_batch_size <= LARGEST:
-            raise wrong_value("`at_batch_size`", "at least 1", self.at_batch_size)
-        if not abs(self.base) <= LARGEST:
-            raise wrong_value("`base`", f"a number from {-LARGEST:g} to {LARGEST:g}", self.base)
-        if self.rule == "half_life" and not 0 <= self.base < 1:
-            raise wrong_value("`base` of rule half_life", "from 0 to below 1", self.base)
-
-    def at(self, batch_size: int) -> float:
-        ratio = batch_size / self.at_batch_size
-        match self.rule:
-            case "constant":
-                return self.base
-            case "linear":
-                return self.base * ratio
-            case "sqrt":
-                return self.base * math.sqrt(ratio)
-            case "half_life":
-                return float(self.base**ratio)
 
 
 def check_kind(name: str, value: Value, default: Value) -> None:

@@ -14,6 +14,7 @@ from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, co
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import Gap, Largeness, gaps
+from orchestrator.analysis.rule_costs import RuleCost
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.analysis.words import in_count
@@ -141,6 +142,8 @@ class Panel:
     noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
     """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
+    rules: Sequence[RuleCost] = ()
+    """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
     """The large and huge batch sizes, or the reason why they are not known; None without a
     baseline."""

@@ -13,6 +13,7 @@ from orchestrator.analysis.cost import devices_of, doubts_about
 from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.quality import Largeness, largeness
+from orchestrator.analysis.rule_costs import rule_costs
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of
@@ -88,6 +89,10 @@ class Source:
                     settings=settings,
                     devices={self.name(name): one for name, one in devices_of(times).items()},
                     doubts=doubts_about(times),
+                    rules=[
+                        replace(cost, recipe=self.name(cost.recipe), tuned=self.name(cost.tuned))
+                        for cost in rule_costs(self.run, mine)
+                    ],
                     is_program=any(s.program and s.workload == workload for s in self.studies),
                 )
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.comparisons import compared_with, fewest_steps
 from orchestrator.analysis.points import beside_minima, trained_points
+from orchestrator.analysis.rule_costs import tables_of_rules
 from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE, Scaling
 from orchestrator.analysis.words import compared_in_words, in_words, remarks_of
 from orchestrator.report.answer import MOST_SENTENCES, listed, sentences
@@ -35,7 +36,8 @@ def numbers(panel: Panel, show: Show) -> str:
     text = listed(lines) if len(lines) > MOST_SENTENCES else ""
     if panel.scalings:
         text += _table_of_scalings(panel.scalings) + lead(HOW_TO_READ)
-    return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows)
+    of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
+    return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
 
 
 def found(panel: Panel) -> str:

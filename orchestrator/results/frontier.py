@@ -143,7 +143,7 @@ class FrontierRow:
         if again is None:
             return [*self.warnings]
         said = []
-        if self.answering[0] not in (None, self.trial):
+        if self.trial is not None and self.answering[0] not in (None, self.trial):
             point = ", ".join(
                 f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
                 for name, value in (self.params or {}).items()

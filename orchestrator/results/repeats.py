@@ -80,7 +80,7 @@ def repeats_of(
         return None
     rows = run.trials(study.key)
     params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
-    told = _told(trial, params, [*draws_of.values()])
+    told = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
     told = replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
     held = None if goal.holds or last is not None else _held(run, study, goal, trial, draws_of)
@@ -88,7 +88,7 @@ def repeats_of(
         return told
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
     # How the other points scatter is known from the first passage alone.
-    of_held = replace(_told(trial, params, [*held.values()]), medians=told.medians)
+    of_held = replace(repeats_from([*held.values()], trial, params), medians=told.medians)
     return replace(told, lost=lost, held=of_held)
 
 
@@ -123,7 +123,9 @@ def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | Non
     return min(medians, key=lambda trial: medians[trial], default=None)
 
 
-def _told(trial: int, params: Mapping[str, Value], draws: Sequence[Draw]) -> Repeats:
+def repeats_from(
+    draws: Sequence[Draw], trial: int | None = None, params: Mapping[str, Value] | None = None
+) -> Repeats:
     ordered = sorted(draws)
     steps = [step for step, _ in ordered]
     low, high, confidence = median_interval(len(steps))

@@ -23,6 +23,7 @@ from orchestrator.records import (
     unknown,
     wrong_value,
 )
+from orchestrator.records.scaling_rules import NUMBERS
 
 Entry = Range | Choice | ScalingRule | Value
 """The entry of a metaparameter in a search space."""
@@ -191,7 +192,8 @@ NAMED = {"scale": get_args(Scale), "rule": RULES}
 """Key of an entry -> the names that it may have."""
 
 FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("low", "high", "base", "at_batch_size"), (_is_number, "a number")),
+    **dict.fromkeys(("low", "high", *NUMBERS), (_is_number, "a number")),
+    "of": (lambda value: isinstance(value, str), "the name of the learning rate"),
     "integer": (lambda value: isinstance(value, bool), "true or false"),
     "limits": (_are_limits, "[low, high], numbers or null"),
     "options": (lambda value: isinstance(value, list), "a list"),

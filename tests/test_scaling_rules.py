@@ -1,0 +1,160 @@
+"""Each scaling rule against what it keeps, and what is refused."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conftest import TINY, refused
+
+from orchestrator.planning import studies
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep_file import validated
+from orchestrator.records import ScalingRule
+from orchestrator.search import space_from
+
+SIZES = (16, 64, 256)
+
+
+def at(size: float, **entry: Any) -> float:
+    (rule,) = space_from({"x": entry}, "here").values()
+    assert isinstance(rule, ScalingRule)
+    return rule.at(size)
+
+
+def spaces(
+    space: Mapping[str, Any], rules: Mapping[str, Any] | None = None, **changes: Any
+) -> dict[int, Mapping[str, Any]]:
+    """Batch size -> the metaparameters of AdamW there, for trainings of 8,192 examples."""
+    recipe = {"name": "r", "optimizer": "adamw", "space": {"only": space}, "rules": rules or {}}
+    document = {**TINY, "recipes": [recipe], "batch_sizes": [*SIZES], "budget": {"examples": 8192}}
+    return {s.batch_size: s.space for s in plan(validated({**document, **changes}, "f")).studies}
+
+
+@pytest.fixture(autouse=True)
+def without_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
+
+
+@pytest.mark.parametrize("exponent", [-0.5, 0, 0.75, 2])
+def test_a_power_multiplies_by_the_same_factor_with_every_doubling(exponent: float) -> None:
+    entry = {"rule": "power", "exponent": exponent, "base": 0.1, "at_batch_size": 48}
+    assert at(48, **entry) == pytest.approx(0.1)
+    for size in SIZES:
+        assert at(2 * size, **entry) / at(size, **entry) == pytest.approx(2**exponent)
+
+
+def test_bounds_hold_whatever_the_rule_says() -> None:
+    """The rule of a public training script: beta2 = clip(0.999^(B / 32), 0.95, 0.9999)."""
+    entry = {"rule": "half_life", "base": 0.999, "at_batch_size": 32, "low": 0.95, "high": 0.9999}
+    assert [at(size, **entry) for size in (1, 32, 4096)] == [0.9999, 0.999, 0.95]
+
+
+def test_half_of_an_average_is_gone_after_its_half_life() -> None:
+    for size in SIZES:
+        of_examples = at(size, rule="half_life", examples=8192)
+        assert of_examples ** (8192 / size) == pytest.approx(0.5)
+        of_tokens = at(size, rule="half_life", tokens=2**20, tokens_per_example=128)
+        assert of_tokens == pytest.approx(of_examples)
+
+
+def test_the_sde_of_adam_stays_the_same() -> None:
+    """A step of the equation is eta^2 long (Malladi et al. 2022). So B / eta^2, (1 - beta) / B and
+    epsilon sqrt(B) stay the same."""
+    tuned = {"learning_rate": 1e-3, "beta1": 0.99, "beta2": 0.999, "epsilon": 1e-8}
+    found = spaces({}, {"keep": "adam_sde", "at_batch_size": 64, **tuned})
+    assert found[64] == pytest.approx(tuned)
+    for size, space in found.items():
+        assert space["learning_rate"] ** 2 / size == pytest.approx(1e-6 / 64)
+        assert (1 - space["beta1"]) / size == pytest.approx(0.01 / 64)
+        assert (1 - space["beta2"]) / size == pytest.approx(0.001 / 64)
+        assert space["epsilon"] * math.sqrt(size) == pytest.approx(8e-8)
+    assert at(4096, rule="one_minus_linear", base=0.9, at_batch_size=64) == 0
+
+
+def timescale(size: int, space: Mapping[str, Any], examples: float) -> float:
+    return size / (float(space["learning_rate"]) * float(space["weight_decay"]) * examples)
+
+
+@pytest.mark.parametrize(
+    "rate", [0.01, {"rule": "sqrt", "base": 0.01, "at_batch_size": 32}], ids=["fixed", "sqrt"]
+)
+@pytest.mark.parametrize(
+    ("entry", "tau"),
+    [
+        ({"base": 0.5, "at_batch_size": 64}, None),
+        ({"tau": 0.3}, 0.3),
+    ],
+    ids=["tuned", "given"],
+)
+def test_the_timescale_of_weight_decay_stays_the_same(rate: Any, entry: Any, tau: Any) -> None:
+    found = spaces({"learning_rate": rate, "weight_decay": {"rule": "timescale", **entry}})
+    taus = [timescale(size, space, 8192) for size, space in found.items()]
+    assert taus == pytest.approx([tau or taus[1]] * 3)
+    assert tau or found[64]["weight_decay"] == pytest.approx(0.5)
+
+
+def test_the_timescale_is_a_share_of_the_data_whatever_their_amount() -> None:
+    entry = {"rule": "timescale", "base": 0.5, "at_batch_size": 64, "examples": 2048}
+    space = {"learning_rate": 0.01, "weight_decay": entry}
+    tuned = 64 / (0.01 * 0.5 * 2048)
+    for examples in (4096, 16384):
+        found = spaces(space, budget={"examples": examples})
+        taus = [timescale(size, each, examples) for size, each in found.items()]
+        assert taus == pytest.approx([tuned] * 3)
+
+
+def test_rules_that_keep_timescales_keep_all_of_them() -> None:
+    tuned = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
+    found = spaces({}, {"keep": "adam_timescales", "at_batch_size": 64, **tuned})
+    for size, space in found.items():
+        assert space["beta1"] ** (64 / size) == pytest.approx(0.9)
+        assert timescale(size, space, 8192) == pytest.approx(timescale(64, tuned, 8192))
+
+
+@pytest.mark.parametrize(
+    ("code", "entry", "said"),
+    [
+        ("missing-key", {"rule": "power", "base": 1, "at_batch_size": 8}, "exponent"),
+        ("missing-key", {"rule": "half_life", "tokens": 9}, "tokens_per_example"),
+        ("no-effect", {"rule": "linear", "base": 1, "at_batch_size": 8, "exponent": 2}, "exponent"),
+        ("no-effect", {"rule": "timescale", "tau": 1, "examples": 9}, "tau"),
+        ("wrong-value", {"rule": "timescale", "tau": 0}, "tau"),
+        ("wrong-value", {"rule": "sqrt", "base": math.nan, "at_batch_size": 8}, "nan"),
+        ("wrong-value", {"rule": "one_minus_linear", "base": 1, "at_batch_size": 8}, "base"),
+        ("wrong-value", {"rule": "power", "exponent": 99, "base": 1, "at_batch_size": 8}, 99),
+        ("range-order", {"rule": "sqrt", "base": 1, "at_batch_size": 8, "low": 2, "high": 1}, 2),
+    ],
+)
+def test_numbers_that_say_nothing_are_refused(code: str, entry: Any, said: object) -> None:
+    with refused(code, said):
+        at(16, **entry)
+
+
+@pytest.mark.parametrize(
+    ("code", "rate"),
+    [
+        ("missing-value", {"low": 0.01, "high": 1, "scale": "log"}),
+        ("wrong-value", 0),
+        ("not-together", {"rule": "timescale", "tau": 1}),
+    ],
+)
+def test_a_timescale_needs_the_learning_rate_of_each_batch_size(code: str, rate: Any) -> None:
+    with refused(code, "learning_rate", "recipe"):
+        spaces({"learning_rate": rate, "weight_decay": {"rule": "timescale", "tau": 1}})
+
+
+@pytest.mark.parametrize(
+    ("code", "rules", "space"),
+    [
+        ("unknown-name", {"keep": "everything"}, {}),
+        ("missing-value", {"keep": "sgd_sde", "at_batch_size": 64}, {}),
+        ("unknown-name", {"keep": "sgd_sde", "at_batch_size": 64, "beta1": 0.9}, {}),
+        ("wrong-value", {"keep": "sgd_sde", "at_batch_size": 0, "learning_rate": 1}, {}),
+        ("given-twice", {"keep": "sgd_sde", "at_batch_size": 8, "learning_rate": 1},
+         {"learning_rate": 1}),
+    ],
+)  # fmt: skip
+def test_rules_that_belong_together_are_given_whole(code: str, rules: Any, space: Any) -> None:
+    with refused(code, "recipe"):
+        spaces(space, rules)
