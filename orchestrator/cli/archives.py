@@ -88,10 +88,15 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     """Makes the run, or, without one, prints the mapping."""
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.results.outside import guess_of, import_rows
-    from orchestrator.results.outside_sources import read_source
+    from orchestrator.results.outside_sources import is_optuna, joined_trials, read_source
+    from orchestrator.search.optuna_storage import trials_in
 
     written = {} if map_ is None else read_yaml(map_)
-    rows = read_source(source)
+    rows = (
+        joined_trials(Path(source).stem, trials_in(source))
+        if is_optuna(source)
+        else read_source(source)
+    )
     guess = guess_of(rows, written)
     if run is None:
         answer(guess.to_yaml())

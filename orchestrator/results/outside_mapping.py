@@ -205,6 +205,11 @@ def _plain(name: str) -> str:
     return re.sub(r"\W+", "_", _FIRST.sub("", name.lower())).strip("_")
 
 
+def has_step(names: Iterable[str]) -> bool:
+    """Whether one of these columns looks like a step."""
+    return any(_plain(name) in STEP or _plain(name) in AMOUNTS for name in names)
+
+
 def guess(
     table: pa.Table, written: Mapping[str, Any], settings: Collection[str] | None = None
 ) -> Guess:
@@ -269,7 +274,7 @@ class _Search:
         if key in self._written:
             return None
         for plain in names:
-            for name in self._free:
+            for name in sorted(self._free, key=lambda name: name.startswith("_")):
                 number = not text and key not in ("status",)
                 if self._free[name] == plain and self._is_number(name) == number:
                     return name
@@ -351,7 +356,7 @@ class _Search:
         params, metrics, names = [], [], []
         for name, plain in self._free.items():
             column = self._table[name]
-            if column.null_count == len(column):
+            if column.null_count == len(column) or (name.startswith("_") and self._measured(name)):
                 continue
             if not self._is_number(name):
                 if self._measured(name):
