@@ -25,9 +25,9 @@ def import_(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A table (CSV, JSON lines, Parquet), a folder of TensorBoard's event files, of W&B's "
-            "offline runs or of histories, a storage of Optuna, or the top folder of an archive in "
-            "the layout of Shallue et al.",
+            help="A table (CSV, JSON lines, Parquet), a folder of event files, of offline runs of "
+            "W&B or of histories, a storage of Optuna, or an archive in the layout of Shallue et "
+            "al.",
         ),
     ],
     out: Annotated[
@@ -87,7 +87,7 @@ def _import_archive(source: Path, run: Run) -> None:
 def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     """Makes the run, or, without one, prints the mapping."""
     from orchestrator.files.yaml_files import read_yaml
-    from orchestrator.results.outside import guess_of, import_rows
+    from orchestrator.results.outside import import_rows
     from orchestrator.results.outside_sources import is_optuna, joined_trials, read_source
     from orchestrator.search.optuna_storage import trials_in
 
@@ -97,18 +97,16 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
         if is_optuna(source)
         else read_source(source)
     )
-    guess = guess_of(rows, written)
+    guess = rows.guess(written)
     if run is None:
         answer(guess.to_yaml())
         return
     say("What the columns are taken to mean (--guess prints it for a file, --map takes it):")
     for line in guess.to_yaml().splitlines():
         say(f"  {line}")
-    made = import_rows(rows, guess.meaning, run)
-    say(
-        f"{made.studies:,} studies, {made.trials:,} trials, {made.repeats:,} repeats, now in {run.place}"
-    )
-    _tell(run, "things that were counted or could not be used", made.problems)
+    told = import_rows(rows, guess.meaning, run)
+    say(f"{told}, now in {run.place}")
+    _tell(run, "things were counted or could not be used", rows.problems)
 
 
 def _tell(run: Run, what: str, problems: Sequence[object]) -> None:

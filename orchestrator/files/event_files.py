@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 # Message -> field -> (number, type), where a list is a repeated field and a capital a message.
-_TENSORBOARD = {
+_TENSORBOARD: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "Event": {"wall_time": (1, "double"), "step": (2, "int64"), "summary": (5, "Summary")},
     "Summary": {"value": (1, ["Value"])},
     "Value": {
@@ -26,11 +26,14 @@ _TENSORBOARD = {
     "Hyperparameters": {"session_start_info": (3, "Start")},
     "Start": {"hparams": (1, ["Setting"])},
     "Setting": {"key": (1, "string"), "value": (2, "Constant")},
-    "Constant": {"number_value": (2, "double"), "string_value": (3, "string"), "bool_value": (4, "bool")},
+    "Constant": {
+        "number_value": (2, "double"), "string_value": (3, "string"), "bool_value": (4, "bool"),
+    },
 }  # fmt: skip
-_WANDB = {
+_WANDB: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "Record": {
-        "history": (2, "History"), "config": (5, "Config"), "run": (17, "Run"), "exit": (18, "Exit"),
+        "history": (2, "History"), "config": (5, "Config"), "run": (17, "Run"),
+        "exit": (18, "Exit"),
     },
     "History": {"item": (1, ["Item"]), "step": (2, "Step")},
     "Step": {"num": (1, "int64")},
@@ -106,7 +109,7 @@ def hyperparameters(event: Any) -> dict[str, Any]:
         plugin = value.metadata.plugin_data
         if plugin.plugin_name == "hparams":
             for each in message("Hyperparameters", plugin.content).session_start_info.hparams:
-                for kind, constant in each.value.ListFields():
+                for _, constant in each.value.ListFields():
                     found[each.key] = constant
     return found
 

@@ -40,9 +40,9 @@ MOST_VALUES = 2**28
 """Largest number of values of a table, each of which takes up to 8 bytes of memory."""
 
 SOURCES = (
-    "a table (.csv, .jsonl, .parquet), a folder of TensorBoard's event files (*tfevents*), of W&B's "
-    "offline runs (*.wandb) or of histories (.csv or .jsonl, with config.yaml or config.json beside "
-    "each), or a storage of Optuna (sqlite:///FILE, or a journal as a .log file)"
+    "a table (.csv, .jsonl, .parquet), a folder of event files (*tfevents*), of W&B's offline runs "
+    "(*.wandb) or of histories (.csv or .jsonl, with config.yaml or config.json beside each), or a "
+    "storage of Optuna (sqlite:///FILE, or a journal as a .log file)"
 )
 
 CONFIGS = ("config.yaml", "config.yml", "config.json", "hparams.yaml")
