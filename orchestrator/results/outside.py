@@ -117,15 +117,9 @@ class _Runs:
     def _number(self, name: str) -> pa.Array:
         """A column as numbers."""
         column = self._rows.table[name]
-        if not pa.types.is_dictionary(column.type):
-            return pc.cast(column, pa.float64()).combine_chunks()
-        coded = column.unify_dictionaries().combine_chunks()
-        texts = coded.dictionary.to_pylist()
-        found = pa.array([_float(text) for text in texts], pa.float64()).take(coded.indices)
-        wrong = next((text for text in texts if _float(text) is None), "")
-        lost = found.null_count - coded.null_count
-        self.count(f"cells of {name!r} are no numbers", lost, f", such as {wrong[:60]!r}")
-        return found
+        if pa.types.is_dictionary(column.type):
+            raise BadInput(f"The column {name!r} holds texts, not numbers.", code="mapping")
+        return pc.cast(column, pa.float64()).combine_chunks()
 
     def _runs_of_rows(self) -> NDArray[np.int32]:
         """The number of each row's run, in order of appearance."""

@@ -81,11 +81,11 @@ def read_source(source: str) -> Rows:
         if (size := path.stat().st_size) > MOST_BYTES or not path.is_file():
             raise ValueError(f"is no file of up to {MOST_BYTES:,} bytes, but has {size:,}")
         table = tables[path.suffix.lower()](path, problems)
+        return Rows(name=name, table=_usable(table, name, problems), problems=problems)
     except BadInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise unreadable(escaped(source), cut(escaped(str(error)), 500)) from None
-    return Rows(name=name, table=_usable(table, name, problems), problems=problems)
 
 
 # Tables with a row per measurement
@@ -191,10 +191,12 @@ def _usable(table: pa.Table, name: str, problems: list[Problem]) -> pa.Table:
             reason = "is there twice; the first is used"
         elif (found := _plain(column)) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
+        elif lost := found.null_count - column.null_count:
+            columns[title], reason = found, f"has {lost:,} cells that are no numbers"
         else:
             columns[title] = found
             continue
-        told = escaped(cut(f"column {title!r} {reason}", 300))
+        told = escaped(f"column {cut(title)!r} {reason}")
         problems.append(Problem(path=name, reason=told))
     return pa.table(columns)
 
@@ -222,14 +224,12 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts, as numbers if all of them are, such as 1e-3 in YAML."""
-    for chunk in column.chunks[:1]:
-        try:
-            values = pa.array([float(text) for text in chunk.dictionary.to_pylist()], pa.float64())
-        except (TypeError, ValueError):
-            return column
-        return pa.chunked_array([values.take(each.indices) for each in column.chunks])
-    return column
+    """Texts as numbers, such as 1e-3 in YAML, if nine in ten different ones are numbers."""
+    texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
+    values = pa.array([_number(text) for text in texts], pa.float64())
+    if not texts or values.null_count > 0.1 * len(texts):
+        return column
+    return pa.chunked_array([values.take(chunk.indices) for chunk in column.chunks])
 
 
 # Folders with files of single runs
