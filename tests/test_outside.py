@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from conftest import assert_refused, bounded, orchestrate, refused
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
 
@@ -428,7 +428,7 @@ DAMAGED = ("a.csv", "a.jsonl", "a.parquet", "runs/8/events.tfevents.1", "runs/8/
            "runs/8/config.yaml", "runs/a.csv", "a.log")  # fmt: skip
 
 
-@settings(REPEATABLE, max_examples=60)
+@settings(REPEATABLE, max_examples=60, phases=[Phase.generate])
 @given(st.data(), st.sampled_from(DAMAGED))
 def test_damaged_sources_are_answered(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
