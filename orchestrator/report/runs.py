@@ -15,7 +15,7 @@ from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
-from orchestrator.results import FrontierRow, Run, holds_branches
+from orchestrator.results import FrontierRow, Run, holds_branches, unknown_of
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
 """Runs by their names, and the frontier asked of each."""
@@ -41,6 +41,7 @@ def write_report_of(
         images=images,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
+        notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
