@@ -262,7 +262,7 @@ def median_of(row: FrontierRow) -> str:
     if again is None:
         return ""
     low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
-    ends = f" ({low} to {high})" if again.low is not None else ""
+    ends = f" ({low} to {high})" if again.low is not None and again.count > 1 else ""
     if again.median is None:
         return ("not reached" if row.finished else "not yet") + ends
     return in_count(again.median) + ends
@@ -275,10 +275,13 @@ def on_medians(rows: Iterable[FrontierRow]) -> str:
     if not found:
         return ""
     counts = sorted({again.count for again in found})
-    shares = sorted({again.confidence for again in found})
+    shares = sorted({again.confidence for again in found if again.count > 1})
     several = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    said = f"Medians are of {several} repeat{'s' * (counts[-1] > 1)}"
+    if not shares:
+        return f"{said}, which has no interval."
     sure = " to ".join(f"{share:.0%}" for share in dict.fromkeys((shares[0], shares[-1])))
-    return f"Medians are of {several} repeats, in brackets their {sure} intervals."
+    return f"{said}, in brackets their {sure} intervals."
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:
