@@ -108,13 +108,14 @@ def _rows_of(
     counted = Counted(study, trials)
     if first is not None:
         counted.only_first(first, ())
-    trial, step, value = columns(run.measurements(study.key, {metric}), metric)
+    measurements = run.measurements(study.key, {metric, "seconds"})
+    trial, step, value = columns(measurements, metric)
     usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
     budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
     rows = []
     for asked in within:
-        last = budget if asked is None else asked.steps(study)
+        enough, censored = _reaches(study, trials, counted, budget, asked)
         row = BestRow(
             workload=study.workload,
             recipe=study.recipe,
@@ -122,11 +123,13 @@ def _rows_of(
             batch_size=study.batch_size,
             metric=metric,
             within=None if asked is None else str(asked),
-            trained_enough=budget >= last,
-            censored=any(upcoming <= last for upcoming, _ in counted.next_steps()),
+            trained_enough=enough,
+            censored=censored,
             trials_used=len(counted.places),
         )
-        granted = np.full(len(step), True) if asked is None else step <= last
+        granted = np.full(len(step), True)
+        if asked is not None:
+            granted = asked.covers(study, measurements)[usable]
         if granted.any():
             lowest = value[granted].min()
             places = np.flatnonzero(granted & (value == lowest))
@@ -145,3 +148,18 @@ def _rows_of(
             )
         rows.append(row)
     return rows
+
+
+def _reaches(
+    study: Study, trials: pa.Table, counted: Counted, budget: int, asked: Within | None
+) -> tuple[bool, bool]:
+    """Whether the study's budget is as large as was asked for, and whether a trial that stopped
+    early may have come to a better value within it."""
+    stopped = counted.next_steps()
+    if asked is not None and asked.unit == "seconds":
+        seconds = dict(zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True))
+        early = {index for _, index in stopped}
+        longest = max((seconds[index] or 0 for index in counted.places), default=0)
+        return longest >= asked.amount, any((seconds[i] or 0) <= asked.amount for i in early)
+    last = budget if asked is None else asked.steps(study)
+    return budget >= last, any(upcoming <= last for upcoming, _ in stopped)

@@ -1,0 +1,380 @@
+"""How the critical and the best batch size, and what is tuned with it, grow with data and model.
+
+A law is a power of each scale, log y = a + sum of p log x. Each point weighs by its own error and by
+the scatter about the law beyond it, which is estimated from the points. Intervals are Student's, of
+as many degrees of freedom as there are points to spare, so that they hold when points scatter more
+than their errors say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from orchestrator.analysis.best_batch import BestBatch
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats, reach_of
+from orchestrator.analysis.scaling import Scaling
+
+BEST_BATCH, BEST_RATE, TIMESCALE = "best batch size", "best learning rate", "timescale"
+CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
+
+PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
+    (BEST_BATCH, "data"): {"2505.13738": 0.383, "Step Law": 0.571},
+    (BEST_BATCH, "model"): {"2505.13738": 0.0, "Step Law": 0.0},
+    (BEST_RATE, "data"): {"Step Law": 0.307},
+    (BEST_RATE, "model"): {"Step Law": -0.713},
+}
+"""Exponents by quantity and scale, for language models. Step Law is 2503.04715."""
+
+LEAST_ERROR = 0.005
+"""Standard deviation, in natural logarithms, below which no error of a point is trusted."""
+
+NEARBY = 2.5
+"""Distance from the best batch size, in doublings, of the batch sizes whose best metaparameters say
+what is best there."""
+
+BENT = "the exponent changes over the range, so this law is not to be trusted beyond it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalePoint:
+    """A quantity at one place on the scales."""
+
+    workload: str
+    at: Mapping[str, float]
+    value: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A point at the largest scale, predicted by the law of all smaller ones."""
+
+    workload: str
+    at: Mapping[str, float]
+    predicted: Estimate
+    measured: Estimate
+    holds: bool
+    """Whether the measured value lies in the interval of the predicted one, which allows for the
+    error of the measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """A law at another place."""
+
+    at: Mapping[str, float]
+    value: Estimate
+    if_bent: Estimate | None
+    """The same if the exponent may change as it did over the points; None if these are too few."""
+    beyond: Mapping[str, float]
+    """How many times further the place is than the nearest point that was measured, by scale; 1
+    within the range."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Law:
+    """A quantity as powers of scales."""
+
+    quantity: str
+    recipe: str
+    exponents: Mapping[str, Estimate]
+    """By scale."""
+    published: Mapping[str, Mapping[str, str]]
+    """Scale -> published law -> whether the exponent `agrees`, `differs`, or it is `undecided`
+    because the interval holds another published exponent, or 0, as well."""
+    scatter: float
+    """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
+    bends: Mapping[str, Estimate]
+    """Scale -> change of the exponent from the smallest to the largest scale. The exponent is no
+    constant if its interval does not hold 0."""
+    held: tuple[Held, ...]
+    points: tuple[ScalePoint, ...]
+    left_out: tuple[str, ...] = ()
+    fit: _Fit | None = field(default=None, repr=False)
+
+    @property
+    def bent(self) -> list[str]:
+        """The scales along which the exponent changes."""
+        return [name for name, change in self.bends.items() if not _holds(change, 0.0)]
+
+    def at(self, place: Mapping[str, float]) -> Predicted:
+        """The law at another place, which must name each of its scales."""
+        assert self.fit is not None
+        whole = {name: place[name] for name in self.exponents}
+        beyond = {}
+        for name, value in whole.items():
+            tried = [point.at[name] for point in self.points]
+            beyond[name] = max(value / max(tried), min(tried) / value, 1.0)
+        names = [*self.exponents]
+        bent = _fitted(self.points, names, [name for name in names if name in self.bends])
+        return Predicted(
+            at=whole,
+            value=self.fit.at(whole),
+            if_bent=bent and bent.at(whole) if self.bends else None,
+            beyond=beyond,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(replace(self, fit=None)), "bent": self.bent}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fit:
+    """Least squares with weights by known errors and a scatter beyond them."""
+
+    names: Sequence[str]
+    bent: Sequence[str]
+    middle: Mapping[str, float]
+    """Mean logarithm of each scale."""
+    coefficients: Floats
+    covariance: Floats
+    scatter: float
+    freedom: int
+
+    def estimate(self, place: int, factor: float = 1.0) -> Estimate:
+        value = factor * float(self.coefficients[place])
+        reach = abs(factor) * self.covariance[place, place] ** 0.5 * reach_of(self.freedom)
+        return Estimate(value=value, low=value - reach, high=value + reach)
+
+    def at(self, place: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
+        """The law at a place, with the interval of a point there that has this error, or of the
+        `mean` of such points."""
+        (row,) = _design([place], self.names, self.bent, self.middle)
+        variance = row @ self.covariance @ row + error**2 + (0 if mean else self.scatter**2)
+        middle, reach = float(row @ self.coefficients), variance**0.5 * reach_of(self.freedom)
+        low, value, high = (math.exp(min(m, 700)) for m in (middle - reach, middle, middle + reach))
+        return Estimate(value=value, low=low, high=high)
+
+
+def _design(
+    places: Iterable[Mapping[str, float]],
+    names: Sequence[str],
+    bent: Sequence[str],
+    middle: Mapping[str, float],
+) -> Floats:
+    return np.array(
+        [
+            [1.0]
+            + [math.log(at[name]) - middle[name] for name in names]
+            + [(math.log(at[name]) - middle[name]) ** 2 for name in bent]
+            for at in places
+        ]
+    )
+
+
+def _fitted(
+    points: Sequence[ScalePoint], names: Sequence[str], bent: Sequence[str] = ()
+) -> _Fit | None:
+    """None if the points can't tell these exponents."""
+    freedom = len(points) - 1 - len(names) - len(bent)
+    if freedom < 1:
+        return None
+    middle = {name: float(np.mean([math.log(p.at[name]) for p in points])) for name in names}
+    design = _design([point.at for point in points], names, bent, middle)
+    scale = np.abs(design).max(axis=0)
+    if not scale.all() or np.linalg.cond(design / scale) > 100:
+        return None
+    values = np.log([point.value.value for point in points])
+    known = np.array([error_of(point.value) for point in points])
+
+    def weighted(scatter: float) -> tuple[Floats, Floats, float]:
+        weights = 1 / (known**2 + scatter**2)
+        covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
+        coefficients = covariance @ (design.T @ (weights * values))
+        off = values - design @ coefficients
+        return coefficients, covariance, float(weights @ off**2)
+
+    # The scatter with which the squares come to what is expected of them.
+    low, high = 0.0, float(np.ptp(values)) + LEAST_ERROR
+    if weighted(0.0)[2] > freedom:
+        for _ in range(60):
+            half = (low + high) / 2
+            low, high = (half, high) if weighted(half)[2] > freedom else (low, half)
+    coefficients, covariance, squares = weighted(low)
+    return _Fit(
+        names=names,
+        bent=bent,
+        middle=middle,
+        coefficients=coefficients,
+        covariance=covariance * squares / freedom,
+        scatter=low,
+        freedom=freedom,
+    )
+
+
+def error_of(value: Estimate) -> float:
+    """The standard deviation of the logarithm of an estimate, by its interval."""
+    low, high = value.ends
+    return max(math.log(high / low) / 2 / reach_of(math.inf), LEAST_ERROR)
+
+
+def laws_of(
+    quantity: str,
+    recipe: str,
+    points: Sequence[ScalePoint],
+    left_out: Sequence[str] = (),
+) -> list[Law]:
+    """The law in all scales that vary and, if there are several, the law in `data` alone. Empty if
+    the points are too few for any."""
+    names = [name for name in _shared(points) if len({point.at[name] for point in points}) > 1]
+    kinds = [names, ["data"]] if "data" in names and len(names) > 1 else [names]
+    laws = (_law(quantity, recipe, points, kind, left_out) for kind in kinds if kind)
+    return [law for law in laws if law is not None]
+
+
+def _shared(points: Sequence[ScalePoint]) -> list[str]:
+    """The scales on which all points have a place."""
+    first = points[0].at if points else {}
+    return [name for name in first if all(name in point.at for point in points)]
+
+
+def _law(
+    quantity: str,
+    recipe: str,
+    points: Sequence[ScalePoint],
+    names: Sequence[str],
+    left_out: Sequence[str],
+) -> Law | None:
+    fit = _fitted(points, names)
+    if fit is None:
+        return None
+    exponents = {name: fit.estimate(1 + place) for place, name in enumerate(names)}
+    bends = {}
+    for name in names:
+        if (bent := _fitted(points, names, [name])) is not None:
+            logs = [math.log(point.at[name]) for point in points]
+            bends[name] = bent.estimate(-1, 2 * (max(logs) - min(logs)))
+    return Law(
+        quantity=quantity,
+        recipe=recipe,
+        exponents=exponents,
+        published={
+            name: _beside(exponent, PUBLISHED.get((quantity, name), {}))
+            for name, exponent in exponents.items()
+        },
+        scatter=fit.scatter,
+        bends=bends,
+        held=tuple(_held(points, names)),
+        points=tuple(points),
+        left_out=tuple(left_out),
+        fit=fit,
+    )
+
+
+def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
+    largest = max(point.at[names[0]] for point in points)
+    fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
+    for point in points if fit is not None else ():
+        if point.at[names[0]] == largest:
+            predicted = fit.at(point.at, error_of(point.value))
+            yield Held(
+                workload=point.workload,
+                at=point.at,
+                predicted=predicted,
+                measured=point.value,
+                holds=_holds(predicted, point.value.value),
+            )
+
+
+def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
+    inside = {value for value in {*published.values(), 0.0} if _holds(exponent, value)}
+    return {
+        law: "differs" if value not in inside else "agrees" if inside == {value} else "undecided"
+        for law, value in published.items()
+    }
+
+
+def _holds(estimate: Estimate, value: float) -> bool:
+    low, high = estimate.ends
+    return low <= value <= high
+
+
+def at_best(best: BestBatch, name: str) -> Estimate | None:
+    """The value of a metaparameter at the best batch size, by a power of the batch size through its
+    best values nearby; `TIMESCALE` is the share of the training over which weight decay averages
+    the weights, B / (eta lambda D). None if it was not searched, or at too few batch sizes."""
+    if best.batch_size is None or not best.known:
+        return None
+    values = {point.batch_size: _value(point.params, name, point.steps) for point in best.points}
+    if len({*values.values()}) < 2:
+        return None
+    low, high = (best.batch_size.value * 2**off for off in (-NEARBY, NEARBY))
+    nearby = [
+        ScalePoint(workload="", at={"size": float(size)}, value=Estimate(value=v, low=v, high=v))
+        for size, v in values.items()
+        if v is not None and low <= size <= high
+    ]
+    fit = _fitted(nearby, ["size"])
+    if fit is None:
+        return None
+    power, middle = float(fit.coefficients[1]), {"size": best.batch_size.value}
+    return fit.at(middle, abs(power) * error_of(best.batch_size), mean=True)
+
+
+def _value(params: Mapping[str, Any], name: str, steps: int) -> float | None:
+    names = ("learning_rate", "weight_decay") if name == TIMESCALE else ("learning_rate",)
+    numbers = [params.get(one) for one in names]
+    if not all(isinstance(one, int | float) and one > 0 for one in numbers):
+        return None
+    product = math.prod(numbers)
+    return 1 / (product * steps) if name == TIMESCALE else product
+
+
+def laws_of_best(
+    bests: Sequence[BestBatch], scales: Mapping[str, Mapping[str, float]]
+) -> list[Law]:
+    """The laws of best batch sizes, and of what is tuned with them, by recipe."""
+    found: list[Law] = []
+    for recipe in dict.fromkeys(best.recipe for best in bests):
+        mine = [best for best in bests if best.recipe == recipe and best.workload in scales]
+        left_out = [f"{b.workload} ({b.verdict})" for b in mine if not b.known]
+        for quantity in (BEST_BATCH, BEST_RATE, TIMESCALE):
+            values = (
+                (b, (b.batch_size if b.known else None) if quantity == BEST_BATCH else at_best(b, quantity))
+                for b in mine
+            )
+            points = [
+                ScalePoint(workload=b.workload, at=scales[b.workload], value=value)
+                for b, value in values
+                if value is not None
+            ]
+            found += laws_of(quantity, recipe, points, left_out)
+    return found
+
+
+def laws_of_critical(
+    scalings: Sequence[Scaling], scales: Mapping[str, Mapping[str, float]]
+) -> list[Law]:
+    """The laws of B_crit, or of the batch size that takes a fifth more examples if more curves tell
+    it, by recipe and goal."""
+    found: list[Law] = []
+    for recipe, goal in dict.fromkeys((one.recipe, one.goal) for one in scalings):
+        mine = [s for s in scalings if (s.recipe, s.goal) == (recipe, goal) and s.workload in scales]
+        known = {
+            CRITICAL: {s.workload: s.critical_batch_size for s in mine},
+            FIFTH_MORE: {
+                s.workload: None if s.critical_by_examples_is else s.critical_by_examples
+                for s in mine
+            },
+        }
+        told = {
+            quantity: [
+                ScalePoint(workload=workload, at=scales[workload], value=value)
+                for workload, value in values.items()
+                if value is not None and _has_ends(value)
+            ]
+            for quantity, values in known.items()
+        }
+        quantity = max(told, key=lambda quantity: len(told[quantity]))
+        used = {point.workload for point in told[quantity]}
+        left_out = [f"{s.workload} ({s.verdict})" for s in mine if s.workload not in used]
+        found += laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
+    return found
+
+
+def _has_ends(value: Estimate) -> bool:
+    return bool(value.low) and value.high is not None and value.high < math.inf
