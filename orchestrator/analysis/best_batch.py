@@ -1,26 +1,32 @@
 """The batch size with the best value of a metric, for a fixed amount of training.
 
 The value of a batch size is that of its best trial, or the median of that trial's repeats if every
-batch size has some. Where a single metaparameter was searched and nothing was repeated, it is the
+batch size has some. If a single metaparameter was searched and nothing was repeated, it is the
 minimum of a parabola in the logarithm of that metaparameter, through the trials next to the best
-one: a coarse grid of learning rates misses the best rate by more at some batch sizes than at others.
+one: a coarse grid of learning rates misses the best rate by more at some batch sizes than at
+others.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from orchestrator.analysis.estimates import Estimate
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.valleys import Points, minima
+from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
-from orchestrator.results import BestRow, Run, Within, best_of_studies
+from orchestrator.results import Run, Within
+from orchestrator.results.best import reaches
+from orchestrator.results.compact import refuse_compact
 from orchestrator.results.counting import Counted, columns, has_finished
 from orchestrator.results.frontier import refuse_unmeasured
 from orchestrator.results.searches import refuse_branches
@@ -30,17 +36,21 @@ ROUNDING = 0.05
 """Share by which a training may be shorter or longer than an amount and still be made for it."""
 
 NEXT_TO_BEST = 1.1
-"""Distance from the best trial, in doublings of the metaparameter, within which trials belong to
-the parabola beside its two neighbours."""
+"""Distance from the best trial, in doublings of the metaparameter, up to which trials belong to the
+parabola beside its two neighbours."""
 
 COME_DOWN = 1.05
 """How many times its last learning rate a schedule may have at the end of an amount."""
 
-MEDIAN_ERROR = math.sqrt(math.pi / 2)
-"""Error of a median in errors of a mean."""
+ENOUGH_REPEATS = 3
 
+MEDIAN_ERROR = math.sqrt(math.pi / 2)
+"""The error of a median in errors of a mean."""
+
+EARLY = "trials were stopped early, and might have become better: `stop: {at_goal: false}`"
+HIGH_RATE = "learning rates had not come down yet, as at the end of a training"
 EDGE = "at the edge of what was tried"
-UNDECIDED = "undecided: the points allow all batch sizes that were tried"
+UNDECIDED = "undecided: it may be any of those that were tried"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +59,17 @@ class LowestAt:
 
     batch_size: int
     value: float
-    is_median: bool
-    """Whether it is the median of repeats."""
-    error: float | None
-    """Standard deviation of the value; None if there are no repeats to tell it."""
+    error: float | None = None
+    """Standard deviation of the median of repeats; None if the value is no median."""
     trial: int
     params: Mapping[str, Value]
-    """Metaparameters of the trial; the one that was searched alone is where its parabola has the
-    minimum."""
+    """Metaparameters of the trial; one that was searched alone is where its parabola is lowest."""
+    at_end: bool = False
+    """Whether the best value lies at an end of the range of such a metaparameter."""
     steps: int
     """Steps of the whole amount."""
+    timed_on: str
+    """Number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,62 +83,68 @@ class BestBatch:
     """The amount, such as `examples=1000000`."""
     batch_size: Estimate | None
     """An end of the interval is 0 or infinite if the best batch size may be the smallest or the
-    largest one that was tried, or beyond it. None if there are too few points."""
+    largest one that was tried, or lie beyond it. None if there are too few points."""
     verdict: str
-    """What there is to know about it; empty if both ends are known."""
+    """Why it is not known; empty if both ends of its interval are."""
     points: tuple[LowestAt, ...]
     left_out: tuple[str, ...]
     """Batch sizes that are not used, with the reasons."""
-    remarks: tuple[str, ...] = ()
     devices: str = ""
-    """On which devices it was timed, if the amount is one of seconds."""
-
-    @property
-    def known(self) -> bool:
-        return self.batch_size is not None and not self.verdict
+    """What it was timed on, if the amount is one of seconds."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def best_batch_sizes(
-    run: Run,
-    metric: str,
-    *,
-    within: Sequence[Within] = (),
-    maximise: bool | None = None,
+    run: Run, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
 ) -> list[BestBatch]:
     """The best batch size of each workload and recipe for each amount; without amounts, for the
     budget that all its batch sizes had."""
     refuse_branches(run)
-    studies = run.studies()
+    refuse_compact(run, "the values of all trials, which best batch sizes need")
+    studies = sorted(run.studies(), key=lambda study: study.batch_size)
     if maximise is None:
         goals = [goal for study in studies for goal in study.goals if goal.metric == metric]
         maximise = any(goal.direction == ">" for goal in goals)
-    curves: dict[tuple[str, str], list[Study]] = {}
-    for study in sorted(studies, key=lambda study: study.batch_size):
-        if not study.grows:
-            curves.setdefault((study.workload, study.recipe), []).append(study)
-    asked = {names: [*within] or [_whole(mine)] for names, mine in curves.items()}
-    rows = {
-        (row.workload, row.recipe, row.batch_size, row.within): row
-        for names, mine in curves.items()
-        for row in best_of_studies(
-            run, mine, metric, maximise=maximise, within=[None, *asked[names]]
-        )
-    }
-    if all(row.value is None for row in rows.values()):
+    sign = -1.0 if maximise else 1.0
+    read = run.in_parallel(partial(_Searched, run, metric, sign), studies)
+    if not any(one.measured for one in read):
         refuse_unmeasured(run, studies, metric)
+    curves: dict[tuple[str, str], list[_Searched]] = {}
+    for one in read:
+        if not one.study.grows:
+            curves.setdefault((one.study.workload, one.study.recipe), []).append(one)
     found = []
-    for place in range(max(map(len, asked.values()), default=0)):
-        together = [
-            _Curve(run, metric, maximise, studies, asked[names][place], rows)
-            for names, studies in curves.items()
-        ]
+    for amount in within or [None]:
         # The scatter about the curves is taken from all that are about one amount.
-        usable = [curve for curve in together if len(curve.points) >= ENOUGH_SIZES]
-        places = dict(zip(map(id, usable), minima([c.scaled for c in usable]), strict=True))
-        found += [curve.answer(places.get(id(curve))) for curve in together]
+        told = {}
+        for names, mine in curves.items():
+            asked = amount or _whole([one.study for one in mine])
+            points, reasons = _points(mine, asked)
+            told[names] = asked, points, reasons
+        usable = {
+            names: _scaled(points, sign)
+            for names, (_, points, _) in told.items()
+            if len(points) >= ENOUGH_SIZES
+        }
+        places = dict(zip(usable, minima([*usable.values()]), strict=True))
+        for (workload, recipe), (asked, points, reasons) in told.items():
+            place = places.get((workload, recipe))
+            tried = len(curves[workload, recipe])
+            ranks = {point.timed_on for point in points if asked.unit == "seconds"}
+            best = BestBatch(
+                workload=workload,
+                recipe=recipe,
+                metric=metric,
+                within=str(asked),
+                batch_size=place,
+                verdict=_verdict(place, points, tried),
+                points=tuple(points),
+                left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
+                devices=" or ".join(sorted(ranks)),
+            )
+            found.append(best)
     return found
 
 
@@ -140,228 +157,179 @@ def _whole(studies: Sequence[Study]) -> Within:
     return Within(amount=min(examples), unit="examples")
 
 
-class _Curve:
-    """The values of one workload and recipe for one amount."""
-
-    def __init__(
-        self,
-        run: Run,
-        metric: str,
-        maximise: bool,
-        studies: Sequence[Study],
-        within: Within,
-        rows: Mapping[Any, BestRow],
-    ) -> None:
-        self._run, self._metric, self._within = run, metric, within
-        self._sign = -1.0 if maximise else 1.0
-        self._names = studies[0].workload, studies[0].recipe
-        self._reasons: dict[str, list[int]] = {}
-        self._at_ends: list[int] = []
-        self._ranks: dict[str, list[int]] = {}
-        used = []
-        for study in studies:
-            whole = rows[*self._names, study.batch_size, None]
-            row = rows[*self._names, study.batch_size, str(within)]
-            made_for = within.unit != "seconds" and _is_made_for(study, within)
-            # What was made for the amount counts to its end, whatever its steps were rounded to.
-            row, span = (whole, None) if made_for else (row, within)
-            if (why := self._unusable(study, row, made_for)) is not None:
-                self._reasons.setdefault(why, []).append(study.batch_size)
-            else:
-                used.append((study, row, span))
-        medians = [self._median(*one) for one in used]
-        if used and all(median is not None for median in medians):
-            self.points = [median for median in medians if median is not None]
+def _points(
+    curve: Sequence[_Searched], asked: Within
+) -> tuple[list[LowestAt], dict[str, list[int]]]:
+    """The values of those batch sizes that can answer, and the others by reason."""
+    points, medians, reasons = [], [], dict[str, list[int]]()
+    for one in curve:
+        lowest = one.at(asked)
+        if isinstance(lowest, str):
+            reasons.setdefault(lowest, []).append(one.study.batch_size)
         else:
-            self.points = [self._lowest(*one) for one in used]
-        for study, _, _ in used if within.unit == "seconds" else ():
-            self._note_ranks(study)
+            points.append(lowest[0])
+            medians.append(lowest[1])
+    repeated = [median for median in medians if median is not None]
+    return repeated if len(repeated) == len(points) else points, reasons
 
-    def _unusable(self, study: Study, row: BestRow, made_for: bool) -> str | None:
-        trials = self._run.trials(study.key)
-        if row.censored:
-            return "trials were stopped early, and might have become better"
-        if not row.trained_enough:
-            return "not trained that long"
-        if row.value is None:
-            return "nothing was measured"
-        if not has_finished(study, trials):
+
+class _Searched:
+    """All that was measured in one study."""
+
+    def __init__(self, run: Run, metric: str, sign: float, study: Study) -> None:
+        self.study, self._sign, self._metric = study, sign, metric
+        self._trials = run.trials(study.key)
+        self._counted = Counted(study, self._trials)
+        self._params: dict[int, dict[str, Value]] = {
+            index: json.loads(self._trials["params"][place].as_py())
+            for index, place in self._counted.places.items()
+        }
+        self._of_trials = run.measurements(study.key, {metric, "seconds"})
+        self._of_repeats = run.repeats.measurements(study.key, {metric, "seconds"})
+        self.measured = metric in self._of_trials.column_names
+
+    def at(self, within: Within) -> tuple[LowestAt, LowestAt | None] | str:
+        """The value of the best trial and the median of its repeats, if it has enough, within an
+        amount; or why there is none."""
+        study, timed = self.study, within.unit == "seconds"
+        last = study.budget_steps if timed else within.steps(study)
+        # What was made for the amount counts to its end, whatever its steps were rounded to.
+        made_for = not timed and abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
+        span = None if made_for else within
+        enough, early = reaches(study, self._trials, self._counted, span)
+        if early:
+            return EARLY
+        if not has_finished(study, self._trials):
             return "not finished yet"
-        if not made_for and self._within.unit != "seconds":
-            last, params = self._within.steps(study), trials["params"].to_pylist()
-            if not all(_has_come_down(study, json.loads(one), last) for one in params):
-                return "the learning rate had not come down yet, as it has at the end of a training"
-        return None
+        if not enough:
+            return "not trained that long"
+        if not (made_for or timed or self._has_come_down(last)):
+            return HIGH_RATE
+        lowest = self._lowest(self._of_trials, span, "trial", self._params)
+        if not lowest:
+            return "nothing was measured"
+        trial = min(lowest, key=lambda index: lowest[index])
+        best = LowestAt(
+            batch_size=study.batch_size,
+            value=self._sign * lowest[trial],
+            trial=trial,
+            params=self._params[trial],
+            steps=study.budget_steps if made_for else last,
+            timed_on=self._timed_on(),
+        )
+        again = [*self._lowest(self._of_repeats, span, "repeat", [trial]).values()]
+        if len(again) < ENOUGH_REPEATS:
+            return self._between(best, lowest), None
+        error = MEDIAN_ERROR * float(np.std(again, ddof=1)) / len(again) ** 0.5
+        return best, replace(best, value=self._sign * float(np.median(again)), error=error)
 
-    def _median(self, study: Study, row: BestRow, within: Within | None) -> LowestAt | None:
-        """The median of the repeats of the best trial."""
-        measurements = self._run.repeats.measurements(study.key, {self._metric, "seconds"})
-        if "repeat" not in measurements.column_names:
-            return None
-        trial, _, value = columns(measurements, self._metric)
-        usable = (trial == row.trial) & np.isfinite(value)
-        if within is not None:
-            usable &= within.covers(study, measurements)
-        repeat, value = numbers(measurements["repeat"])[usable], self._sign * value[usable]
-        lowest = [float(value[repeat == one].min()) for one in np.unique(repeat)]
-        if len(lowest) < 3:
-            return None
-        error = MEDIAN_ERROR * float(np.std(lowest, ddof=1)) / len(lowest) ** 0.5
-        return self._point(study, row, float(np.median(lowest)), error)
+    def _has_come_down(self, last: int) -> bool:
+        """Whether the learning rates at step `last` are what they are at the end of a training."""
+        for params in self._params.values():
+            factor = schedule_of(self.study, params, self.study.train_size)
+            if factor is not None and last:
+                end, now = factor(self.study.budget_steps - 1), factor(last - 1)
+                if not end / COME_DOWN <= now <= end * COME_DOWN:
+                    return False
+        return True
 
-    def _lowest(self, study: Study, row: BestRow, within: Within | None) -> LowestAt:
-        """The value of the best trial, or that of the parabola through its neighbours."""
-        assert row.value is not None
-        best = self._point(study, row, self._sign * row.value, None)
-        searched = self._searched_alone(study, within)
-        if searched is None:
+    def _lowest(
+        self, table: pa.Table, span: Within | None, key: str, trials: Any
+    ) -> dict[int, float]:
+        """The lowest value of each trial or repeat of `trials`."""
+        if key not in table.column_names:
+            return {}
+        trial, _, value = columns(table, self._metric)
+        usable = np.isfinite(value) & np.isin(trial, [*trials])
+        if span is not None:
+            usable &= span.covers(self.study, table)
+        keys, value = numbers(table[key])[usable], self._sign * value[usable]
+        return {int(one): float(value[keys == one].min()) for one in np.unique(keys)}
+
+    def _between(self, best: LowestAt, lowest: Mapping[int, float]) -> LowestAt:
+        """The lowest point between the trials, if they differ in one number alone."""
+        names = {name for params in self._params.values() for name in params}
+        every = {name: [params.get(name) for params in self._params.values()] for name in names}
+        differing = [name for name, values in every.items() if len({*values}) > 1]
+        if len(differing) != 1 or not all(map(_is_positive, every[differing[0]])):
             return best
-        name, (places, values) = searched
-        values = self._logs(values)
+        (name,) = differing
+        of_place: dict[float, float] = {}
+        for index, params in self._params.items():
+            place = math.log2(float(params[name]))
+            of_place[place] = min(of_place.get(place, math.inf), lowest.get(index, math.inf))
+        places, values = np.array(sorted(of_place.items())).T
+        values, raised = _in_logs(values, self._sign)
         at = int(values.argmin())
         if at in (0, len(values) - 1):
-            self._at_ends += [study.batch_size]
-            return best
+            return replace(best, at_end=True)
         near = np.abs(places - places[at]) <= NEXT_TO_BEST
         near[at - 1 : at + 2] = True
         near &= np.isfinite(values)
         if near.sum() < 3:
             return best
         bend, slope, level = np.polyfit(places[near] - places[at], values[near], 2)
-        if bend <= 0 or not places[at - 1] <= places[at] - slope / (2 * bend) <= places[at + 1]:
+        place = places[at] - slope / (2 * bend)
+        if bend <= 0 or not places[at - 1] <= place <= places[at + 1]:
             return best
-        value = level - slope**2 / (4 * bend)
-        params = {**best.params, name: float(2 ** (places[at] - slope / (2 * bend)))}
-        value = math.exp(value) if self._in_logs(self._sign * row.value) else value
-        return replace(best, value=self._sign * float(value), params=params)
-
-    def _searched_alone(
-        self, study: Study, within: Within | None
-    ) -> tuple[str, tuple[np.ndarray, np.ndarray]] | None:
-        """The metaparameter that alone differs between the trials, the logarithms (base 2) of its
-        values, and the best value of the metric at each."""
-        trials = self._run.trials(study.key)
-        counted = Counted(study, trials).places
-        params = {index: json.loads(trials["params"][at].as_py()) for index, at in counted.items()}
-        differing = [
-            name
-            for name in {name: None for one in params.values() for name in one}
-            if len({one.get(name) for one in params.values()}) > 1
-        ]
-        if len(differing) != 1 or len(params) < 3:
-            return None
-        (name,) = differing
-        tried = {index: one.get(name) for index, one in params.items()}
-        if not all(
-            isinstance(v, int | float) and not isinstance(v, bool) and v > 0 for v in tried.values()
-        ):
-            return None
-        measurements = self._run.measurements(study.key, {self._metric, "seconds"})
-        trial, _, value = columns(measurements, self._metric)
-        usable = np.isfinite(value)
-        if within is not None:
-            usable &= within.covers(study, measurements)
-        lowest = dict.fromkeys(sorted(set(tried.values())), math.inf)
-        for index, one in zip(trial[usable].tolist(), value[usable].tolist(), strict=True):
-            if index in tried:
-                lowest[tried[index]] = min(lowest[tried[index]], self._sign * one)
-        return name, (np.log2([*lowest]), np.array([*lowest.values()]))
-
-    def _point(self, study: Study, row: BestRow, value: float, error: float | None) -> LowestAt:
-        assert row.trial is not None
-        steps = study.budget_steps
-        if self._within.unit != "seconds" and not _is_made_for(study, self._within):
-            steps = self._within.steps(study)
-        return LowestAt(
-            batch_size=study.batch_size,
-            value=self._sign * value,
-            is_median=error is not None,
-            error=error,
-            trial=row.trial,
-            params=row.params or {},
-            steps=steps,
+        value = float(level - slope**2 / (4 * bend))
+        return replace(
+            best,
+            value=self._sign * (math.exp(value) if raised else value),
+            params={**best.params, name: float(2**place)},
         )
 
-    def _in_logs(self, *values: float) -> bool:
-        """Whether logarithms are taken: errors and losses scatter in proportion to their size."""
-        return self._sign > 0 and min(values) > 0
-
-    def _logs(self, values: np.ndarray) -> np.ndarray:
-        return np.log(values) if self._in_logs(*values.tolist()) else values
-
-    @property
-    def scaled(self) -> Points:
-        """The points as the search for the minimum takes them."""
-        values = self._sign * np.array([point.value for point in self.points])
-        errors = np.array([point.error or 0.0 for point in self.points])
-        if self._in_logs(*values.tolist()):
-            values, errors = np.log(values), errors / values
-        sizes = np.log2([point.batch_size for point in self.points])
-        return Points(log_sizes=sizes, values=values, errors=errors)
-
-    def _note_ranks(self, study: Study) -> None:
-        trials = self._run.trials(study.key, ["ranks", "width"])
-        ranks = sorted({ranks for ranks in trials["ranks"].to_pylist() if ranks})
-        said = " or ".join(f"{count} rank{'s' * (count != 1)}" for count in ranks) or "not known"
-        if any((width or 1) > 1 for width in trials["width"].to_pylist()):
-            said += ", shared by stacked trials"
-        self._ranks.setdefault(said, []).append(study.batch_size)
-
-    def answer(self, place: Estimate | None) -> BestBatch:
-        return BestBatch(
-            workload=self._names[0],
-            recipe=self._names[1],
-            metric=self._metric,
-            within=str(self._within),
-            batch_size=place,
-            verdict=self._verdict(place),
-            points=tuple(self.points),
-            left_out=tuple(f"{_sizes(sizes)} ({why})" for why, sizes in self._reasons.items()),
-            remarks=tuple(self._remarks()),
-            devices="; ".join(
-                said if len(self._ranks) == 1 else f"{said} at batch size {_sizes(sizes)}"
-                for said, sizes in self._ranks.items()
-            ),
-        )
-
-    def _verdict(self, place: Estimate | None) -> str:
-        if place is None:
-            tried = len(self.points) + sum(map(len, self._reasons.values()))
-            return (
-                f"too few batch sizes to tell: {len(self.points)} of {tried} can be used, "
-                f"{ENOUGH_SIZES} are needed"
-            )
-        low, high = place.ends
-        first, last = self.points[0].batch_size, self.points[-1].batch_size
-        if low == 0 and high == math.inf:
-            return UNDECIDED
-        if low == 0:
-            return f"{EDGE}: at most {high:,.0f}, and {first:,} is the smallest"
-        if high == math.inf:
-            return f"{EDGE}: at least {low:,.0f}, and {last:,} is the largest"
-        return ""
-
-    def _remarks(self) -> Iterator[str]:
-        if self._at_ends:
-            yield (
-                f"at batch size {_sizes(self._at_ends)} the best value lies at an end of the range "
-                f"that was searched, so a better one may lie beyond it"
-            )
-        if self._run.imported and any("steps" in p.params for p in self.points):
-            yield "imported"
+    def _timed_on(self) -> str:
+        ranks = sorted({ranks or 0 for ranks in self._trials["ranks"].to_pylist()})
+        said = listed([f"{count} rank{'s' * (count != 1)}" for count in ranks if count] or ["?"])
+        stacked = any((width or 1) > 1 for width in self._trials["width"].to_pylist())
+        return said + ", shared by stacked trials" * stacked
 
 
-def _is_made_for(study: Study, within: Within) -> bool:
-    return abs(study.budget_steps / max(within.steps(study), 1) - 1) <= ROUNDING
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _has_come_down(study: Study, params: Mapping[str, Value], last: int) -> bool:
-    """Whether the learning rate at step `last` is what it is at the end of the training."""
-    factor = schedule_of(study, params, study.train_size)
-    if factor is None or last < 1:
-        return True
-    end = factor(study.budget_steps - 1)
-    return end / COME_DOWN <= factor(last - 1) <= COME_DOWN * end
+def _in_logs(values: Floats, sign: float) -> tuple[Floats, bool]:
+    """The logarithms of errors and losses, which scatter in proportion to their size."""
+    return (np.log(values), True) if sign > 0 and values.min() > 0 else (values, False)
+
+
+def _scaled(points: Sequence[LowestAt], sign: float) -> Points:
+    """The points as the search for the minimum takes them."""
+    plain = sign * np.array([point.value for point in points])
+    errors = np.array([point.error or 0.0 for point in points])
+    values, raised = _in_logs(plain, sign)
+    sizes = np.log2([point.batch_size for point in points])
+    return Points(log_sizes=sizes, values=values, errors=errors / plain if raised else errors)
+
+
+def _verdict(place: Estimate | None, points: Sequence[LowestAt], tried: int) -> str:
+    if place is None:
+        can = f"{len(points)} of {tried} can be used, {ENOUGH_SIZES} are needed"
+        return f"too few batch sizes to tell: {can}"
+    low, high = place.ends
+    if low == 0 and high == math.inf:
+        return UNDECIDED
+    if low == 0:
+        return f"{EDGE}: at most {high:,.0f}, and {points[0].batch_size:,} is the smallest"
+    if high == math.inf:
+        return f"{EDGE}: at least {low:,.0f}, and {points[-1].batch_size:,} is the largest"
+    return ""
+
+
+def best_in_words(best: BestBatch) -> str:
+    """The best batch size, or why it is not known."""
+    return in_words(best.batch_size) if best.batch_size and not best.verdict else best.verdict
+
+
+def notes_on(best: BestBatch) -> list[str]:
+    """Sentences that a reader of a best batch size should know."""
+    ends = [point.batch_size for point in best.points if point.at_end]
+    said = [f"left out: {one}" for one in best.left_out]
+    if ends:
+        said.append(f"at {_sizes(ends)} the best value is at an end of the range searched")
+    return said + [f"timed on {best.devices}"] * bool(best.devices)
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -15,11 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.best_batch import BestBatch
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats, reach_of
-from orchestrator.analysis.scaling import Scaling
+from orchestrator.analysis.best_batch import BestBatch, LowestAt, best_batch_sizes
+from orchestrator.analysis.estimates import Estimate, Floats, reach_of
+from orchestrator.analysis.points import without_growing
+from orchestrator.analysis.scaling import Scaling, scalings
+from orchestrator.analysis.words import in_words, listed
+from orchestrator.records import BadInput
+from orchestrator.results import GoalOf, Run, Within, frontier_of
+from orchestrator.results.scales import scales_of
 
-BEST_BATCH, BEST_RATE, TIMESCALE = "best batch size", "best learning rate", "timescale"
+BEST_BATCH, BEST_RATE, TIMESCALE = "best batch size", "best learning rate", "timescale of weight decay"
+"""The timescale, B / (eta lambda D), is the share of a training over which weight decay averages
+the weights."""
 CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
 
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
@@ -37,8 +44,6 @@ NEARBY = 2.5
 """Distance from the best batch size, in doublings, of the batch sizes whose best metaparameters say
 what is best there."""
 
-BENT = "the exponent changes over the range, so this law is not to be trusted beyond it"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScalePoint:
@@ -53,10 +58,8 @@ class ScalePoint:
 class Held:
     """A point at the largest scale, predicted by the law of all smaller ones."""
 
-    workload: str
-    at: Mapping[str, float]
+    point: ScalePoint
     predicted: Estimate
-    measured: Estimate
     holds: bool
     """Whether the measured value lies in the interval of the predicted one, which allows for the
     error of the measurement."""
@@ -271,13 +274,8 @@ def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
     for point in points if fit is not None else ():
         if point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
-            yield Held(
-                workload=point.workload,
-                at=point.at,
-                predicted=predicted,
-                measured=point.value,
-                holds=_holds(predicted, point.value.value),
-            )
+            holds = _holds(predicted, point.value.value)
+            yield Held(point=point, predicted=predicted, holds=holds)
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
@@ -294,87 +292,174 @@ def _holds(estimate: Estimate, value: float) -> bool:
 
 
 def at_best(best: BestBatch, name: str) -> Estimate | None:
-    """The value of a metaparameter at the best batch size, by a power of the batch size through its
-    best values nearby; `TIMESCALE` is the share of the training over which weight decay averages
-    the weights, B / (eta lambda D). None if it was not searched, or at too few batch sizes."""
-    if best.batch_size is None or not best.known:
-        return None
-    values = {point.batch_size: _value(point.params, name, point.steps) for point in best.points}
-    if len({*values.values()}) < 2:
+    """The best learning rate, or timescale, at the best batch size: by a power of the batch size
+    through its best values nearby. None if it was not searched, or at too few batch sizes."""
+    if best.batch_size is None or best.verdict:
         return None
     low, high = (best.batch_size.value * 2**off for off in (-NEARBY, NEARBY))
+    values = {
+        point.batch_size: _value(point, name)
+        for point in best.points
+        if low <= point.batch_size <= high and not point.at_end
+    }
     nearby = [
-        ScalePoint(workload="", at={"size": float(size)}, value=Estimate(value=v, low=v, high=v))
-        for size, v in values.items()
-        if v is not None and low <= size <= high
+        ScalePoint(workload="", at={"size": size}, value=Estimate(value=value, low=value, high=value))
+        for size, value in values.items()
+        if value is not None
     ]
-    fit = _fitted(nearby, ["size"])
+    fit = _fitted(nearby, ["size"]) if len({*values.values()}) > 1 else None
     if fit is None:
         return None
-    power, middle = float(fit.coefficients[1]), {"size": best.batch_size.value}
-    return fit.at(middle, abs(power) * error_of(best.batch_size), mean=True)
+    error = abs(float(fit.coefficients[1])) * error_of(best.batch_size)
+    return fit.at({"size": best.batch_size.value}, error, mean=True)
 
 
-def _value(params: Mapping[str, Any], name: str, steps: int) -> float | None:
-    names = ("learning_rate", "weight_decay") if name == TIMESCALE else ("learning_rate",)
-    numbers = [params.get(one) for one in names]
-    if not all(isinstance(one, int | float) and one > 0 for one in numbers):
+def _value(point: LowestAt, name: str) -> float | None:
+    names = ["learning_rate", "weight_decay"] if name == TIMESCALE else ["learning_rate"]
+    numbers = [value for one in names if isinstance(value := point.params.get(one), int | float)]
+    if len(numbers) < len(names) or min(numbers) <= 0:
         return None
     product = math.prod(numbers)
-    return 1 / (product * steps) if name == TIMESCALE else product
+    return 1 / (product * point.steps) if name == TIMESCALE else product
 
 
-def laws_of_best(
+@dataclass(frozen=True, kw_only=True)
+class ScaleAnswer:
+    """What runs say about best batch sizes, and about laws of scale."""
+
+    bests: tuple[BestBatch, ...]
+    laws: tuple[Law, ...]
+    notes: tuple[str, ...]
+    """Why there is no law."""
+
+
+def scale_answer(
+    runs: Sequence[Run],
+    metric: str | None = None,
+    *,
+    within: Sequence[Within] = (),
+    goals: Sequence[GoalOf] = (),
+    maximise: bool | None = None,
+) -> ScaleAnswer:
+    """The best batch sizes and the laws of one run, or of several together."""
+    bests: list[BestBatch] = []
+    curves: list[Scaling] = []
+    scales: dict[str, Mapping[str, float]] = {}
+    for run in runs:
+        label = f"{run.sweep()['name']}: " if len(runs) > 1 else ""
+        found = best_batch_sizes(run, metric or metric_of(run), within=within, maximise=maximise)
+        bests += [replace(one, workload=label + one.workload) for one in found]
+        scales |= {label + workload: at for workload, at in scales_of(run).items()}
+        if goals or any(study.goals for study in run.studies()):
+            of_run = scalings(without_growing(frontier_of(run, goals)))
+            curves += [replace(one, workload=label + one.workload) for one in of_run]
+    laws = [*laws_of_critical(curves, scales)]
+    for amount in dict.fromkeys(one.within for one in bests) if within else [None]:
+        laws += _of_best([one for one in bests if amount in (None, one.within)], scales)
+    missing = [name for name in dict.fromkeys(one.workload for one in bests) if name not in scales]
+    notes = []
+    if missing:
+        notes.append(f"no scale is named for {listed(missing, 3)}")
+    elif not laws:
+        notes.append("too few places on the scales are known for a law")
+    return ScaleAnswer(bests=tuple(bests), laws=tuple(laws), notes=tuple(notes))
+
+
+def metric_of(run: Run) -> str:
+    """The metric of the run's first goal or, without goals, the only one that it measured."""
+    studies = run.studies()
+    goals = [goal.metric for study in studies for goal in study.goals]
+    known = goals[:1] or sorted({name for study in studies for name in run.metrics(study.key)})
+    if len(known) != 1:
+        raise BadInput(
+            f"{run.place} has no goals. Name the metric by --metric: {', '.join(known) or 'none'}.",
+            code="missing-option",
+        )
+    return known[0]
+
+
+def _of_best(
     bests: Sequence[BestBatch], scales: Mapping[str, Mapping[str, float]]
-) -> list[Law]:
+) -> Iterator[Law]:
     """The laws of best batch sizes, and of what is tuned with them, by recipe."""
-    found: list[Law] = []
     for recipe in dict.fromkeys(best.recipe for best in bests):
         mine = [best for best in bests if best.recipe == recipe and best.workload in scales]
-        left_out = [f"{b.workload} ({b.verdict})" for b in mine if not b.known]
+        left_out = [f"{best.workload} ({best.verdict})" for best in mine if best.verdict]
         for quantity in (BEST_BATCH, BEST_RATE, TIMESCALE):
-            values = (
-                (b, (b.batch_size if b.known else None) if quantity == BEST_BATCH else at_best(b, quantity))
-                for b in mine
-            )
-            points = [
-                ScalePoint(workload=b.workload, at=scales[b.workload], value=value)
-                for b, value in values
-                if value is not None
-            ]
-            found += laws_of(quantity, recipe, points, left_out)
-    return found
+            points = []
+            for best in mine:
+                of_size = best.batch_size if quantity == BEST_BATCH else at_best(best, quantity)
+                if of_size is not None and not best.verdict:
+                    at = scales[best.workload]
+                    points.append(ScalePoint(workload=best.workload, at=at, value=of_size))
+            yield from laws_of(quantity, recipe, points, left_out)
 
 
 def laws_of_critical(
-    scalings: Sequence[Scaling], scales: Mapping[str, Mapping[str, float]]
-) -> list[Law]:
-    """The laws of B_crit, or of the batch size that takes a fifth more examples if more curves tell
-    it, by recipe and goal."""
-    found: list[Law] = []
-    for recipe, goal in dict.fromkeys((one.recipe, one.goal) for one in scalings):
-        mine = [s for s in scalings if (s.recipe, s.goal) == (recipe, goal) and s.workload in scales]
-        known = {
-            CRITICAL: {s.workload: s.critical_batch_size for s in mine},
-            FIFTH_MORE: {
-                s.workload: None if s.critical_by_examples_is else s.critical_by_examples
-                for s in mine
-            },
-        }
-        told = {
-            quantity: [
-                ScalePoint(workload=workload, at=scales[workload], value=value)
-                for workload, value in values.items()
-                if value is not None and _has_ends(value)
-            ]
-            for quantity, values in known.items()
-        }
+    curves: Sequence[Scaling], scales: Mapping[str, Mapping[str, float]]
+) -> Iterator[Law]:
+    """The laws of B_crit or, if more curves tell it, of the batch size that takes a fifth more
+    examples, by recipe and goal."""
+    for recipe, goal in dict.fromkeys((one.recipe, one.goal) for one in curves):
+        mine = [c for c in curves if (c.recipe, c.goal) == (recipe, goal) and c.workload in scales]
+        told: dict[str, list[ScalePoint]] = {CRITICAL: [], FIFTH_MORE: []}
+        for one in mine:
+            fifth_more = None if one.critical_by_examples_is else one.critical_by_examples
+            values = {CRITICAL: one.critical_batch_size, FIFTH_MORE: fifth_more}
+            for quantity, value in values.items():
+                if value is not None and value.low and value.high and value.high < math.inf:
+                    at = scales[one.workload]
+                    told[quantity].append(ScalePoint(workload=one.workload, at=at, value=value))
         quantity = max(told, key=lambda quantity: len(told[quantity]))
         used = {point.workload for point in told[quantity]}
-        left_out = [f"{s.workload} ({s.verdict})" for s in mine if s.workload not in used]
-        found += laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
-    return found
+        left_out = [f"{one.workload} ({one.verdict})" for one in mine if one.workload not in used]
+        yield from laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
 
 
-def _has_ends(value: Estimate) -> bool:
-    return bool(value.low) and value.high is not None and value.high < math.inf
+def law_in_words(law: Law) -> list[str]:
+    """The law, what was published beside it, whether its exponents are constant, and how it
+    predicts its own largest scale."""
+    powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
+    said = [f"{law.quantity}, {law.recipe}: like {powers}, by {len(law.points)} points"]
+    for name, published in law.published.items():
+        for source, verdict in published.items():
+            value = PUBLISHED[law.quantity, name][source]
+            said.append(f"beside {name}^{value:g} of {source}: {verdict}")
+    for name in law.bent:
+        change = _exponent(law.bends[name])
+        said.append(f"the exponent of {name} changes along it by {change}: no one power holds")
+    said += [
+        f"held against itself: {_place(one.point.at)} is predicted from all smaller as "
+        f"{in_words(one.predicted, _number)} and measured as {in_words(one.point.value, _number)}: "
+        f"{'holds' if one.holds else 'misses'}"
+        for one in law.held
+    ]
+    return said + [f"left out: {one}" for one in law.left_out]
+
+
+def predicted_in_words(law: Law, found: Predicted) -> str:
+    """The law at another place, from how far it is said, and what a change of exponent would do."""
+    far = [f"{times:,.3g} times beyond {name}" for name, times in found.beyond.items() if times > 1]
+    said = f"{law.quantity}, {law.recipe}, at {_place(found.at)}: {in_words(found.value, _number)}"
+    said += f", {listed(far)} that was measured" if far else ", within what was measured"
+    if far and law.bent:
+        said += f". NOT to be trusted: the exponent of {listed(law.bent)} changes along the points"
+    if far and found.if_bent is not None:
+        low, high = found.if_bent.ends
+        said += (
+            f". If the exponent may go on changing as it does over the points: {_number(low)} to "
+            f"{_number(high)}"
+        )
+    return said
+
+
+def _place(at: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in at.items())
+
+
+def _exponent(estimate: Estimate) -> str:
+    return in_words(estimate, lambda value: f"{value:.2f}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:.3g}"

@@ -24,6 +24,7 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
+    scale,
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
@@ -86,6 +87,7 @@ for command in (
     reading.status,
     reading.frontier,
     reading.best,
+    scale.scale,
     logs.logs,
     report.report,
     compare.compare,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from orchestrator.records import Study, Value
 from orchestrator.results.compact import refuse_best
@@ -112,10 +113,9 @@ def _rows_of(
     trial, step, value = columns(measurements, metric)
     usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
-    budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
     rows = []
     for asked in within:
-        enough, censored = _reaches(study, trials, counted, budget, asked)
+        enough, censored = reaches(study, trials, counted, asked)
         row = BestRow(
             workload=study.workload,
             recipe=study.recipe,
@@ -150,16 +150,21 @@ def _rows_of(
     return rows
 
 
-def _reaches(
-    study: Study, trials: pa.Table, counted: Counted, budget: int, asked: Within | None
+def reaches(
+    study: Study, trials: pa.Table, counted: Counted, asked: Within | None
 ) -> tuple[bool, bool]:
-    """Whether the study's budget is as large as was asked for, and whether a trial that stopped
-    early may have come to a better value within it."""
+    """Whether a study was trained for as long as was asked, and whether trials that stopped early
+    may have come to a better value within that."""
     stopped = counted.next_steps()
     if asked is not None and asked.unit == "seconds":
-        seconds = dict(zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True))
-        early = {index for _, index in stopped}
-        longest = max((seconds[index] or 0 for index in counted.places), default=0)
-        return longest >= asked.amount, any((seconds[i] or 0) <= asked.amount for i in early)
+        rows = zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True)
+        seconds = {index: float(took or 0) for index, took in rows if index in counted.places}
+        enough = max(seconds.values(), default=0) >= asked.amount
+        return enough, any(seconds[index] <= asked.amount for _, index in stopped)
+    budget = _budget(study, trials)
     last = budget if asked is None else asked.steps(study)
     return budget >= last, any(upcoming <= last for upcoming, _ in stopped)
+
+
+def _budget(study: Study, trials: pa.Table) -> int:
+    return study.budget_steps or min(trials["steps"].to_pylist(), default=0)
