@@ -90,14 +90,17 @@ def main() -> int:
     repetitions = 1 if arguments.smoke else arguments.repetitions
     found = {name: of_best(kind, repetitions) for name, kind in KINDS.items()}
     found |= {name: of_critical(*law, repetitions) for name, law in CRITICAL.items()}
-    print(f"{'90 % intervals that hold the exponent':<40}{'data':>8}{'model':>8}{'width':>8}{'held':>8}")
+    heads = "".join(f"{head:>8}" for head in ("data", "model", "width", "held"))
+    print(f"{'90 % intervals that hold the exponent':<40}{heads}")
     for name, (held, widths, itself) in found.items():
         data, model = np.mean(held, axis=0)
         print(f"{name:<40}{data:8.1%}{model:8.1%}{np.median(widths):8.2f}{np.mean(itself):8.1%}")
     shares = {name: float(np.mean(held)) for name, (held, _, _) in found.items()}
     whole = float(np.mean([*shares.values()]))
     told, silent = of_change(repetitions)
-    print(f"together {whole:.1%}; a change of exponent is told in {told:.0%}, silent in {silent:.0%}")
+    print(
+        f"together {whole:.1%}; a change of exponent is told in {told:.0%}, silent in {silent:.0%}"
+    )
     figures = {
         "together": round(whole, 3),
         "least": round(min(shares.values()), 3),

@@ -1,6 +1,12 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
 from orchestrator.analysis.agreement import Agreement, agreement_in_words, remarks_on
+from orchestrator.analysis.best_batch import (
+    BestBatch,
+    best_batch_sizes,
+    best_in_words,
+    notes_on,
+)
 from orchestrator.analysis.branches import FactorCost, Verdict
 from orchestrator.analysis.comparisons import (
     Group,
@@ -45,6 +51,13 @@ from orchestrator.analysis.points import (
     without_growing,
 )
 from orchestrator.analysis.quality import Gap, Held, Largeness, gaps, largeness
+from orchestrator.analysis.scale_laws import (
+    Law,
+    ScaleAnswer,
+    law_in_words,
+    predicted_in_words,
+    scale_answer,
+)
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,

@@ -116,7 +116,8 @@ def best_batch_sizes(
         if not one.study.grows:
             curves.setdefault((one.study.workload, one.study.recipe), []).append(one)
     found = []
-    for amount in within or [None]:
+    amounts: list[Within | None] = [*within] if within else [None]
+    for amount in amounts:
         # The scatter about the curves is taken from all that are about one amount.
         told = {}
         for names, mine in curves.items():
@@ -197,14 +198,15 @@ class _Searched:
         made_for = not timed and abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
         span = None if made_for else within
         enough, early = reaches(study, self._trials, self._counted, span)
-        if early:
-            return EARLY
-        if not has_finished(study, self._trials):
-            return "not finished yet"
-        if not enough:
-            return "not trained that long"
-        if not (made_for or timed or self._has_come_down(last)):
-            return HIGH_RATE
+        fair = made_for or timed or self._has_come_down(last)
+        refused = {
+            EARLY: early,
+            "not finished yet": not has_finished(study, self._trials),
+            "not trained that long": not enough,
+            HIGH_RATE: not fair,
+        }
+        for reason in (reason for reason, holds in refused.items() if holds):
+            return reason
         lowest = self._lowest(self._of_trials, span, "trial", self._params)
         if not lowest:
             return "nothing was measured"

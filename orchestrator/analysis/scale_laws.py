@@ -1,9 +1,10 @@
 """How the critical and the best batch size, and what is tuned with it, grow with data and model.
 
-A law is a power of each scale, log y = a + sum of p log x. Each point weighs by its own error and by
-the scatter about the law beyond it, which is estimated from the points. Intervals are Student's, of
-as many degrees of freedom as there are points to spare, so that they hold when points scatter more
-than their errors say.
+A law is a power of each scale, log y = a + sum of p log x. Each point weighs by its own error and
+by the scatter about the law beyond it, which is estimated from the points. Intervals are Student's,
+of as many degrees of freedom as there are points to spare, so that they hold when points scatter
+more than their errors say. Trainings at different places are different trainings, so the errors of
+their points are independent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ from orchestrator.records import BadInput
 from orchestrator.results import GoalOf, Run, Within, frontier_of
 from orchestrator.results.scales import scales_of
 
-BEST_BATCH, BEST_RATE, TIMESCALE = "best batch size", "best learning rate", "timescale of weight decay"
+BEST_BATCH, BEST_RATE, TIMESCALE = (
+    "best batch size",
+    "best learning rate",
+    "timescale of weight decay",
+)
 """The timescale, B / (eta lambda D), is the share of a training over which weight decay averages
 the weights."""
 CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
@@ -117,7 +122,7 @@ class Law:
         return Predicted(
             at=whole,
             value=self.fit.at(whole),
-            if_bent=bent and bent.at(whole) if self.bends else None,
+            if_bent=bent.at(whole) if bent is not None and self.bends else None,
             beyond=beyond,
         )
 
@@ -184,7 +189,7 @@ def _fitted(
     values = np.log([point.value.value for point in points])
     known = np.array([error_of(point.value) for point in points])
 
-    def weighted(scatter: float) -> tuple[Floats, Floats, float]:
+    def weighted(scatter: float) -> tuple[Floats, Any, float]:
         weights = 1 / (known**2 + scatter**2)
         covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
         coefficients = covariance @ (design.T @ (weights * values))
@@ -271,7 +276,9 @@ def _law(
 def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
     largest = max(point.at[names[0]] for point in points)
     fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
-    for point in points if fit is not None else ():
+    if fit is None:
+        return
+    for point in points:
         if point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
             holds = _holds(predicted, point.value.value)
@@ -303,7 +310,9 @@ def at_best(best: BestBatch, name: str) -> Estimate | None:
         if low <= point.batch_size <= high and not point.at_end
     }
     nearby = [
-        ScalePoint(workload="", at={"size": size}, value=Estimate(value=value, low=value, high=value))
+        ScalePoint(
+            workload="", at={"size": size}, value=Estimate(value=value, low=value, high=value)
+        )
         for size, value in values.items()
         if value is not None
     ]
@@ -366,10 +375,16 @@ def scale_answer(
 
 
 def metric_of(run: Run) -> str:
-    """The metric of the run's first goal or, without goals, the only one that it measured."""
+    """The metric of the run's first goal or, without goals, the first that it was imported with, or
+    the only one that it measured."""
     studies = run.studies()
     goals = [goal.metric for study in studies for goal in study.goals]
-    known = goals[:1] or sorted({name for study in studies for name in run.metrics(study.key)})
+    mapped = (run.sweep().get("mapping") or {}).get("metrics") or []
+    known = (
+        goals[:1]
+        or mapped[:1]
+        or sorted({name for study in studies for name in run.metrics(study.key)})
+    )
     if len(known) != 1:
         raise BadInput(
             f"{run.place} has no goals. Name the metric by --metric: {', '.join(known) or 'none'}.",

@@ -118,7 +118,9 @@ class _Valley:
             everywhere, (of_points,) = self._covariance(DEVIATIONS[row], one)
             curves = self._parabola @ normal((3, number))
             curves += DEVIATIONS[row] * self._wiggle @ normal((len(self._wiggle), number))
-            measured = curves[:count] + np.hypot(one, self.errors)[:, None] * normal((count, number))
+            measured = curves[:count] + np.hypot(one, self.errors)[:, None] * normal(
+                (count, number)
+            )
             curves += everywhere @ np.linalg.solve(of_points, self.values[:, None] - measured)
             at.append(curves[count:].argmin(axis=0))
         low, value, high = np.quantile(np.concatenate(at), ENDS, method="inverted_cdf").tolist()

@@ -1,4 +1,4 @@
-"""The command `scale`: the best batch size at an amount of training, and laws over data and model."""
+"""The command `scale`: best batch sizes for amounts of training, and laws over data and model."""
 
 from __future__ import annotations
 

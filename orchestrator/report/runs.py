@@ -14,6 +14,7 @@ from orchestrator.report.content import Panel, Settings
 from orchestrator.report.course import Course, Span, course_of
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
+from orchestrator.report.scales import scale_answers
 from orchestrator.results import FrontierRow, Run, holds_branches
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
@@ -44,6 +45,7 @@ def write_report_of(
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
         spans=spans,
+        scales=scale_answers([run for run, _ in runs.values()]),
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
@@ -88,7 +90,8 @@ def _how_it_ran(run: Run, course: Course) -> dict[str, str]:
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
     """Returns all figures of the page, by workload and title."""
     (run, _), *others = runs.values()
-    return all_figures(_panels(runs, {}), [] if others else course_of(run).spans)
+    scales = scale_answers([run for run, _ in runs.values()])
+    return all_figures(_panels(runs, {}), [] if others else course_of(run).spans, scales)
 
 
 def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:

@@ -38,16 +38,22 @@ class Within:
     @classmethod
     def parse(cls, text: str) -> Within:
         name, _, amount = text.partition("=")
-        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
         try:
-            number = float(amount)
+            return cls.of(float(amount), name)
         except ValueError:
-            number = math.nan
-        if name not in units or not 0 <= number < 2**62:
-            raise wrong_value(
-                "A budget", "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10", text
-            )
-        return cls(amount=number, unit=units[name])
+            raise cls._refused(text) from None
+
+    @classmethod
+    def of(cls, amount: float, name: str) -> Within:
+        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
+        if name not in units or not 0 <= amount < 2**62:
+            raise cls._refused(f"{name}={amount}")
+        return cls(amount=amount, unit=units[name])
+
+    @staticmethod
+    def _refused(text: str) -> BadInput:
+        rule = "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10"
+        return wrong_value("A budget", rule, text)
 
     def __str__(self) -> str:
         return f"{self.unit}={self.amount:.15g}"
@@ -70,7 +76,6 @@ class Within:
                 code="unknown-epoch",
             )
         return study.batches.steps(math.ceil(self.amount * study.train_size))
-
 
     def covers(self, study: Study, measurements: pa.Table) -> NDArray[np.bool_]:
         """Which of these measurements of a study are within this amount."""
