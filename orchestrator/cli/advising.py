@@ -19,8 +19,8 @@ from orchestrator.analysis.next_steps import (
 from orchestrator.planning.growing import with_batch_sizes, with_more_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import ENOUGH_SIZES, Study
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent
+from orchestrator.records import ENOUGH_SIZES, BadInput, Study
+from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent, unknown_of
 
 LISTED = 4
 """Largest number of studies that a remark names."""
@@ -66,6 +66,8 @@ class Advised:
 
 def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
     """The advised steps for a run, each by itself. Raises `BadInput` for a run of branches."""
+    if (unknown := unknown_of(run)) is not None:
+        raise BadInput(f"{run.place} gives no advice. {unknown}", code="imported-run")
     rows, studies = frontier_of(run, goals), run.studies()
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     found = scalings(rows)

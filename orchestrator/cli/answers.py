@@ -28,7 +28,7 @@ from orchestrator.analysis import (
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, printable, say
 from orchestrator.records import StudyKey, mistake
-from orchestrator.results import BestRow, FrontierRow, Run
+from orchestrator.results import BestRow, FrontierRow, Run, unknown_of
 from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
@@ -245,7 +245,7 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
         dropped += 1
         table = frontier_table(rows, found, without=DROPPED[:dropped])
     out.print(table)
-    if said := on_medians(rows):
+    for said in filter(None, [on_medians(rows), unknown_of(run)]):
         out.print(said)
     if without := [name for name in DROPPED[:dropped] if name != "Notes"]:
         out.print(f"No room for: {', '.join(without)}. --json prints them.")

@@ -1,8 +1,9 @@
-"""The commands `import` and `export`, for the file layout of published measurements, and for runs
-in compact form."""
+"""The commands `import` and `export`, for the file layout of published measurements, for runs that
+were trained elsewhere, and for runs in compact form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,27 +21,97 @@ SHOWN = 5
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="Top folder of the archive.")],
-    out: Annotated[str, typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A table (CSV, JSON lines, Parquet), a folder of event files, of offline runs of "
+            "W&B or of histories, a storage of Optuna, or an archive in the layout of Shallue et "
+            "al.",
+        ),
+    ],
+    out: Annotated[
+        str | None,
+        typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER."),
+    ] = None,
+    map_: Annotated[
+        Path | None,
+        typer.Option(
+            "--map",
+            metavar="FILE",
+            help="What the columns of SOURCE mean, in YAML. Keys that it lacks are guessed.",
+        ),
+    ] = None,
+    only_guess: Annotated[
+        bool,
+        typer.Option(
+            "--guess", help="Print instead what the columns are taken to mean, for correction."
+        ),
+    ] = False,
 ) -> None:
-    """Make a run from an archive in the layout of Shallue et al."""
-    from orchestrator.results import Run, import_archive
+    """Make a run of runs that were trained elsewhere, or of an archive in the layout of Shallue et
+    al."""
+    from orchestrator.results import Run
+    from orchestrator.results.outside_sources import is_archive
 
-    run = Run(out)
+    if out is None and not only_guess:
+        raise BadInput("Name the run to make: --out FOLDER.", code="missing-option")
+    run = Run(out or "")
     try:
-        with counting("studies") as progress:
-            problems = import_archive(source, run, progress)
+        if not is_archive(source):
+            _import_outside(source, map_, None if only_guess else run)
+        elif map_ is not None or only_guess:
+            raise BadInput(
+                f"{source} is an archive, whose files say what they mean. Leave out --map and "
+                f"--guess.",
+                code="not-together",
+            )
+        else:
+            _import_archive(Path(source), run)
     except OSError as error:
         raise BadInput(
             f"{run.place} can't be written: {error}. The same command continues the import."
         ) from None
+
+
+def _import_archive(source: Path, run: Run) -> None:
+    from orchestrator.results import import_archive
+
+    with counting("studies") as progress:
+        problems = import_archive(source, run, progress)
     trials = [study.trials for study in run.studies()]
     say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
+    _tell(run, "parts of the archive could not be used", problems)
+
+
+def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
+    """Makes the run, or, without one, prints the mapping."""
+    from orchestrator.files.yaml_files import read_yaml
+    from orchestrator.results.outside import import_rows
+    from orchestrator.results.outside_sources import is_optuna, joined_trials, read_source
+    from orchestrator.search.optuna_storage import trials_in
+
+    written = {} if map_ is None else read_yaml(map_)
+    rows = (
+        joined_trials(Path(source).stem, trials_in(source))
+        if is_optuna(source)
+        else read_source(source)
+    )
+    guess = rows.guess(written)
+    if run is None:
+        answer(guess.to_yaml())
+        return
+    say("What the columns are taken to mean (--guess prints it for a file, --map takes it):")
+    for line in guess.to_yaml().splitlines():
+        say(f"  {line}")
+    told = import_rows(rows, guess.meaning, run)
+    say(f"{told}, now in {run.place}")
+    _tell(run, "things were counted or could not be used", rows.problems)
+
+
+def _tell(run: Run, what: str, problems: Sequence[object]) -> None:
     if problems:
-        say(
-            f"{len(problems)} parts of the archive could not be used, listed in "
-            f"{run.place / 'problems.txt'}:"
-        )
+        say(f"{len(problems)} {what}, listed in {run.place / 'problems.txt'}:")
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from orchestrator.planning.sweep import Recipe, Sweep
@@ -56,12 +55,6 @@ def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, A
         check_command(study, devices, params)
     if not program.function:
         check_files(program.command)
-    if program.heard.source == "tensorboard" and find_spec("tensorboardX") is None:
-        raise BadInput(
-            "metrics from tensorboard need the package tensorboardX, which is not installed. "
-            "Install it: pip install 'orchestrate-batch-size[tensorboard]'",
-            code="missing-package",
-        )
 
 
 def of_programs(studies: Sequence[Study]) -> list[str]:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from orchestrator.files.event_files import events, scalars
 from orchestrator.records import Measurement, Study, shown
 from orchestrator.records.programs import Heard
 
@@ -60,38 +59,16 @@ class Events:
         self._read: dict[Path, int] = {}
 
     def new(self, *, over: bool = False) -> Iterator[dict[str, Any]]:
-        from google.protobuf.message import DecodeError
-        from tensorboardX.proto.event_pb2 import Event
-
         for file in sorted(self._folder.rglob("*tfevents*")):
-            size = file.stat().st_size
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))
-                # A record is its length, a checksum, itself and another checksum.
-                while len(head := records.read(12)) == 12:
-                    length = int.from_bytes(head[:8], "little")
-                    if records.tell() + length + 4 > size:
-                        break  # it is not written in full yet
-                    body = records.read(length + 4)
-                    self._read[file] = records.tell()
-                    try:
-                        event = Event.FromString(body[:-4])
-                    except DecodeError:
-                        raise Unheard(f"{file.name} holds no events of TensorBoard") from None
-                    for value in event.summary.value:
-                        if (number := _scalar(value)) is not None:
-                            yield {"step": event.step, "time": event.wall_time, value.tag: number}
-
-
-def _scalar(value: Any) -> float | None:
-    """The number of a summary, as torch and as TensorFlow write it; None if it is no number."""
-    if value.HasField("simple_value"):
-        return float(value.simple_value)
-    tensor = value.tensor
-    numbers = [*tensor.float_val, *tensor.double_val]
-    if tensor.tensor_content and tensor.dtype in (1, 2):
-        numbers = [*np.frombuffer(tensor.tensor_content, "<f4" if tensor.dtype == 1 else "<f8")]
-    return float(numbers[0]) if len(numbers) == 1 else None
+                try:
+                    for event in events(records, file.stat().st_size):
+                        self._read[file] = records.tell()
+                        for tag, number in scalars(event):
+                            yield {"step": event.step, "time": event.wall_time, tag: number}
+                except ValueError:
+                    raise Unheard(f"{file.name} holds no events of TensorBoard") from None
 
 
 class Hearing:

@@ -133,6 +133,7 @@ def write_report(
     provenance: Mapping[str, Any],
     sweep_file: str,
     scales: ScaleAnswer | None = None,
+    notes: Sequence[str] = (),
     reload_seconds: int | None = None,
     images: Images = None,
 ) -> None:
@@ -142,8 +143,9 @@ def write_report(
     glance, text = _parts(panels, spans, scales, figures)
     text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
+    told = "".join(f'<p class="notice">Mind: {escape(note)}</p>' for note in notes)
     page = page_of(
-        f"{glance}{contents(text) if several else ''}{text}",
+        f"{told}{glance}{contents(text) if several else ''}{text}",
         title=title,
         about="steps to goal against batch size",
         subtitle=", ".join(f"{one.workload}, until {one.goal}" for one in panels[: not several]),

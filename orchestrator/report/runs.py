@@ -15,7 +15,7 @@ from orchestrator.report.course import Course, Span, course_of
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.report.scales import scale_answers
-from orchestrator.results import FrontierRow, Run, holds_branches
+from orchestrator.results import FrontierRow, Run, holds_branches, unknown_of
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
 """Runs by their names, and the frontier asked of each."""
@@ -44,6 +44,7 @@ def write_report_of(
         images=images,
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
+        notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
         spans=spans,
         scales=scale_answers([run for run, _ in runs.values()]),
         provenance=provenance,

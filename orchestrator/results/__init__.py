@@ -10,6 +10,7 @@ from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, pars
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
 from orchestrator.results.provenance import provenance
+from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.searches import confirmation_of, holds_branches
 from orchestrator.results.spent import Spent, StepTime, spent, step_times

@@ -30,6 +30,7 @@ from orchestrator.records import BadInput, Study, StudyKey, escaped
 from orchestrator.results.archive_documents import (
     LAYOUT,
     OURS,
+    named_metrics,
     own_study,
     published_study,
     read_document,
@@ -278,7 +279,9 @@ def _read_trials(
             problems.append(Problem.at(place, source, f"trial {row['trial']} is there twice"))
             continue
         rows[row["trial"]], files[row["trial"]] = row, f"{place}/measurements.csv"
-    curves, lost = read_curves({index: files[index] for index in sorted(files)})
+    curves, lost = read_curves(
+        {index: files[index] for index in sorted(files)}, named_metrics(f"{folder}/study.json")
+    )
     problems += [Problem.at(files[index], source, flaw) for index, flaw in lost.items()]
     for row in rows.values():
         if row["steps"] is None:

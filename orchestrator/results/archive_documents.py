@@ -33,7 +33,7 @@ from orchestrator.records import (
     Value,
 )
 from orchestrator.results.curve_files import content_of
-from orchestrator.results.tables import TRIALS
+from orchestrator.results.tables import TRIALS, is_metric
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
 """Names of the nested folders that lead to a study, below any number of groups."""
@@ -106,6 +106,17 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 def shown(value: object) -> str:
     """A value as short text for a message, however large or deep the value is."""
     return reprlib.repr(value)
+
+
+def named_metrics(path: str) -> frozenset[str]:
+    """The metrics that our exports name in study.json, since theirs need no slash."""
+    try:
+        listed = read_document(path).get("metrics")
+    except (OSError, ValueError):
+        return frozenset()
+    listed = listed if isinstance(listed, list) else []
+    names = [name for name in listed if isinstance(name, str) and len(name) <= MOST_LETTERS]
+    return frozenset(name for name in names if name.isprintable() and is_metric(name))
 
 
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:

@@ -12,7 +12,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,11 @@ MOST_VALUES = 2**25
 """Largest number of values of a study in memory: 30 times the average of a published study."""
 
 
-def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
-    """The measurements of all trials in order, and trial -> what was wrong with its file.
+def read_curves(
+    files: Mapping[int, str], known: Collection[str] = ()
+) -> tuple[pa.Table, dict[int, str]]:
+    """The measurements of all trials in order, and trial -> what was wrong with its file. `known`
+    are metrics whose names need no slash.
 
     Files with the same columns are parsed as one, because starting the parser takes most of the
     time of a small file.
@@ -51,14 +54,14 @@ def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
     curves = _Curves()
     one_by_one: list[int] = []
     for header, bodies in _alike(files, one_by_one):
-        table = _read_alike(header, bodies)
+        table = _read_alike(header, bodies, known)
         if table is None:
             one_by_one += [index for index, _ in bodies]
         else:
             curves.add(table)
     flaws = {}
     for index in one_by_one:
-        curve, its_flaws = read_curve(files[index])
+        curve, its_flaws = read_curve(files[index], known)
         curves.add(_with_trial(pa.array(np.full(len(curve), index), pa.int32()), curve))
         if its_flaws:
             flaws[index] = "; ".join(its_flaws)
@@ -145,9 +148,11 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _read_alike(header: bytes, bodies: Sequence[tuple[int, bytes]]) -> pa.Table | None:
+def _read_alike(
+    header: bytes, bodies: Sequence[tuple[int, bytes]], known: Collection[str]
+) -> pa.Table | None:
     """Parses many files as one; None if one of them has to be read by itself."""
-    names = _plain_names(header)
+    names = _plain_names(header, known)
     if names is None:
         return None
     ended = [body if body.endswith(b"\n") or not body else body + b"\n" for _, body in bodies]
@@ -162,7 +167,7 @@ def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
     return curve.add_column(0, "trial", trial)
 
 
-def _plain_names(header: bytes) -> list[str] | None:
+def _plain_names(header: bytes, known: Collection[str]) -> list[str] | None:
     """The columns of a file, or None unless each holds numbers of a known kind and no required
     column is missing."""
     if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
@@ -171,7 +176,7 @@ def _plain_names(header: bytes) -> list[str] | None:
         names = header.decode().split(",")
     except UnicodeDecodeError:
         return None
-    plain = "step" in names and len(set(names)) == len(names) == len(_used(names))
+    plain = "step" in names and len(set(names)) == len(names) == len(_used(names, known))
     return names if plain and len(names) <= MOST_COLUMNS else None
 
 
@@ -194,14 +199,14 @@ def _parse(content: bytes, names: Sequence[str]) -> pa.Table | None:
     return table.select(["step", *(name for name in names if name != "step")])
 
 
-def read_curve(path: str | Path) -> tuple[pa.Table, list[str]]:
+def read_curve(path: str | Path, known: Collection[str] = ()) -> tuple[pa.Table, list[str]]:
     """The measurements in a CSV file in their order, and messages about what could not be used. The
     columns are `step`, `seconds` if the file has it, and a float64 column for each metric."""
     try:
         content = content_of(str(path), MOST_BYTES).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         return _no_curve(), [reason_of(error)]
-    names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"))
+    names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"), known)
     curve = None if names is None else _parse(content, names)
     if curve is not None:
         return curve, []
@@ -210,16 +215,19 @@ def read_curve(path: str | Path) -> tuple[pa.Table, list[str]]:
     flaws: list[str] = []
     try:
         header = next(lines, [])
-        places = _places(header, flaws)
+        places = _places(header, known, flaws)
         return _read_rows(lines, places, len(header), flaws), flaws
     except (csv.Error, ValueError) as error:
         return _no_curve(), [str(error)]
 
 
-def _used(names: Iterable[str]) -> list[str]:
+def _used(names: Iterable[str], known: Collection[str]) -> list[str]:
     """The columns among `names` that hold what is known, or a metric."""
-    known = ("step", "seconds")
-    return [name for name in names if name in known or ("/" in name and name.isprintable())]
+    return [
+        name
+        for name in names
+        if name in ("step", "seconds") or name in known or ("/" in name and name.isprintable())
+    ]
 
 
 def _no_curve() -> pa.Table:
@@ -235,7 +243,7 @@ def _lines_of(content: bytes) -> Iterator[str]:
         yield line
 
 
-def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
+def _places(names: Sequence[str], known: Collection[str], flaws: list[str]) -> dict[str, int]:
     """Column -> its place in a row, for the columns that are used."""
     if not names:
         raise ValueError("is empty")
@@ -244,7 +252,7 @@ def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
     places: dict[str, int] = {}
     for place, name in enumerate(names):
         places.setdefault(name, place)
-    used = dict.fromkeys(_used(places))
+    used = dict.fromkeys(_used(places, known))
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
     if unused := [name for name in places if name not in used]:

@@ -284,7 +284,8 @@ def _row(
         firsts = [pair for pair in firsts if pair[1] in counted.places]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    as_searched = goal in study.goals and question.first is None and last is None
+    trained_here = "archive_status" not in trials.column_names
+    as_searched = trained_here and goal in study.goals and question.first is last is None
     open_at = _open_at(counted, crossed, found, last)
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at

@@ -12,6 +12,19 @@ from numpy.typing import NDArray
 
 from orchestrator.records import Goal, Range, Study, StudyKey, Value, near_bounds, widened_to
 from orchestrator.records.lr_schedules import warmup_of
+from orchestrator.results.store import Run
+
+UNKNOWN = (
+    "These runs were trained elsewhere. How their points were chosen, and in which ranges, is "
+    "unknown, and batch sizes may have different points. So nothing is said about what more or "
+    "fewer trials would have found, and a batch size that was tuned less looks worse than it is."
+)
+
+
+def unknown_of(run: Run) -> str | None:
+    """What a run can't say because its runs were trained elsewhere; None if a sweep made it, or if
+    it is an archive, whose designs are known."""
+    return UNKNOWN if "mapping" in run.sweep() else None
 
 
 def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:

@@ -137,8 +137,9 @@ def dispatcher_of(
 def _refuse_imported(run: Run) -> None:
     if run.imported:
         raise BadInput(
-            f"{run.place} was imported from an archive: nothing can be trained in it. "
-            f"Name another folder with --out."
+            f"{run.place} was imported: how its trials are trained is unknown, so nothing can be "
+            f"trained in it. Name another folder with --out.",
+            code="imported-run",
         )
 
 

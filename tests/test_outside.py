@@ -1,0 +1,478 @@
+"""Runs that were trained elsewhere: any source becomes studies, and answers as a sweep does."""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from conftest import assert_refused, bounded, orchestrate, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
+
+from orchestrator.cli.archives import import_
+from orchestrator.results import FrontierRow, Run, frontier_of, parse_goals
+
+Row = Mapping[str, Any]
+
+
+def write(path: Path, rows: Iterable[Row]) -> Path:
+    """A table with all columns that any row has."""
+    listed = [*rows]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in listed for name in row))
+        writer.writeheader()
+        writer.writerows(listed)
+    return path
+
+
+def imported(source: Path | str, run: Path, **mapping: Any) -> Run:
+    given = None
+    if mapping:
+        given = run.with_suffix(".yaml")
+        given.write_text(yaml.safe_dump(mapping))
+    import_(str(source), str(run), given)
+    return Run.open(run)
+
+
+def ask(run: Run, goal: str) -> list[FrontierRow]:
+    return frontier_of(run, parse_goals([goal]))
+
+
+def problems(run: Run) -> str:
+    return (run.place / "problems.txt").read_text()
+
+
+def curve(last: int, every: int = 10, **settings: Any) -> Iterator[Row]:
+    """A loss of 10 / step, which passes 1 / x in steps of more than 10 x."""
+    for step in range(every, last + 1, every):
+        yield {**settings, "step": step, "val_loss": settings.get("worse", 1) * 10 / step}
+
+
+# What is counted, and as what
+
+
+def test_five_columns_answer_at_once(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    rows, passed = [], dict[tuple[int, float], list[int]]()
+    for size in (8, 16, 32, 64):
+        for rate in (0.1, 0.01, 0.003):
+            for seed in range(5):
+                # Its loss is below 3 from this step on; the trial is measured every ten steps.
+                needed = int((100 + 8000 / size) * (1 + abs(math.log10(rate / 0.01)))) + int(
+                    chance.integers(50)
+                )
+                setting = {"batch_size": size, "lr": rate, "seed": seed}
+                for step in range(10, 5000, 10):
+                    rows.append({**setting, "step": step, "val_loss": 4 - step / needed})
+                passed.setdefault((size, rate), []).append(needed // 10 * 10 + 10)
+    source = write(tmp_path / "runs.csv", rows)
+    assert orchestrate("import", source, "--out", tmp_path / "run").returncode == 0
+    found = ask(Run.open(tmp_path / "run"), "val_loss < 3")
+    assert [row.batch_size for row in found] == [8, 16, 32, 64]
+    for row in found:
+        repeats = row.repeats
+        assert repeats is not None
+        assert repeats.params == {"lr": 0.01}
+        # The first seed is the trial, two choose, and the last two judge.
+        assert list(repeats.steps) == sorted(passed[row.batch_size, 0.01][3:])
+        assert repeats.median == np.median(passed[row.batch_size, 0.01][3:])
+        assert row.trials_used == 3, "seeds are no trials"
+        assert not row.censored and row.finished
+    said = orchestrate("frontier", tmp_path / "run", "--goal", "val_loss < 3").stdout
+    assert "trained elsewhere" in said
+    assert_refused(orchestrate("advise", tmp_path / "run"), "imported-run")
+    assert_refused(orchestrate("resume", tmp_path / "run"), "imported-run")
+    page = tmp_path / "run/report.html"
+    assert orchestrate("report", tmp_path / "run", "--goal", "val_loss < 3").returncode == 0
+    assert "trained elsewhere" in page.read_text()
+
+
+def test_a_run_that_ended_early_is_censored_only_where_it_could_change_the_answer(
+    tmp_path: Path,
+) -> None:
+    rows = []
+    for size, last in {8: 60, 16: 90, 32: 100}.items():
+        rows += [*curve(200, batch_size=size, lr=0.1)]  # passes at step 110
+        rows += [*curve(last, batch_size=size, lr=0.2, worse=2)]
+        rows += [*curve(150, batch_size=size, lr=0.3, worse=2)]
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", params=["lr"])
+    assert [(row.steps, row.censored) for row in ask(run, "val_loss < 0.1")] == [
+        (110, True), (110, True), (110, False),
+    ]  # fmt: skip
+    # Nobody can have come before the first measurement.
+    assert [row.censored for row in ask(run, "val_loss < 1.5")] == [False] * 3
+    assert run.sweep()["counted"] == {"runs ended before the longest of their study": 6}
+    assert "6 runs ended before the longest of their study" in problems(run)
+
+
+def test_what_is_odd_about_runs_is_counted(tmp_path: Path) -> None:
+    fine = [*curve(100, batch_size=8, lr=0.1, seed=0, status="finished")]
+    crashed = [*curve(50, batch_size=8, lr=0.2, seed=0, status="crashed")]
+    lost = [*curve(50, batch_size=8, lr=0.3, seed=0, status="finished")]
+    lost.append({**lost[-1], "step": 60, "val_loss": "nan"})
+    uneven = [row for row in curve(100, batch_size=8, lr=0.4, seed=0, status="finished")
+              if row["step"] not in (20, 30, 40)]  # fmt: skip
+    mixed = [*curve(100, batch_size=8, lr=0.5, seed=0, status="finished")][::-1]
+    again = [*curve(40, batch_size=8, lr=0.1, seed=1, status="crashed")]
+    twice = [fine[3], {**fine[4], "val_loss": 7}]
+    odd = [{**fine[0], "step": "x"}, {**fine[0], "step": 1.5}, {**fine[0], "batch_size": 0.5}]
+    table = write(
+        tmp_path / "a.csv", [*fine, *crashed, *lost, *uneven, *mixed, *again, *twice, *odd]
+    )
+    run = imported(table, tmp_path / "run", params="lr")
+    assert run.sweep()["counted"] == {
+        "rows have no usable step": 2,
+        "runs are left out": 1,
+        "runs have steps that are not in order": 1,
+        "steps are there twice": 2,
+        "steps have several values of a metric": 1,
+        "runs have uneven steps": 1,
+        "runs crashed": 2,
+        "runs diverged": 1,
+        "runs ended before the longest of their study": 2,
+    }
+    (study,) = run.studies()
+    assert run.trials(study.key)["status"].to_pylist() == [
+        "exhausted", "paused", "diverged", "exhausted", "exhausted",
+    ]  # fmt: skip
+    assert "'step' has 1 cells that are no numbers" in problems(run)
+    assert run.repeats.trials(study.key)["trial"].to_pylist() == [0]
+    values = run.curve(study.key, 0)["val_loss"].to_pylist()
+    assert values == [10 / step for step in range(10, 101, 10)], "of two values the first"
+    assert (study.trials, study.repeats, study.repeat_best) == (5, 1, 1)
+    assert all(line.isprintable() and ": " in line for line in problems(run).splitlines())
+
+
+def test_the_same_point_and_seed_twice_is_no_repeat(tmp_path: Path) -> None:
+    names = {"a": 40, "b": 100, "c": 70}
+    rows = [row | {"run": name} for name, last in names.items()
+            for row in map(dict, curve(last, batch_size=8, lr=0.1, seed=3))]  # fmt: skip
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
+    (study,) = run.studies()
+    assert (study.trials, study.repeats, study.budget_steps) == (1, 0, 100)
+    assert "2 runs have the point and the seed of another" in problems(run)
+
+
+@pytest.mark.parametrize(
+    ("column", "amount", "mapping"),
+    [
+        ("examples_seen", 32, {}),
+        ("tokens", 32 * 128, {"tokens_per_example": 128}),
+        ("epoch", 32 / 1000, {"examples": 1000}),
+        ("progress", 32 * 128, {"step": "progress", "unit": "tokens", "tokens_per_example": 128}),
+    ],
+)
+def test_a_step_may_be_an_amount(
+    column: str, amount: float, mapping: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = [
+        {"micro_batch": 4, "grad_accum": 2, "gpus": 4, "lr": 0.1, column: row["step"] * amount,
+         "val_loss": row["val_loss"]}
+        for row in curve(1000)
+    ]  # fmt: skip
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", **mapping)
+    (found,) = ask(run, "val_loss < 0.1")
+    assert (found.batch_size, found.steps, found.resolution) == (32, 110, 10)
+
+
+def test_rows_that_are_ends_of_runs_stand_at_a_scale(tmp_path: Path) -> None:
+    """Without names that anyone could know, from what the columns hold."""
+    rows = [
+        {"bs": size, "lr": rate, "ti": math.ceil(tokens / size / 128), "D": tokens, "N": parameters,
+         "exp_name": f"{size} {rate} {tokens} {parameters}", "smooth loss": 3 + rate + size / tokens}
+        for parameters in (10**6, 10**7) for tokens in (10**7, 10**8)
+        for size in (8, 16) for rate in (0.1, 0.01)
+    ]  # fmt: skip
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
+    assert run.sweep()["scales"]["data=100000000,model=1000000"] == {"data": 1e8, "model": 1e6}
+    assert len(run.sweep()["scales"]) == 4 and len(run.studies()) == 8
+    assert run.sweep()["mapping"]["tokens_per_example"] == 128
+    assert {study.budget_steps for study in run.studies()} == {9766, 4883, 97657, 48829}
+    # Where the table does not say the steps, data and batch size do.
+    bare = [{k: v for k, v in row.items() if k != "ti"} for row in rows]
+    without = imported(write(tmp_path / "b.csv", bare), tmp_path / "other", tokens_per_example=128)
+    assert [s.budget_steps for s in without.studies()] == [s.budget_steps for s in run.studies()]
+
+
+# Mappings
+
+
+def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", [{"n": 1} | dict(row) for row in curve(90, bs=8, lr=1, y=2)])
+    said = orchestrate("import", source, "--guess").stdout
+    assert yaml.safe_load(said)["batch_size"] == "bs"
+    assert all("  # " in line for line in said.splitlines())
+    (tmp_path / "map.yaml").write_text(said)
+    again = orchestrate("import", source, "--guess", "--map", tmp_path / "map.yaml").stdout
+    assert yaml.safe_load(again) == yaml.safe_load(said)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "code", "shown"),
+    [
+        ({"batch": "bs"}, "unknown-name", ["'batch'", "batch_size"]),
+        ({"step": "stepp"}, "unknown-name", ["'stepp'", "step"]),
+        ({"params": [3]}, "wrong-value", ["params"]),
+        ({"unit": "miles"}, "wrong-value", ["miles", "tokens"]),
+        ({"examples": "many"}, "wrong-value", ["examples"]),
+        ({"scale": ["D"]}, "wrong-value", ["scale"]),
+        ({"goal": "val_loss"}, "wrong-value", ["val_loss"]),
+        ({"step": None}, "mapping", ["step"]),
+        ({"batch_size": None}, "mapping", ["batch_size", "'bs'"]),
+        ({"metrics": []}, "mapping", ["metrics"]),
+        ({"unit": "epochs"}, "mapping", ["examples"]),
+        ({"metrics": "seconds"}, "mapping", ["seconds"]),
+    ],
+)
+def test_a_mapping_that_cannot_be(
+    mapping: Any, code: str, shown: list[str], tmp_path: Path
+) -> None:
+    source = write(tmp_path / "a.csv", curve(50, bs=8, lr=0.1, seconds=3))
+    with refused(code, *shown):
+        imported(source, tmp_path / "run", **mapping)
+    assert not (tmp_path / "run/studies.json").exists()
+
+
+# Round trips: what a run of this project measured, as other programs write it
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A tiny run, reported to trackers, and its trainings: settings and measurements."""
+    from conftest import TINY
+
+    folder = tmp_path_factory.mktemp("trained")
+    sweep = {**TINY, "batch_sizes": [16, 64], "repeats": 3, "search": {"trials": 4}}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    trackers = ("--track", "tensorboard", "--track", "wandb")
+    result = orchestrate(
+        "sweep",
+        folder / "sweep.yaml",
+        "--no-ray",
+        "--out",
+        folder / "run",
+        *trackers,
+        env={**os.environ, "WANDB_MODE": "offline"},
+    )
+    assert result.returncode == 0, result.stderr
+    run = Run.open(folder / "run")
+    return folder / "run", [
+        {
+            "workload": study.workload, "recipe": study.recipe, "batch_size": study.batch_size,
+            "seed": one.trial.seed, "status": one.outcome.status, **one.trial.params,
+            "measured": [{"step": m.step, **m.metrics} for m in one.measurements],
+        }
+        for study in run.studies() for one in run.finished(study)
+    ]  # fmt: skip
+
+
+def as_table(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
+    return write(folder / "a.csv", (
+        {name: value for name, value in one.items() if name != "measured"} | measured
+        for one in trainings for measured in one["measured"]
+    ))  # fmt: skip
+
+
+def as_parquet(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
+    with as_table(run, trainings, folder).open() as file:
+        rows = [{k: _read(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def _read(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
+
+
+def as_histories(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
+    for number, one in enumerate(trainings):
+        place = folder / f"histories/{number:03}"
+        place.mkdir(parents=True)
+        config = {name: {"value": value} for name, value in one.items() if name != "measured"}
+        (place / "config.yaml").write_text(yaml.safe_dump(config))
+        (place / "history.jsonl").write_text("\n".join(map(json.dumps, one["measured"])))
+    return folder / "histories"
+
+
+def as_optuna(run: Path, trainings: list[dict[str, Any]], folder: Path) -> str:
+    import optuna
+
+    metric = "val/error"
+    storage = f"sqlite:///{folder}/optuna.db"
+    study = optuna.create_study(storage=storage)
+    for one in trainings:
+        rates = {name: one[name] for name in ("learning_rate",) if name in one}
+        fixed = {k: v for k, v in one.items() if k not in (*rates, "measured")}
+        study.add_trial(
+            optuna.trial.create_trial(
+                value=1.0, user_attrs=fixed, params=rates,
+                distributions={n: optuna.distributions.FloatDistribution(0, 1e3) for n in rates},
+                intermediate_values={m["step"]: m[metric] for m in one["measured"]},
+            )
+        )  # fmt: skip
+    return storage
+
+
+SOURCES: dict[str, Callable[[Path, list[dict[str, Any]], Path], Path | str]] = {
+    "csv": as_table,
+    "parquet": as_parquet,
+    "histories": as_histories,
+    "tensorboard": lambda run, trainings, folder: run / "tensorboard",
+    "wandb": lambda run, trainings, folder: run / "wandb",
+    "optuna": as_optuna,
+}
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize("source", SOURCES)
+def test_there_and_back(
+    source: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    run, trainings = trained
+    (goal,) = Run.open(run).studies()[0].goals
+    expected = frontier_of(Run.open(run))
+    back = imported(SOURCES[source](run, trainings, tmp_path), tmp_path / "back")
+    metric = "value" if source == "optuna" else goal.metric
+    found = ask(back, f"{metric} < {goal.bound}")
+    assert len(found) == len(expected) > 1
+    for there, here in zip(expected, found, strict=True):
+        assert there.repeats is not None and here.repeats is not None
+        assert (here.workload, here.recipe) == (there.workload, there.recipe)
+        assert (here.steps, here.censored) == (there.steps, False)
+        assert here.repeats.median == there.repeats.median
+        assert here.repeats.steps == there.repeats.steps
+
+
+# Hostile input
+
+
+def event_file(folder: Path) -> Path:
+    from tensorboardX import SummaryWriter
+
+    with SummaryWriter(str(folder / "batch_size=8,lr=0.1")) as writer:
+        for row in curve(60):
+            writer.add_scalar("val_loss", row["val_loss"], row["step"])
+        writer.add_text("notes", "none")
+    (file,) = (folder / "batch_size=8,lr=0.1").iterdir()
+    return file
+
+
+def test_event_files_cut_anywhere(tmp_path: Path) -> None:
+    file = event_file(tmp_path / "runs")
+    content = file.read_bytes()
+    lengths = set()
+    for length in range(len(content)):
+        file.write_bytes(content[:length])
+        code, said = answer("import", tmp_path / "runs", "--out", tmp_path / f"{length}")
+        assert code == 0 or said.startswith("no-study"), (length, said)
+        if code == 0:
+            (study,) = Run.open(tmp_path / f"{length}").studies()
+            lengths.add(study.budget_steps)
+    assert lengths == {10, 20, 30, 40, 50, 60}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_offline_runs_cut_anywhere(tmp_path: Path) -> None:
+    """One that is longer than a block of 32 KiB, and with a record across two blocks."""
+    wandb = pytest.importorskip("wandb")
+    config = {"batch_size": 8, "lr": 0.1, "note": "x" * 40_000}
+    run = wandb.init(mode="offline", dir=str(tmp_path), config=config, project="p",
+                     settings=wandb.Settings(x_disable_meta=True, x_disable_stats=True, silent=True))  # fmt: skip
+    for row in curve(60):
+        run.log({"val_loss": row["val_loss"]}, step=row["step"])
+    run.finish()
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    content, last = file.read_bytes(), set()
+    for length in [*range(0, 60), *range(len(content) - 1500, len(content) + 1, 7), len(content)]:
+        file.write_bytes(content[:length])
+        code, said = answer("import", tmp_path / "wandb", "--out", tmp_path / f"{length}")
+        assert code == 0 or said.startswith(("no-study", "mapping")), (length, said)
+        if code == 0:
+            (study,) = Run.open(tmp_path / f"{length}").studies()
+            last.add(study.budget_steps)
+    assert {20, 30, 40, 50, 60} <= last
+
+
+def damaged(content: bytes, draw: st.DrawFn) -> bytes:
+    place = draw(st.integers(0, len(content)))
+    return draw(st.sampled_from([
+        content[:place],
+        content[:place] + draw(st.binary(max_size=20)) + content[place:],
+        content[:place] + draw(odd_texts).encode(errors="surrogatepass") + content[place + 3 :],
+        content[:place] + json.dumps(draw(odd_values)).encode() + content[place:],
+        b"",
+    ]))  # fmt: skip
+
+
+VALID = [{"batch_size": size, "lr": 0.1, "seed": seed, "step": step, "val_loss": 9 / step}
+         for size in (8, 16) for seed in (0, 1) for step in (10, 20, 30)]  # fmt: skip
+
+
+@settings(REPEATABLE, max_examples=60)
+@given(st.data(), st.sampled_from(["a.csv", "a.jsonl", "a.parquet", "runs/8/events.tfevents.1",
+                                   "runs/8/x.wandb", "runs/8/config.yaml", "runs/a.csv", "a.log"]))  # fmt: skip
+def test_damaged_sources_are_answered(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(VALID), path)
+    elif "tfevents" in name:
+        path.write_bytes(event_file(folder / "other").read_bytes())
+    elif name.endswith((".csv", ".yaml")):
+        write(path, VALID)
+    else:
+        path.write_text("\n".join(map(json.dumps, VALID)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        path.write_bytes(damaged(path.read_bytes(), data.draw))
+    if name.startswith("runs") and name != "runs/a.csv":
+        write(path.parent / "other.csv", VALID)
+    source = path if "/" not in name else folder / "runs"
+    with bounded():
+        code, said = answer("import", source, "--out", folder / "run")
+        assert code in (0, 2), said
+        for question in (["status"], ["frontier", "--goal=val_loss<0.5"]) if code == 0 else ():
+            assert answer(question[0], folder / "run", *question[1:])[0] in (0, 2)
+
+
+def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
+    row = {"batch_size": 8, "lr": 0.1, "step": 10, "val_loss": 1.0}
+    odd = {"\x1b[31mloss": 1, "x" * 300: 2, "": 3, "val/é [red]": 4.5}
+    run = imported(write(tmp_path / "a.csv", [{**row, **odd}]), tmp_path / "run")
+    assert problems(run).count("has no printable name") == 3
+    with refused("unreadable", "1,001 columns"):
+        imported(write(tmp_path / "b.csv", [{f"c{n}": n for n in range(1001)}]), tmp_path / "other")
+    long = [{**row, "workload": "\u3042" * 99}, {**row, "workload": "a/../b"}]
+    kept = imported(write(tmp_path / "c.csv", long), tmp_path / "kept")
+    assert [study.workload for study in kept.studies()] == ["a/../b"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a.csv", "b.csv", "c.csv", "run", "kept"
+    }  # fmt: skip
+    with refused("unknown-source", "a.txt"):
+        imported(tmp_path / "a.txt", tmp_path / "other")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/loop.csv").symlink_to("/dev/zero")
+    with refused("no-study", "loop.csv"):
+        imported(tmp_path / "runs", tmp_path / "other")
+
+
+def test_an_export_keeps_metrics_without_a_slash(tmp_path: Path) -> None:
+    run = imported(write(tmp_path / "a.csv", curve(150, batch_size=8, lr=0.1)), tmp_path / "run")
+    assert orchestrate("export", run.place, tmp_path / "out").returncode == 0
+    back = imported(tmp_path / "out", tmp_path / "back")
+    (there,), (here,) = ask(run, "val_loss < 0.1"), ask(back, "val_loss < 0.1")
+    assert (here.steps, here.trial) == (there.steps, there.trial) == (110, 0)
