@@ -34,6 +34,9 @@ BEST_BATCH, BEST_RATE, TIMESCALE = (
 the weights."""
 CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
 
+RATES, DECAYS = ("learning_rate", "lr"), ("weight_decay", "wd")
+"""Names of metaparameters, here and in tables from elsewhere."""
+
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
     (BEST_BATCH, "data"): {"2505.13738": 0.383, "Step Law": 0.571},
     (BEST_BATCH, "model"): {"2505.13738": 0.0, "Step Law": 0.0},
@@ -324,11 +327,12 @@ def at_best(best: BestBatch, name: str) -> Estimate | None:
 
 
 def _value(point: LowestAt, name: str) -> float | None:
-    names = ["learning_rate", "weight_decay"] if name == TIMESCALE else ["learning_rate"]
-    numbers = [value for one in names if isinstance(value := point.params.get(one), int | float)]
-    if len(numbers) < len(names) or min(numbers) <= 0:
-        return None
-    product = math.prod(numbers)
+    product = 1.0
+    for names in (RATES, DECAYS) if name == TIMESCALE else (RATES,):
+        value = next((point.params[one] for one in names if one in point.params), None)
+        if not isinstance(value, int | float) or value <= 0:
+            return None
+        product *= value
     return 1 / (product * point.steps) if name == TIMESCALE else product
 
 

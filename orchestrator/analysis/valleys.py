@@ -26,8 +26,9 @@ little about the bottom of a valley."""
 DEVIATIONS = np.array([0.7, 1.4])
 """Changes of the curvature over one doubling, as shares of the curvature of the parabola."""
 
-SCATTER = np.geomspace(2e-3, 1.0, 19)
-"""Standard deviations of a point about its curve, as shares of the height of the valley."""
+LEAST, SCATTERS = 2e-3, 19
+"""The least standard deviation of a point about its curve, as a share of the height of the valley,
+and the number of those up to the whole height."""
 
 FREE = 30.0
 """Standard deviation of the coefficients of the parabola in heights of the valley: no knowledge."""
@@ -54,10 +55,11 @@ def minima(curves: Sequence[Points]) -> list[Estimate]:
     """The place of the minimum of each curve, as a batch size. An end of the interval is 0 or
     infinite if the minimum may lie at the smallest or the largest batch size, or beyond. Each curve
     must have `ENOUGH_SIZES` points."""
+    if not curves:
+        return []
     valleys = [_Valley(points) for points in curves]
     heights = [valley.height for valley in valleys]
-    scatter = SCATTER[:, None] * np.array([min(heights), max(heights)])
-    scatter = np.geomspace(scatter.min(), scatter.max(), len(SCATTER))
+    scatter = np.geomspace(LEAST * min(heights), max(heights), SCATTERS)
     likelihoods = [valley.likelihoods(scatter) for valley in valleys]
     # How likely each scatter is, by all curves.
     marginal = [logsumexp(one, axis=0) for one in likelihoods]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,7 +73,8 @@ def scale(
         names = {name for law in found.laws for name in law.exponents}
         raise unknown("place on the scales of the laws", ", ".join(place), names)
     if as_json:
-        laws = [{**law.to_json(), "at": asked.get(n)} for n, law in enumerate(found.laws)]
+        told = {n: asdict(one) for n, one in asked.items()}
+        laws = [{**law.to_json(), "at": told.get(n)} for n, law in enumerate(found.laws)]
         bests = [best.to_json() for best in found.bests]
         print_json({"best_batch_sizes": bests, "laws": laws, "notes": found.notes})
         return
