@@ -15,7 +15,20 @@ from conftest import assert_refused, orchestrate, refused
 from orchestrator import open_run
 from orchestrator.analysis import Estimate, scale_answer
 from orchestrator.analysis.best_batch import EARLY, HIGH_RATE, best_batch_sizes
-from orchestrator.analysis.scale_laws import BEST_BATCH, TIMESCALE, Law, ScalePoint, laws_of
+from orchestrator.analysis.scale_laws import (
+    BEST_BATCH,
+    BEST_RATE,
+    FIFTH_MORE,
+    TIMESCALE,
+    Law,
+    ScalePoint,
+    at_best,
+    law_in_words,
+    laws_of,
+    laws_of_critical,
+    predicted_in_words,
+)
+from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.valleys import Points, minima
 from orchestrator.records import (
     EvaluationGrid,
@@ -106,6 +119,8 @@ def test_a_change_of_exponent_is_told() -> None:
         assert far.if_bent is not None
         assert far.beyond == {"data": pytest.approx(15.625), "model": 1.0}
     assert np.mean(told) >= 0.9
+    assert "NOT to be trusted" in predicted_in_words(law, far)
+    assert any("no one power holds" in line for line in law_in_words(law))
 
 
 def test_an_interval_widens_with_the_distance() -> None:
@@ -170,7 +185,7 @@ def run_of(
                     Measurement(
                         step=max(one.budget_steps // part, 1),
                         seconds=10 / part,
-                        metrics={"val/loss": loss * (1 + 0.1 * (part - 1)) * (1 + 0.1 * (repeat > 0))},
+                        metrics={"val/loss": loss * (0.9 + part / 10) * (1 + (repeat > 0) / 10)},
                     )
                     for part in (4, 2, 1)
                 )  # fmt: skip
@@ -248,9 +263,11 @@ def test_within_seconds(tmp_path: Path) -> None:
         frontier_of(run, within=within)
 
 
-def scaled_run(place: Path) -> Run:
-    """Best batch sizes like D^0.5, and a timescale like D^-0.5."""
-    studies, scales, run = [], {}, None
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Best batch sizes like D^0.5."""
+    place = tmp_path_factory.mktemp("scaled") / "run"
+    studies, scales = [], {}
     for number in range(5):
         scales[f"w{number}"] = {"data": 4.0**number}
         studies += [study(size, f"w{number}") for size in SIZES.tolist()]
@@ -263,9 +280,8 @@ def scaled_run(place: Path) -> Run:
     return run
 
 
-def test_the_command_says_laws_and_places(tmp_path: Path) -> None:
-    run = scaled_run(tmp_path / "run")
-    said = orchestrate("scale", run.place, "--at", "data=4096", "--json")
+def test_the_command_says_laws_and_places(scaled: Run) -> None:
+    said = orchestrate("scale", scaled.place, "--at", "data=4096", "--json")
     document = json.loads(said.stdout)
     law = next(law for law in document["laws"] if law["quantity"] == BEST_BATCH)
     exponent = law["exponents"]["data"]
@@ -273,20 +289,45 @@ def test_the_command_says_laws_and_places(tmp_path: Path) -> None:
     assert law["at"]["value"]["low"] <= 8 * 64 <= law["at"]["value"]["high"]
     assert law["at"]["beyond"] == {"data": 16}
     assert all(one["holds"] for one in law["held"])
-    text = orchestrate("scale", run.place, "--at", "data=4096").stdout
-    assert "16 times beyond data" in text
-    assert_refused(orchestrate("scale", run.place, "--at", "data=-1"), "wrong-value", "data=-1")
+    assert_refused(orchestrate("scale", scaled.place, "--at", "data=-1"), "wrong-value", "data=-1")
     assert_refused(
-        orchestrate("scale", run.place, "--at", "size=1"), "unknown-name", "size", "data"
+        orchestrate("scale", scaled.place, "--at", "size=1"), "unknown-name", "size", "data"
     )
-    page = Path(open_run(run.place).report()).read_text()
+    page = Path(open_run(scaled.place).report()).read_text()
     assert 'id="best-batch"' in page
     assert 'id="scales"' in page
 
 
-def test_a_timescale_needs_weight_decay(tmp_path: Path) -> None:
-    run = scaled_run(tmp_path / "run")
-    assert TIMESCALE not in {law.quantity for law in scale_answer([run]).laws}
+def test_the_laws_of_rates_and_timescales(scaled: Run) -> None:
+    laws = {law.quantity: law for law in scale_answer([scaled]).laws}
+    assert TIMESCALE not in laws  # nothing decays
+    low, high = laws[BEST_RATE].exponents["data"].ends
+    assert low <= 0 <= high  # the best rate is the same everywhere
+    best = best_batch_sizes(scaled, "val/loss")[2]
+    tuned = {
+        point.batch_size: {"lr": 0.1 * point.batch_size**0.5, "wd": 0.01} for point in best.points
+    }
+    best = replace(best, points=tuple(replace(p, params=tuned[p.batch_size]) for p in best.points))
+    assert best.batch_size is not None
+    size = best.batch_size.value
+    rate, timescale = at_best(best, BEST_RATE), at_best(best, TIMESCALE)
+    assert rate is not None
+    assert rate.value == pytest.approx(0.1 * size**0.5)
+    assert timescale is not None
+    assert timescale.value == pytest.approx(size**0.5 / (0.1 * 0.01 * DATA), rel=0.01)
+
+
+def test_a_law_of_critical_batch_sizes() -> None:
+    curves, scales = [], {}
+    for number, at in enumerate((8.0, 16.0, 32.0, 64.0)):
+        scales[f"{number}"] = {"data": 4.0**number}
+        value = Estimate(value=at, low=at / 1.2, high=at * 1.2)
+        usual = Scaling(workload=f"{number}", recipe="r", goal="val/loss < 1", verdict="")
+        curves.append(replace(usual, critical_batch_size=None if number == 3 else value,
+                              critical_by_examples=value))  # fmt: skip
+    (law,) = laws_of_critical(curves, scales)
+    assert law.quantity.startswith(FIFTH_MORE)  # which is known for more of them
+    assert law.exponents["data"].value == pytest.approx(0.5)
 
 
 def test_runs_without_scales_say_so(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
 LEAST_ERROR = 0.005
 """Standard deviation, in natural logarithms, below which no error of a point is trusted."""
 
+TELLING = 0.5
+"""Width of the interval of an exponent from which on it agrees with nothing."""
+
 NEARBY = 2.5
 """Distance from the best batch size, in doublings, of the batch sizes whose best metaparameters say
 what is best there."""
@@ -96,7 +99,7 @@ class Law:
     """By scale."""
     published: Mapping[str, Mapping[str, str]]
     """Scale -> published law -> whether the exponent `agrees`, `differs`, or it is `undecided`
-    because the interval holds another published exponent, or 0, as well."""
+    because the interval is wide, or holds another published exponent, or 0, as well."""
     scatter: float
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
@@ -290,8 +293,10 @@ def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
     inside = {value for value in {*published.values(), 0.0} if _holds(exponent, value)}
+    low, high = exponent.ends
+    agrees = len(inside) == 1 and high - low < TELLING
     return {
-        law: "differs" if value not in inside else "agrees" if inside == {value} else "undecided"
+        law: "differs" if value not in inside else "agrees" if agrees else "undecided"
         for law, value in published.items()
     }
 
