@@ -355,7 +355,7 @@ def test_by_command(tmp_path: Path) -> None:
     (row,) = csv.DictReader(rows.splitlines())
     assert (row["workload"], row["steps"], row["trial"]) == ("mnist/fc", "20", "0")
     for code, at_fault, *arguments in (
-        ("bad-input", run, "resume", run),
+        ("imported-run", run, "resume", run),
         ("missing-option", run, "frontier", run),
         ("no-study", run, "import", run, "--out", str(tmp_path / "other")),
         ("exists", run, "import", archive, "--out", run),

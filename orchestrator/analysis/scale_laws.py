@@ -436,7 +436,8 @@ def laws_of_critical(
                     told[quantity].append(ScalePoint(workload=one.workload, at=at, value=value))
         quantity = max(told, key=lambda quantity: len(told[quantity]))
         used = {point.workload for point in told[quantity]}
-        left_out = [f"{one.workload} ({one.verdict})" for one in mine if one.workload not in used]
+        why = f"no {quantity} with both ends of its interval"
+        left_out = [f"{one.workload} ({why})" for one in mine if one.workload not in used]
         yield from laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
 
 

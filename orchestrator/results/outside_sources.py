@@ -91,25 +91,30 @@ def read_source(source: str) -> Rows:
 # Tables with a row per measurement
 
 
-def _csv(path: Path | io.BytesIO, problems: list[Problem]) -> pa.Table:
-    lost = 0
+def _csv(source: Path | bytes, problems: list[Problem]) -> pa.Table:
+    # Texts are few, however many rows they are in.
+    options = pa_csv.ConvertOptions(
+        auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
+        null_values=["", "NA", "N/A", "null", "None"],
+    )  # fmt: skip
+    try:
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        return pa_csv.read_csv(file, convert_options=options)
+    except pa.ArrowInvalid:
+        content = source if isinstance(source, bytes) else source.read_bytes()
+    lost = list[int]()
 
     def skip(row: pa_csv.InvalidRow) -> str:
-        nonlocal lost
-        lost += 1
+        lost.append(row.actual_columns)
         return "skip"
 
-    table = pa_csv.read_csv(
-        path,
-        parse_options=pa_csv.ParseOptions(invalid_row_handler=skip),
-        # Texts are few, however many rows they are in.
-        convert_options=pa_csv.ConvertOptions(
-            auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
-            null_values=["", "NA", "N/A", "null", "None"],
-        ),
-    )  # fmt: skip
+    # Arrow can't tell of rows that are no UTF-8 without a traceback.
+    file = io.BytesIO(content.decode(errors="replace").encode())
+    parse = pa_csv.ParseOptions(invalid_row_handler=skip)
+    table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
-        problems.append(Problem(path="rows", reason=f"{lost:,} have other columns than the first"))
+        reason = f"{len(lost):,} have other columns than the first"
+        problems.append(Problem(path="rows", reason=reason))
     return table
 
 
@@ -341,7 +346,7 @@ def _history(content: bytes, settings: Row, rows: list[Row], told: list[Problem]
         if found and not has_step(found[0]):
             settings |= found.pop(0)
     else:
-        found = _csv(io.BytesIO(content), told).to_pylist()
+        found = _csv(content, told).to_pylist()
     rows += found
 
 
