@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def scale(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Folders of runs, or buckets: s3://BUCKET/FOLDER."),
+        typer.Argument(metavar="RUN", help="Folders of runs, or buckets: s3://BUCKET/FOLDER."),
     ],
     metric: Annotated[
         str | None,
