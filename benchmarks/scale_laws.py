@@ -85,7 +85,7 @@ CRITICAL = {"B_crit, 0.5 and 0": (0.5, 0.0, 0.12), "B_crit, 0.3 and 0.3": (0.3, 
 
 def main() -> int:
     parser = parser_with_smoke(__doc__ or "")
-    parser.add_argument("--repetitions", type=int, default=40, help="runs of each kind")
+    parser.add_argument("--repetitions", type=int, default=24, help="runs of each kind")
     arguments = parser.parse_args()
     repetitions = 1 if arguments.smoke else arguments.repetitions
     found = {name: of_best(kind, repetitions) for name, kind in KINDS.items()}
