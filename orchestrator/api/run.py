@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from orchestrator.analysis import (
+    BestBatch,
     Comparison,
     CurvePair,
     Difference,
@@ -19,6 +20,8 @@ from orchestrator.analysis import (
     StudyPair,
     Verdict,
     agreement_in_words,
+    best_batch_sizes,
+    best_in_words,
     compare_runs,
     compared,
     forecasts_of,
@@ -43,6 +46,7 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results import Run as Files
+from orchestrator.results.counting import Unit
 from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 STUDY = ("workload", "recipe", "batch_size")
 FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
 BEST = (*STUDY, "metric", "within", "value", "step", "trial", "params")
+BEST_BATCH = (*STUDY[:2], "metric", "within", "batch_size", "verdict")
 SCALING = (
     "workload", "recipe", "goal",
     "critical_by_examples", "max_useful_batch_size", "critical_batch_size",
@@ -138,6 +143,28 @@ class Run:
             self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
         )
         return Table(rows, BestRow.to_json, shown=BEST)
+
+    def best_batch_size(
+        self,
+        metric: str,
+        *,
+        examples: float | Iterable[float] = (),
+        steps: float | Iterable[float] = (),
+        seconds: float | Iterable[float] = (),
+        maximise: bool | None = None,
+    ) -> Table[BestBatch]:
+        """The batch size with the best value of `metric` for each amount of training, as
+        `orchestrate scale` shows it; without amounts, for the whole budget."""
+        asked: list[tuple[Unit, float | Iterable[float]]]
+        asked = [("examples", examples), ("steps", steps), ("seconds", seconds)]
+        within = [
+            Within.of(amount, unit)
+            for unit, amounts in asked
+            for amount in (amounts if isinstance(amounts, Iterable) else [amounts])
+        ]
+        found = best_batch_sizes(self._files, metric, within=within, maximise=maximise)
+        said = "\n".join(f"{one.workload}, {one.recipe}: {best_in_words(one)}" for one in found)
+        return Table(found, asdict, said, shown=BEST_BATCH)
 
     def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
         """The answer of each curve of steps against batch size: where it bends."""
@@ -238,14 +265,15 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
-        from orchestrator.report import write_report_of
+        from orchestrator.report import frontier_for_page, write_report_of
         from orchestrator.sweeping.branch_answer import write_page
 
         page = self._files.place / "report.html" if path is None else Place.at(path)
         if holds_branches(self._files) and goal is None:
             write_page(self._files, self._branches(), page)
             return str(page)
-        write_report_of({"": (self._files, self._frontier(goal))}, page)
+        rows = frontier_for_page(self._files, parse_goals(_several(goal)))
+        write_report_of({"": (self._files, rows)}, page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:

@@ -23,6 +23,7 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
+    scale,
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
@@ -85,6 +86,7 @@ for command in (
     reading.status,
     reading.frontier,
     reading.best,
+    scale.scale,
     reading.logs,
     report.report,
     compare.compare,

@@ -137,12 +137,12 @@ def _report_branches(
 def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:
     """The frontier of each run. A goal applies to those runs that have its workloads; a goal that
     no run has a workload for applies to all, so that it is refused by name."""
-    from orchestrator.results import frontier_of
+    from orchestrator.report.scales import frontier_for_page
 
     asked = [[goal for goal in goals if any(map(goal.asked_of, run.studies()))] for run in runs]
     nowhere = [goal for goal in goals if not any(goal in of_run for of_run in asked)]
     return [
-        frontier_of(run, [*of_run, *nowhere]) if of_run or nowhere or not goals else []
+        frontier_for_page(run, [*of_run, *nowhere]) if of_run or nowhere or not goals else []
         for run, of_run in zip(runs, asked, strict=True)
     ]
 

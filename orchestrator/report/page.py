@@ -14,12 +14,14 @@ import plotly.graph_objects as go
 from plotly.io import write_images
 from plotly.offline import get_plotlyjs
 
+from orchestrator.analysis import ScaleAnswer
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
+from orchestrator.report.scales import scale_folds
 from orchestrator.report.sections import alone, contents, provenance_section
 
 Images = tuple[Path, str] | None
@@ -92,18 +94,22 @@ def _check(folder: Path) -> None:
         raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
-def all_figures(panels: Sequence[Panel]) -> dict[tuple[str, str], go.Figure]:
+def all_figures(
+    panels: Sequence[Panel], scales: ScaleAnswer | None
+) -> dict[tuple[str, str], go.Figure]:
     """Returns the figures of the page by workload ("" if a figure is about all workloads) and
     title. Where there are several goals, the figures belong to the first."""
     figures = Figures()
-    _parts(panels, figures)
+    _parts(panels, scales, figures)
     found: dict[tuple[str, str], go.Figure] = {}
     for workload, title, figure in figures.drawn:
         found.setdefault((workload, title), figure)
     return found
 
 
-def _parts(panels: Sequence[Panel], figures: Figures) -> tuple[str, str]:
+def _parts(
+    panels: Sequence[Panel], scales: ScaleAnswer | None, figures: Figures
+) -> tuple[str, str]:
     """Returns the overview of all curves, and all below it."""
     drawn = [panel.drawn for panel in panels]
     glance = alone("All curves", lambda: overview(drawn, figures.show))
@@ -112,6 +118,7 @@ def _parts(panels: Sequence[Panel], figures: Figures) -> tuple[str, str]:
         figures.workload = panel.workload
         text += panel_section(number, panel, figures.show, len(panels) > 1)
     figures.workload = ""
+    text += alone("Data and model size", lambda: scale_folds(scales, figures.show))
     return glance, text + alone("Recipes compared", lambda: comparisons(drawn, figures.show))
 
 
@@ -122,6 +129,7 @@ def write_report(
     panels: Sequence[Panel],
     provenance: Mapping[str, Any],
     sweep_file: str,
+    scales: ScaleAnswer | None = None,
     notes: Sequence[str] = (),
     reload_seconds: int | None = None,
     images: Images = None,
@@ -129,7 +137,7 @@ def write_report(
     """Writes the report to `place`, whole or not at all. While the run goes on, browsers reload the
     page at an interval in seconds."""
     figures = Figures(images)
-    glance, text = _parts(panels, figures)
+    glance, text = _parts(panels, scales, figures)
     text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
     told = "".join(f'<p class="notice">Mind: {escape(note)}</p>' for note in notes)

@@ -15,6 +15,7 @@ from orchestrator.records import unknown
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
+from orchestrator.report.scales import scale_answers
 from orchestrator.results import FrontierRow, Run, holds_branches, unknown_of
 
 Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
@@ -42,6 +43,7 @@ def write_report_of(
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
         notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
+        scales=scale_answers([run for run, _ in runs.values()]),
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
@@ -108,7 +110,8 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
     """Returns all figures of the page, by workload and title."""
-    return all_figures(_panels(runs, {}))
+    scales = scale_answers([run for run, _ in runs.values()])
+    return all_figures(_panels(runs, {}), scales)
 
 
 def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from orchestrator.records import Study, Value
 from orchestrator.results.compact import refuse_best
@@ -102,13 +103,13 @@ def _rows_of(
     counted = Counted(study, trials)
     if first is not None:
         counted.only_first(first, ())
-    trial, step, value = columns(run.measurements(study.key, {metric}), metric)
+    measurements = run.measurements(study.key, {metric, "seconds"})
+    trial, step, value = columns(measurements, metric)
     usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
-    budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
     rows = []
     for asked in within:
-        last = budget if asked is None else asked.steps(study)
+        enough, censored = reaches(study, trials, counted, asked)
         row = BestRow(
             workload=study.workload,
             recipe=study.recipe,
@@ -116,11 +117,13 @@ def _rows_of(
             batch_size=study.batch_size,
             metric=metric,
             within=None if asked is None else str(asked),
-            trained_enough=budget >= last,
-            censored=any(upcoming <= last for upcoming, _ in counted.next_steps()),
+            trained_enough=enough,
+            censored=censored,
             trials_used=len(counted.places),
         )
-        granted = np.full(len(step), True) if asked is None else step <= last
+        granted = np.full(len(step), True)
+        if asked is not None:
+            granted = asked.covers(study, measurements)[usable]
         if granted.any():
             lowest = value[granted].min()
             places = np.flatnonzero(granted & (value == lowest))
@@ -139,3 +142,23 @@ def _rows_of(
             )
         rows.append(row)
     return rows
+
+
+def reaches(
+    study: Study, trials: pa.Table, counted: Counted, asked: Within | None
+) -> tuple[bool, bool]:
+    """Whether a study was trained for as long as was asked, and whether trials that stopped early
+    may have come to a better value within that."""
+    stopped = counted.next_steps()
+    if asked is not None and asked.unit == "seconds":
+        rows = zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True)
+        seconds = {index: float(took or 0) for index, took in rows if index in counted.places}
+        enough = max(seconds.values(), default=0) >= asked.amount
+        return enough, any(seconds[index] <= asked.amount for _, index in stopped)
+    budget = _budget(study, trials)
+    last = budget if asked is None else asked.steps(study)
+    return budget >= last, any(upcoming <= last for upcoming, _ in stopped)
+
+
+def _budget(study: Study, trials: pa.Table) -> int:
+    return study.budget_steps or min(trials["steps"].to_pylist(), default=0)

@@ -19,7 +19,7 @@ from orchestrator.results.tables import numbers
 
 STOPPED_EARLY = ("reached", "dominated", "paused")
 
-Unit = Literal["steps", "examples", "epochs"]
+Unit = Literal["steps", "examples", "epochs", "seconds"]
 
 
 def stopped_early(study: Study, row: Mapping[str, Any]) -> bool:
@@ -38,16 +38,22 @@ class Within:
     @classmethod
     def parse(cls, text: str) -> Within:
         name, _, amount = text.partition("=")
-        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
         try:
-            number = float(amount)
+            return cls.of(float(amount), name)
         except ValueError:
-            number = math.nan
-        if name not in units or not 0 <= number < 2**62:
-            raise wrong_value(
-                "A budget", "steps=N, examples=N or epochs=N, such as epochs=10", text
-            )
-        return cls(amount=number, unit=units[name])
+            raise cls._refused(text) from None
+
+    @classmethod
+    def of(cls, amount: float, name: str) -> Within:
+        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
+        if name not in units or not 0 <= amount < 2**62:
+            raise cls._refused(f"{name}={amount}")
+        return cls(amount=amount, unit=units[name])
+
+    @staticmethod
+    def _refused(text: str) -> BadInput:
+        rule = "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10"
+        return wrong_value("A budget", rule, text)
 
     def __str__(self) -> str:
         return f"{self.unit}={self.amount:.15g}"
@@ -58,12 +64,27 @@ class Within:
             return int(self.amount)
         if self.unit == "examples":
             return study.batches.steps(math.ceil(self.amount))
+        if self.unit == "seconds":
+            raise BadInput(
+                f"{self} is a budget for best values only: each trial takes other steps in it. "
+                f"Give steps=N, examples=N or epochs=N.",
+                code="no-such-budget",
+            )
         if study.train_size is None:
             raise BadInput(
                 f"How many examples an epoch of {study.workload} has isn't known: give examples=N.",
                 code="unknown-epoch",
             )
         return study.batches.steps(math.ceil(self.amount * study.train_size))
+
+    def covers(self, study: Study, measurements: pa.Table) -> NDArray[np.bool_]:
+        """Which of these measurements of a study are within this amount."""
+        if self.unit == "seconds":
+            if "seconds" not in measurements.column_names:
+                return np.full(len(measurements), False)
+            within: NDArray[np.bool_] = numbers(measurements["seconds"]) <= self.amount
+            return within
+        return numbers(measurements["step"]) <= self.steps(study)
 
 
 def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bool:

@@ -1,0 +1,338 @@
+"""The batch size with the best value of a metric, for a fixed amount of training.
+
+The value of a batch size is that of its best trial, or the median of that trial's repeats if every
+batch size has some. If a single metaparameter was searched and nothing was repeated, it is the
+minimum of a parabola in the logarithm of that metaparameter, through the trials next to the best
+one: a coarse grid of learning rates misses the best rate by more at some batch sizes than at
+others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.analysis.estimates import Estimate, Floats
+from orchestrator.analysis.valleys import Points, minima
+from orchestrator.analysis.words import in_words, listed
+from orchestrator.records import ENOUGH_SIZES, Study, Value
+from orchestrator.records.lr_schedules import schedule_of
+from orchestrator.results import Run, Within
+from orchestrator.results.best import reaches
+from orchestrator.results.compact import refuse_compact
+from orchestrator.results.counting import Counted, columns, has_finished
+from orchestrator.results.frontier import refuse_unmeasured
+from orchestrator.results.store import refuse_branches
+from orchestrator.results.tables import numbers
+
+ROUNDING = 0.05
+"""Share by which a training may be shorter or longer than an amount and still be made for it."""
+
+NEXT_TO_BEST = 1.1
+"""Distance from the best trial, in doublings of the metaparameter, up to which trials belong to the
+parabola beside its two neighbours."""
+
+COME_DOWN = 1.05
+"""How many times its last learning rate a schedule may have at the end of an amount."""
+
+ENOUGH_REPEATS = 3
+
+MEDIAN_ERROR = math.sqrt(math.pi / 2)
+"""The error of a median in errors of a mean."""
+
+EARLY = "trials were stopped early, and might have become better: `stop: {at_goal: false}`"
+HIGH_RATE = "learning rates had not come down yet, as at the end of a training"
+EDGE = "at the edge of what was tried"
+UNDECIDED = "undecided: it may be any of those that were tried"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowestAt:
+    """The best value at one batch size."""
+
+    batch_size: int
+    value: float
+    error: float | None = None
+    """Standard deviation of the median of repeats; None if the value is no median."""
+    trial: int
+    params: Mapping[str, Value]
+    """Metaparameters of the trial; one that was searched alone is where its parabola is lowest."""
+    at_end: bool = False
+    """Whether the best value lies at an end of the range of such a metaparameter."""
+    steps: int
+    """Steps of the whole amount."""
+    timed_on: str
+    """Number of ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestBatch:
+    """The best batch size of one workload and recipe for one amount of training."""
+
+    workload: str
+    recipe: str
+    metric: str
+    within: str
+    """The amount, such as `examples=1000000`."""
+    batch_size: Estimate | None
+    """An end of the interval is 0 or infinite if the best batch size may be the smallest or the
+    largest one that was tried, or lie beyond it. None if there are too few points."""
+    verdict: str
+    """Why it is not known; empty if both ends of its interval are."""
+    points: tuple[LowestAt, ...]
+    left_out: tuple[str, ...]
+    """Batch sizes that are not used, with the reasons."""
+    devices: str = ""
+    """What it was timed on, if the amount is one of seconds."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def best_batch_sizes(
+    run: Run, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
+) -> list[BestBatch]:
+    """The best batch size of each workload and recipe for each amount; without amounts, for the
+    budget that all its batch sizes had."""
+    refuse_branches(run)
+    refuse_compact(run, "the values of all trials, which best batch sizes need")
+    studies = sorted(run.studies(), key=lambda study: study.batch_size)
+    if maximise is None:
+        goals = [goal for study in studies for goal in study.goals if goal.metric == metric]
+        maximise = any(goal.direction == ">" for goal in goals)
+    sign = -1.0 if maximise else 1.0
+    read = run.in_parallel(partial(_Searched, run, metric, sign), studies)
+    if not any(one.measured for one in read):
+        refuse_unmeasured(run, studies, metric)
+    curves: dict[tuple[str, str], list[_Searched]] = {}
+    for one in read:
+        if not one.study.grows:
+            curves.setdefault((one.study.workload, one.study.recipe), []).append(one)
+    found = []
+    amounts: list[Within | None] = [*within] if within else [None]
+    for amount in amounts:
+        # The scatter about the curves is taken from all that are about one amount.
+        told = {}
+        for names, mine in curves.items():
+            asked = amount or _whole([one.study for one in mine])
+            points, reasons = _points(mine, asked)
+            told[names] = asked, points, reasons
+        usable = {
+            names: _scaled(points, sign)
+            for names, (_, points, _) in told.items()
+            if len(points) >= ENOUGH_SIZES
+        }
+        places = dict(zip(usable, minima([*usable.values()]), strict=True))
+        for (workload, recipe), (asked, points, reasons) in told.items():
+            place = places.get((workload, recipe))
+            tried = len(curves[workload, recipe])
+            ranks = {point.timed_on for point in points if asked.unit == "seconds"}
+            best = BestBatch(
+                workload=workload,
+                recipe=recipe,
+                metric=metric,
+                within=str(asked),
+                batch_size=place,
+                verdict=_verdict(place, points, tried),
+                points=tuple(points),
+                left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
+                devices=" or ".join(sorted(ranks)),
+            )
+            found.append(best)
+    return found
+
+
+def _whole(studies: Sequence[Study]) -> Within:
+    """The largest amount that all studies were trained for."""
+    steps = {study.budget_steps for study in studies}
+    if len(steps) == 1:
+        return Within(amount=steps.pop(), unit="steps")
+    examples = [study.examples(study.budget_steps) for study in studies]
+    return Within(amount=min(examples), unit="examples")
+
+
+def _points(
+    curve: Sequence[_Searched], asked: Within
+) -> tuple[list[LowestAt], dict[str, list[int]]]:
+    """The values of those batch sizes that can answer, and the others by reason."""
+    points, medians, reasons = [], [], dict[str, list[int]]()
+    for one in curve:
+        lowest = one.at(asked)
+        if isinstance(lowest, str):
+            reasons.setdefault(lowest, []).append(one.study.batch_size)
+        else:
+            points.append(lowest[0])
+            medians.append(lowest[1])
+    repeated = [median for median in medians if median is not None]
+    return repeated if len(repeated) == len(points) else points, reasons
+
+
+class _Searched:
+    """All that was measured in one study."""
+
+    def __init__(self, run: Run, metric: str, sign: float, study: Study) -> None:
+        self.study, self._sign, self._metric = study, sign, metric
+        self._trials = run.trials(study.key)
+        self._counted = Counted(study, self._trials)
+        self._params: dict[int, dict[str, Value]] = {
+            index: json.loads(self._trials["params"][place].as_py())
+            for index, place in self._counted.places.items()
+        }
+        self._of_trials = run.measurements(study.key, {metric, "seconds"})
+        self._of_repeats = run.repeats.measurements(study.key, {metric, "seconds"})
+        self.measured = metric in self._of_trials.column_names
+
+    def at(self, within: Within) -> tuple[LowestAt, LowestAt | None] | str:
+        """The value of the best trial and the median of its repeats, if it has enough, within an
+        amount; or why there is none."""
+        study, timed = self.study, within.unit == "seconds"
+        last = study.budget_steps if timed else within.steps(study)
+        # What was made for the amount counts to its end, whatever its steps were rounded to.
+        made_for = not timed and abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
+        span = None if made_for else within
+        enough, early = reaches(study, self._trials, self._counted, span)
+        fair = made_for or timed or self._has_come_down(last)
+        refused = {
+            EARLY: early,
+            "not finished yet": not has_finished(study, self._trials),
+            "not trained that long": not enough,
+            HIGH_RATE: not fair,
+        }
+        for reason in (reason for reason, holds in refused.items() if holds):
+            return reason
+        lowest = self._lowest(self._of_trials, span, "trial", self._params)
+        if not lowest:
+            return "nothing was measured"
+        trial = min(lowest, key=lambda index: lowest[index])
+        best = LowestAt(
+            batch_size=study.batch_size,
+            value=self._sign * lowest[trial],
+            trial=trial,
+            params=self._params[trial],
+            steps=study.budget_steps if made_for else last,
+            timed_on=self._timed_on(),
+        )
+        again = [*self._lowest(self._of_repeats, span, "repeat", [trial]).values()]
+        if len(again) < ENOUGH_REPEATS:
+            return self._between(best, lowest), None
+        error = MEDIAN_ERROR * float(np.std(again, ddof=1)) / len(again) ** 0.5
+        return best, replace(best, value=self._sign * float(np.median(again)), error=error)
+
+    def _has_come_down(self, last: int) -> bool:
+        """Whether the learning rates at step `last` are what they are at the end of a training."""
+        for params in self._params.values():
+            factor = schedule_of(self.study, params, self.study.train_size)
+            if factor is not None and last:
+                end, now = factor(self.study.budget_steps - 1), factor(last - 1)
+                if not end / COME_DOWN <= now <= end * COME_DOWN:
+                    return False
+        return True
+
+    def _lowest(
+        self, table: pa.Table, span: Within | None, key: str, trials: Any
+    ) -> dict[int, float]:
+        """The lowest value of each trial or repeat of `trials`."""
+        if key not in table.column_names:
+            return {}
+        trial, _, value = columns(table, self._metric)
+        usable = np.isfinite(value) & np.isin(trial, [*trials])
+        if span is not None:
+            usable &= span.covers(self.study, table)
+        keys, value = numbers(table[key])[usable], self._sign * value[usable]
+        return {int(one): float(value[keys == one].min()) for one in np.unique(keys)}
+
+    def _between(self, best: LowestAt, lowest: Mapping[int, float]) -> LowestAt:
+        """The lowest point between the trials, if they differ in one number alone."""
+        names = {name for params in self._params.values() for name in params}
+        every = {name: [params.get(name) for params in self._params.values()] for name in names}
+        differing = [name for name, values in every.items() if len({*values}) > 1]
+        if len(differing) != 1 or not all(map(_is_positive, every[differing[0]])):
+            return best
+        (name,) = differing
+        of_place: dict[float, float] = {}
+        for index, params in self._params.items():
+            place = math.log2(float(params[name]))
+            of_place[place] = min(of_place.get(place, math.inf), lowest.get(index, math.inf))
+        places, values = np.array(sorted(of_place.items())).T
+        values, raised = _in_logs(values, self._sign)
+        at = int(values.argmin())
+        if at in (0, len(values) - 1):
+            return replace(best, at_end=True)
+        near = np.abs(places - places[at]) <= NEXT_TO_BEST
+        near[at - 1 : at + 2] = True
+        near &= np.isfinite(values)
+        if near.sum() < 3:
+            return best
+        bend, slope, level = np.polyfit(places[near] - places[at], values[near], 2)
+        place = places[at] - slope / (2 * bend)
+        if bend <= 0 or not places[at - 1] <= place <= places[at + 1]:
+            return best
+        value = float(level - slope**2 / (4 * bend))
+        return replace(
+            best,
+            value=self._sign * (math.exp(value) if raised else value),
+            params={**best.params, name: float(2**place)},
+        )
+
+    def _timed_on(self) -> str:
+        ranks = sorted({ranks or 0 for ranks in self._trials["ranks"].to_pylist()})
+        said = listed([f"{count} rank{'s' * (count != 1)}" for count in ranks if count] or ["?"])
+        stacked = any((width or 1) > 1 for width in self._trials["width"].to_pylist())
+        return said + ", shared by stacked trials" * stacked
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _in_logs(values: Floats, sign: float) -> tuple[Floats, bool]:
+    """The logarithms of errors and losses, which scatter in proportion to their size."""
+    return (np.log(values), True) if sign > 0 and values.min() > 0 else (values, False)
+
+
+def _scaled(points: Sequence[LowestAt], sign: float) -> Points:
+    """The points as the search for the minimum takes them."""
+    plain = sign * np.array([point.value for point in points])
+    errors = np.array([point.error or 0.0 for point in points])
+    values, raised = _in_logs(plain, sign)
+    sizes = np.log2([point.batch_size for point in points])
+    return Points(log_sizes=sizes, values=values, errors=errors / plain if raised else errors)
+
+
+def _verdict(place: Estimate | None, points: Sequence[LowestAt], tried: int) -> str:
+    if place is None:
+        can = f"{len(points)} of {tried} can be used, {ENOUGH_SIZES} are needed"
+        return f"too few batch sizes to tell: {can}"
+    low, high = place.ends
+    if low == 0 and high == math.inf:
+        return UNDECIDED
+    if low == 0:
+        return f"{EDGE}: at most {high:,.0f}, and {points[0].batch_size:,} is the smallest"
+    if high == math.inf:
+        return f"{EDGE}: at least {low:,.0f}, and {points[-1].batch_size:,} is the largest"
+    return ""
+
+
+def best_in_words(best: BestBatch) -> str:
+    """The best batch size, or why it is not known."""
+    return in_words(best.batch_size) if best.batch_size and not best.verdict else best.verdict
+
+
+def notes_on(best: BestBatch) -> list[str]:
+    """Sentences that a reader of a best batch size should know."""
+    ends = [point.batch_size for point in best.points if point.at_end]
+    said = [f"left out: {one}" for one in best.left_out]
+    if ends:
+        said.append(f"at {_sizes(ends)} the best value is at an end of the range searched")
+    return said + [f"timed on {best.devices}"] * bool(best.devices)
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return ", ".join(f"{size:,}" for size in sizes)

@@ -1,0 +1,144 @@
+"""Where curves of a value against batch size have their minimum.
+
+Each curve is a parabola in log2 of the batch size plus a deviation: a random function whose third
+derivative is white noise. So a valley may be steeper on one side than on the other, as the points
+ask for. The size of the deviation is not known, nor is the scatter of points about their curve.
+Each of their values counts as much as the points allow; the scatter is the same for all curves that
+are given together. From all these curves we draw `DRAWS` for each valley. The answer is the median
+of the places of their minima, and the 90 % interval leaves out a twentieth on either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
+from orchestrator.records import ENOUGH_SIZES
+
+HIGH = 6.0
+"""Points further above the lowest one than so many times the fourth lowest are not used: walls say
+little about the bottom of a valley."""
+
+DEVIATIONS = np.array([0.7, 1.4])
+"""Changes of the curvature over one doubling, as shares of the curvature of the parabola."""
+
+LEAST, SCATTERS = 2e-3, 19
+"""The least standard deviation of a point about its curve, as a share of the height of the valley,
+and the number of those up to the whole height."""
+
+FREE = 30.0
+"""Standard deviation of the coefficients of the parabola in heights of the valley: no knowledge."""
+
+PLACES = 101
+"""Number of batch sizes, from the smallest to the largest, at which drawn curves are compared."""
+
+DRAWS = 2000
+
+ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """A curve: the value at each batch size, from the smallest up."""
+
+    log_sizes: Floats
+    values: Floats
+    errors: Floats
+    """Standard deviations of the values as far as they are known; 0 where they are not."""
+
+
+def minima(curves: Sequence[Points]) -> list[Estimate]:
+    """The place of the minimum of each curve, as a batch size. An end of the interval is 0 or
+    infinite if the minimum may lie at the smallest or the largest batch size, or beyond. Each curve
+    must have `ENOUGH_SIZES` points."""
+    if not curves:
+        return []
+    valleys = [_Valley(points) for points in curves]
+    heights = [valley.height for valley in valleys]
+    scatter = np.geomspace(LEAST * min(heights), max(heights), SCATTERS)
+    likelihoods = [valley.likelihoods(scatter) for valley in valleys]
+    # How likely each scatter is, by all curves.
+    marginal = [logsumexp(one, axis=0) for one in likelihoods]
+    return [
+        valley.minimum(scatter, one + (sum(marginal) - own))
+        for valley, one, own in zip(valleys, likelihoods, marginal, strict=True)
+    ]
+
+
+class _Valley:
+    def __init__(self, points: Points) -> None:
+        used = _near(points.values)
+        self.sizes = points.log_sizes[used]
+        self.values = points.values[used] - points.values[used].min()
+        self.errors = points.errors[used]
+        self.height = max(float(self.values.max()), 1e-12)
+        self.ends = (
+            bool(self.sizes[0] == points.log_sizes[0]),
+            bool(self.sizes[-1] == points.log_sizes[-1]),
+        )
+        self.places = np.linspace(self.sizes[0], self.sizes[-1], PLACES)
+        everywhere = np.concatenate([self.sizes, self.places])
+        x, half = everywhere - self.sizes[0], (self.sizes[-1] - self.sizes[0]) / 2
+        around = x / half - 1
+        self._parabola = FREE * self.height * np.stack([np.ones_like(x), around, around**2], axis=1)
+        least, apart = np.minimum(x[:, None], x), np.abs(x[:, None] - x)
+        # The covariance of white noise that is integrated three times, and a root of it.
+        wiggle = least**5 / 20 + apart * least**4 / 8 + apart**2 * least**3 / 12
+        values, vectors = np.linalg.eigh(wiggle * (self.height / half**2) ** 2)
+        self._wiggle = vectors * np.sqrt(np.maximum(values, 0))
+
+    def _covariance(self, share: float, scatter: Floats) -> tuple[Floats, Floats]:
+        """Of the curve everywhere with the curve at the points, and of the points, for each
+        scatter."""
+        count = len(self.sizes)
+        root = np.concatenate([self._parabola, share * self._wiggle], axis=1)
+        curve = root @ root[:count].T
+        noise = scatter[:, None] ** 2 + self.errors**2
+        return curve, curve[:count] + noise[:, :, None] * np.eye(count)
+
+    def likelihoods(self, scatter: Floats) -> Floats:
+        """(deviations, scatter): the logarithm of the likelihood."""
+        of_points = np.stack([self._covariance(share, scatter)[1] for share in DEVIATIONS])
+        _, size = np.linalg.slogdet(of_points)
+        fit = np.linalg.solve(of_points, self.values[:, None])[..., 0] @ self.values
+        found: Floats = -(fit + size) / 2
+        return found
+
+    def minimum(self, scatter: Floats, likelihoods: Floats) -> Estimate:
+        weights = np.exp(likelihoods - logsumexp(likelihoods))
+        chance, count = np.random.default_rng(0), len(self.sizes)
+        draws = chance.multinomial(DRAWS, weights.ravel()).reshape(weights.shape)
+        at = []
+        for row, column in np.argwhere(draws):
+            # A curve as likely as before the measurements, corrected by what these say.
+            normal = chance.standard_normal
+            number, one = draws[row, column], scatter[[column]]
+            everywhere, (of_points,) = self._covariance(DEVIATIONS[row], one)
+            curves = self._parabola @ normal((3, number))
+            curves += DEVIATIONS[row] * self._wiggle @ normal((len(self._wiggle), number))
+            measured = curves[:count] + np.hypot(one, self.errors)[:, None] * normal(
+                (count, number)
+            )
+            curves += everywhere @ np.linalg.solve(of_points, self.values[:, None] - measured)
+            at.append(curves[count:].argmin(axis=0))
+        low, value, high = np.quantile(np.concatenate(at), ENDS, method="inverted_cdf").tolist()
+        sizes = 2.0**self.places
+        return Estimate(
+            value=float(sizes[value]),
+            low=0.0 if low == 0 and self.ends[0] else float(sizes[low]),
+            high=np.inf if high == PLACES - 1 and self.ends[1] else float(sizes[high]),
+        )
+
+
+def _near(values: Floats) -> slice:
+    """The points of the valley: those about the lowest one that are not much higher."""
+    lowest, above = int(values.argmin()), values - values.min()
+    limit = HIGH * np.sort(above)[min(ENOUGH_SIZES, len(values)) - 1]
+    high = np.flatnonzero(above > limit)
+    first = max((at + 1 for at in high if at < lowest), default=0)
+    last = min((at for at in high if at > lowest), default=len(values))
+    return slice(first, last)
