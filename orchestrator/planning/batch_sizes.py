@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator.planning.parts import MOST_ITEMS, POWERS
 from orchestrator.planning.sweep import BatchLadder, BatchStage, Recipe
-from orchestrator.records import BadInput, BatchSchedule
+from orchestrator.records import BadInput, BatchSchedule, mistakes_in
 
 
 def batch_sizes_of(
@@ -60,15 +60,13 @@ def batches_of(
     `batch_schedule` of the recipe."""
     if not recipe.batch_schedule:
         return [BatchSchedule.constant(size) for size in sizes]
-    try:
+    with mistakes_in(f"recipe {recipe.name!r}: batch_schedule"):
         schedule = _schedule(recipe.batch_schedule)
         if train_size is not None and schedule.largest > train_size:
             raise BadInput(
                 f"{schedule.largest:,} is more than the {train_size:,} examples of {workload}",
                 code="batch-too-large",
             )
-    except BadInput as error:
-        raise error.at(f"recipe {recipe.name!r}: batch_schedule") from None
     return [schedule]
 
 

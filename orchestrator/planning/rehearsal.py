@@ -11,13 +11,13 @@ from orchestrator.planning.programs import rehearse_program
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     WIDENINGS,
-    BadInput,
     Choice,
     Range,
     Space,
     Study,
     Trial,
     Value,
+    mistakes_in,
     unknown,
 )
 from orchestrator.search import assemble, distinct, searched
@@ -68,12 +68,9 @@ def rehearse_points(
     `compared` is not measured. Returns sentences about problems that may occur."""
     doubts = []
     for params in points:
-        try:
-            with one_thread():
-                trial = Trial(study=study, index=0, seed=0, params=params)
-                metrics = rehearse(trial, data_dir, count=ranks)
-        except BadInput as error:
-            raise error.at(f"recipe {study.recipe!r}") from None
+        with mistakes_in(f"recipe {study.recipe!r}"), one_thread():
+            trial = Trial(study=study, index=0, seed=0, params=params)
+            metrics = rehearse(trial, data_dir, count=ranks)
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
-from orchestrator.planning.rule_presets import entries_of
 from orchestrator.planning.sweep import Recipe, Search
 from orchestrator.records import (
     LARGEST,
@@ -12,10 +13,10 @@ from orchestrator.records import (
     BadInput,
     Choice,
     Range,
-    RateAt,
     ScalingRule,
     Space,
     Value,
+    mistakes_in,
     shown,
     unknown,
     wrong_value,
@@ -39,87 +40,101 @@ ONLY = "only"
 optimizer's search space supplies those that the recipe does not name."""
 
 
+AT = "at_batch_size"
+
+SQRT, DECAY = {"rule": "sqrt"}, {"rule": "one_minus_linear"}
+
+KEPT: dict[str, dict[str, dict[str, Any]]] = {
+    "adam_sde": {
+        "learning_rate": SQRT,
+        "beta1": DECAY,
+        "beta2": DECAY,
+        "epsilon": {"rule": "power", "exponent": -0.5},
+    },
+    "sgd_sde": {"learning_rate": {"rule": "linear"}},
+    "adam_timescales": {
+        "learning_rate": SQRT,
+        "beta1": {"rule": "half_life"},
+        "beta2": {"rule": "half_life"},
+        "weight_decay": {"rule": "timescale"},
+    },
+}
+"""What the `rules` of a recipe may keep -> metaparameter -> its rule. The first two keep the
+stochastic differential equation that a training approximates: of Adam (Malladi et al. 2022) and of
+SGD."""
+
+
 def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, Entry]:
     """The space of a recipe for a workload, or, if that is None, for a program, which takes what
     the recipe names and nothing else."""
-    where, given = f"recipe {recipe.name!r}: space", recipe.space
-    shared = {} if workload is None else load_space(recipe.optimizer, name)
-    if ONLY in given:
-        if len(given) > 1 or not isinstance(given[ONLY], dict):
-            raise BadInput(
-                f"{where}: `{ONLY}` must be the only key, with the whole space in braces.",
-                code="not-together",
-            )
-        shared, given = {}, given[ONLY]
-    try:
-        rules = entries_of(recipe.rules)
-    except BadInput as error:
-        raise error.at(f"recipe {recipe.name!r}: rules") from None
-    for key, others in (("schedule", recipe.schedule), ("rules", rules)):
-        if twice := sorted(given.keys() & others.keys()):
-            raise BadInput(
-                f"recipe {recipe.name!r}: {twice[0]!r} is in both space and {key}. Remove one.",
-                code="given-twice",
-            )
-    for setting in recipe.schedule:
-        if setting not in SCHEDULE_SETTINGS:
-            raise unknown(
-                f"setting of recipe {recipe.name!r}: schedule:", setting, SCHEDULE_SETTINGS
-            )
-    space = {
-        **shared,
-        **space_from(given, where),
-        **space_from(rules, f"recipe {recipe.name!r}: rules"),
-        **space_from(recipe.schedule, f"recipe {recipe.name!r}: schedule"),
-    }
-    try:
+    space, given = {} if workload is None else load_space(recipe.optimizer, name), recipe.space
+    with mistakes_in(f"recipe {recipe.name!r}"):
+        if ONLY in given:
+            if len(given) > 1 or not isinstance(given[ONLY], dict):
+                raise BadInput(
+                    f"space: `{ONLY}` must be the only key, with the whole space in braces.",
+                    code="not-together",
+                )
+            space, given = {}, given[ONLY]
+        others = {"rules": _entries_of(recipe.rules), "schedule": recipe.schedule}
+        for key, entries in others.items():
+            if twice := sorted(given.keys() & entries.keys()):
+                raise BadInput(
+                    f"{twice[0]!r} is in both space and {key}. Remove one.", code="given-twice"
+                )
+        for setting in recipe.schedule:
+            if setting not in SCHEDULE_SETTINGS:
+                raise unknown("setting of schedule:", setting, SCHEDULE_SETTINGS)
+        for key, entries in {"space": given, **others}.items():
+            space |= space_from(entries, key)
         check_conditions(space)
-        if workload is None:
-            return space
-        check_metaparameters(recipe.optimizer, space, workload)
-        decay = space.get("decay", "constant")
-        check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
-    except BadInput as error:
-        raise error.at(f"recipe {recipe.name!r}") from None
+        if workload is not None:
+            check_metaparameters(recipe.optimizer, space, workload)
+            decay = space.get("decay", "constant")
+            check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     return space
 
 
-def scaled_to(space: Mapping[str, Entry], batch_size: int, examples: int) -> Space:
-    """The space with every scaling rule replaced by its value at the batch size, in a training that
-    is for this number of examples."""
-    return {
-        name: entry.at(batch_size, rate=_rate_of(space, name, entry), data=examples)
-        if isinstance(entry, ScalingRule)
-        else entry
-        for name, entry in space.items()
-    }
-
-
-def _rate_of(space: Mapping[str, Entry], name: str, rule: ScalingRule) -> RateAt | None:
-    """The learning rate at each batch size, for a rule that follows it."""
-    if rule.rule != "timescale":
-        return None
-    rate = space.get(rule.of)
-
-    def at(batch_size: float) -> float:
-        found = rate.at(batch_size) if isinstance(rate, ScalingRule) else rate
-        if isinstance(found, bool) or not isinstance(found, int | float) or not found > 0:
-            raise wrong_value(f"{rule.of!r}, which {name!r} follows,", "above 0", found)
-        return found
-
-    if rule.of not in space or isinstance(rate, Range | Choice):
-        is_it = "is searched" if rule.of in space else "is not in its space"
+def _entries_of(rules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of a search space that a recipe's `rules` stand for."""
+    if not rules:
+        return {}
+    if (keep := str(rules.get("keep"))) not in KEPT:
+        raise unknown("set of rules: keep:", keep, KEPT)
+    known = ["keep", AT, *KEPT[keep]]
+    if {*rules} != {*known}:
         raise BadInput(
-            f"{name!r} has rule timescale, so {rule.of!r} must be fixed or follow a rule, but it "
-            f"{is_it}. Give it in `space`, or name it with `of`.",
+            f"rules: those that keep {keep} belong together and take {', '.join(known)}, but got "
+            f"{', '.join(rules)}.",
             code="missing-value",
         )
-    if name == rule.of or (isinstance(rate, ScalingRule) and rate.rule == "timescale"):
+    return {name: {**rule, "base": rules[name], AT: rules[AT]} for name, rule in KEPT[keep].items()}
+
+
+def scaled_to(recipe: Recipe, space: Mapping[str, Entry], batch_size: int, examples: int) -> Space:
+    """The space of a recipe with every scaling rule replaced by its value at the batch size, in a
+    training that is for this number of examples."""
+    with mistakes_in(f"recipe {recipe.name!r}"):
+        return {
+            name: entry.at(batch_size, rate=partial(_rate, space, name, entry.of), data=examples)
+            if isinstance(entry, ScalingRule)
+            else entry
+            for name, entry in space.items()
+        }
+
+
+def _rate(space: Mapping[str, Entry], follows: str, name: str, batch_size: float) -> float:
+    """The learning rate called `name` at a batch size, for a metaparameter that follows it."""
+    rate = space.get(name)
+    if isinstance(rate, ScalingRule) and rate.rule != "timescale":
+        rate = rate.at(batch_size)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
         raise BadInput(
-            f"{name!r} has rule timescale, so {rule.of!r} must follow another rule.",
-            code="not-together",
+            f"{follows!r} has rule timescale, so {name!r} must be a number above 0 or follow "
+            f"another rule, but got {shown(rate)}. Give it in `space`, or name it with `of`.",
+            code="wrong-value",
         )
-    return at
+    return rate
 
 
 def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
@@ -136,10 +151,8 @@ def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[st
                 code="missing-value",
             )
         for name, value in point.items():
-            try:
+            with mistakes_in(f"recipe {recipe.name!r}: points: {name}"):
                 _check_point(check_value(value), space[name])
-            except BadInput as error:
-                raise error.at(f"recipe {recipe.name!r}: points: {name}") from None
     fixed = {name: entry for name, entry in space.items() if name not in names}
     return tuple({**fixed, **point} for point in search.points)
 

@@ -17,18 +17,16 @@ from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.programs import of_programs, refuse_with_program
 from orchestrator.planning.rehearsal import rehearse_all
 from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
-from orchestrator.planning.sweep import Budget, Recipe, Sweep
+from orchestrator.planning.sweep import Budget, Sweep
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
     BadInput,
-    BatchSchedule,
     Divergence,
     EvaluationGrid,
     Extras,
     Goal,
     Program,
     SearchPlan,
-    Space,
     Study,
 )
 from orchestrator.search import Entry, searched
@@ -233,7 +231,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             inherit=budget.inherit,
             budget_steps=(steps := budget.in_steps(batches, train_size)),
             grid=asked.grid(batches.first, steps),
-            space=(scaled := _scaled(recipe, space, batches, steps)),
+            space=(scaled := scaled_to(recipe, space, batches.first, batches.examples(steps))),
             trials=len(chosen := chosen_points(recipe, search, scaled))
             or (search.trials if searched(scaled) else 1),
             search=SearchPlan(
@@ -262,15 +260,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         for batches, recipe, space, budget in in_order
         for search in [recipe.search or sweep.search]
     )
-
-
-def _scaled(
-    recipe: Recipe, space: Mapping[str, Entry], batches: BatchSchedule, steps: int
-) -> Space:
-    try:
-        return scaled_to(space, batches.first, batches.examples(steps))
-    except BadInput as error:
-        raise error.at(f"recipe {recipe.name!r}") from None
 
 
 def _budget(given: Budget | None, default: Budget | None) -> Budget:

@@ -12,6 +12,7 @@ from orchestrator.records.errors import (
     escaped,
     frames_of_user,
     mistake,
+    mistakes_in,
     shown,
     unknown,
     unreadable,
@@ -36,7 +37,7 @@ from orchestrator.records.ranges import (
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, told
-from orchestrator.records.scaling_rules import RULES, RateAt, Rule, ScalingRule
+from orchestrator.records.scaling_rules import RULES, ScalingRule
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (
     DESIGN_NAMES,

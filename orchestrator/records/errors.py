@@ -7,7 +7,8 @@ import re
 import reprlib
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -22,6 +23,15 @@ class BadInput(ValueError):
     def at(self, place: str) -> BadInput:
         """The same error, with the place of the mistake."""
         return BadInput(f"{place}: {self}", code=self.code)
+
+
+@contextmanager
+def mistakes_in(place: str) -> Iterator[None]:
+    """Adds the place of a mistake to a `BadInput` that is raised within."""
+    try:
+        yield
+    except BadInput as error:
+        raise error.at(place) from None
 
 
 class MissingData(BadInput):

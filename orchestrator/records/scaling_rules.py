@@ -8,28 +8,32 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from orchestrator.records.errors import BadInput, wrong_value
-from orchestrator.records.ranges import LARGEST
+from orchestrator.records.ranges import LARGEST, SMALLEST
 from orchestrator.records.studies import MANY
 
 Rule = Literal["constant", "linear", "sqrt", "power", "half_life", "one_minus_linear", "timescale"]
 
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-NUMBERS = (
-    "base", "at_batch_size", "exponent", "examples", "tokens", "tokens_per_example", "tau",
-)  # fmt: skip
-_TUNED = {"base", "at_batch_size"}
-
-FORMS: dict[str, tuple[set[str], ...]] = {
-    "power": ({*_TUNED, "exponent"},),
-    "half_life": (_TUNED, {"examples"}, {"tokens", "tokens_per_example"}),
-    "timescale": (_TUNED, {*_TUNED, "examples"}, {"tau"}),
+NUMBERS: dict[str, tuple[float, float]] = {
+    "base": (0, LARGEST),
+    "at_batch_size": (1, MANY),
+    "exponent": (-10, 10),
+    **dict.fromkeys(("examples", "tokens", "tokens_per_example", "tau"), (SMALLEST, LARGEST)),
 }
-"""Rule -> the sets of numbers of which it needs one. Any other rule needs `base` and
-`at_batch_size`."""
+"""Number -> the least and the most that it may be, so that no value overflows."""
 
-STEEPEST = 10
-"""Largest exponent of a power, either way, so that no value overflows."""
+LONGEST = 1 - 1e-9
+"""Largest `base` of a decay: such an average looks back on a billion steps."""
+
+_TUNED = ("base", "at_batch_size")
+
+FORMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "power": ((*_TUNED, "exponent"),),
+    "half_life": (_TUNED, ("examples",), ("tokens", "tokens_per_example")),
+    "timescale": (_TUNED, (*_TUNED, "examples"), ("tau",)),
+}
+"""Rule -> the sets of numbers of which it needs one. Any other rule needs the first two."""
 
 RateAt = Callable[[float], float]
 """The learning rate at a batch size."""
@@ -65,28 +69,19 @@ class ScalingRule:
 
     def __post_init__(self) -> None:
         forms = FORMS.get(self.rule, (_TUNED,))
-        given = {name for name in NUMBERS if getattr(self, name) is not None}
-        if given not in forms:
-            ways = ", or ".join(" and ".join(n for n in NUMBERS if n in form) for form in forms)
-            got = " and ".join(name for name in NUMBERS if name in given) or "none of them"
+        given = {name: n for name in NUMBERS if (n := getattr(self, name)) is not None}
+        if (*given,) not in forms:
             raise BadInput(
-                f"rule {self.rule} needs {ways}, but got {got}.",
-                code="missing-key" if any(given < form for form in forms) else "no-effect",
+                f"rule {self.rule} needs {', or '.join(map(' and '.join, forms))}, but got "
+                f"{' and '.join(given) or 'none of them'}.",
+                code="missing-key" if any({*given} < {*form} for form in forms) else "no-effect",
             )
-        for name in sorted(given - {"base", "exponent"}):
-            number = getattr(self, name)
-            if name == "at_batch_size" and not 1 <= number <= MANY:
-                raise wrong_value("`at_batch_size`", f"from 1 to {MANY:,}", number)
-            if not 0 < number <= LARGEST:
-                raise wrong_value(f"`{name}`", "a number above 0", number)
-        if not abs(self.base or 0) <= LARGEST:
-            raise wrong_value("`base`", f"a number from {-LARGEST:g} to {LARGEST:g}", self.base)
-        if not abs(self.exponent or 0) <= STEEPEST:
-            raise wrong_value("`exponent`", f"from {-STEEPEST} to {STEEPEST}", self.exponent)
-        if self.rule in ("half_life", "one_minus_linear") and not 0 <= (self.base or 0) < 1:
-            raise wrong_value(f"`base` of rule {self.rule}", "from 0 to below 1", self.base)
-        if self.rule == "timescale" and self.base is not None and self.base < 0:
-            raise wrong_value("`base` of rule timescale", "at least 0", self.base)
+        for name, number in given.items():
+            low, high = NUMBERS[name]
+            if name == "base" and self.rule in ("half_life", "one_minus_linear"):
+                high = LONGEST
+            if not low <= number <= high:
+                raise wrong_value(f"`{name}`", f"from {low:g} to {high:.10g}", number)
         if self.rule != "timescale" and self.of != type(self).of:
             raise BadInput("`of` is for rule: timescale only.", code="no-effect")
         if not self.low <= self.high:
@@ -97,24 +92,24 @@ class ScalingRule:
     def at(self, batch_size: float, *, rate: RateAt | None = None, data: float = 0) -> float:
         """The value at a batch size. `timescale` needs the learning rates, and the number of
         examples that a training is for."""
-        value = min(max(self._unbounded(batch_size, rate, data), self.low), self.high)
-        if not abs(value) <= LARGEST:
-            raise wrong_value(f"rule {self.rule} at batch size {batch_size:g}", "finite", value)
-        return value
-
-    def _unbounded(self, batch_size: float, rate: RateAt | None, data: float) -> float:
-        base, growth = self.base or 0.0, batch_size / (self.at_batch_size or batch_size)
+        base, tuned_at = self.base or 0.0, self.at_batch_size or batch_size
+        growth = batch_size / tuned_at
         if self.rule == "half_life":
             half_life = self.examples or (self.tokens or 0) / (self.tokens_per_example or 1)
-            return float(0.5 ** (batch_size / half_life) if half_life else base**growth)
-        if self.rule == "one_minus_linear":
+            value = 0.5 ** (batch_size / half_life) if half_life else base**growth
+        elif self.rule == "one_minus_linear":
             # Once a batch has as many examples as the average looks back on, nothing is left.
-            return max(1 - (1 - base) * growth, 0.0)
-        if self.rule == "timescale":
+            value = max(1 - (1 - base) * growth, 0.0)
+        elif self.rule == "timescale":
             assert rate is not None
-            tuned = base * growth * rate(self.at_batch_size or batch_size) * (self.examples or data)
-            return (batch_size / self.tau if self.tau else tuned) / rate(batch_size) / data
-        if self.rule == "sqrt":
-            return base * math.sqrt(growth)
-        exponents = {"constant": 0, "linear": 1, "power": self.exponent or 0}
-        return float(base * growth ** exponents[self.rule])
+            tuned = base * growth * rate(tuned_at) * (self.examples or data)
+            value = (batch_size / self.tau if self.tau else tuned) / rate(batch_size) / data
+        elif self.rule == "sqrt":
+            value = base * math.sqrt(growth)
+        else:
+            exponents = {"constant": 0, "linear": 1, "power": self.exponent or 0}
+            value = base * growth ** exponents[self.rule]
+        value = min(max(value, self.low), self.high)
+        if not abs(value) <= LARGEST:
+            raise wrong_value(f"rule {self.rule} at batch size {batch_size:g}", "finite", value)
+        return float(value)

@@ -19,6 +19,7 @@ from orchestrator.records import (
     Space,
     Value,
     cut,
+    mistakes_in,
     shown,
     unknown,
     wrong_value,
@@ -133,10 +134,8 @@ def _entry(entry: Any, place: str) -> Entry:
             f"..., base: ..., at_batch_size: ...}} or a fixed value, but got {shown(entry)}.",
             code="wrong-value",
         )
-    try:
+    with mistakes_in(place):
         return _described(entry) if isinstance(entry, dict) else check_value(entry)
-    except BadInput as error:
-        raise error.at(place) from None
 
 
 def _described(entry: Mapping[str, Any]) -> Entry:
