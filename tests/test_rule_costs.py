@@ -54,9 +54,7 @@ def test_rules_are_ranked_by_their_mean_cost() -> None:
     rules = {"dear": 2.0, "free": 1.0, "cheap": 1.3}
     curves = [untrained(curve(name, times=times, seed=3)) for name, times in rules.items()]
     found = costs(curve("tuned"), *curves, ruled={*rules})
-    assert [(cost.rank, cost.recipe) for cost in found[:: len(SIZES)]] == [
-        (1, "free"), (2, "cheap"), (3, "dear"),
-    ]  # fmt: skip
+    assert [cost.recipe for cost in found[:: len(SIZES)]] == ["free", "cheap", "dear"]
     assert found[-1].mean.value == pytest.approx(2.0, rel=0.03)
 
 
@@ -65,15 +63,15 @@ def test_where_a_rule_never_reached_the_goal_its_cost_has_no_upper_end() -> None
     by_rule[3] = never(by_rule[3])
     found = costs(tuned, by_rule, ruled={"rule"})
     cost = found[3]
-    assert (cost.bound, cost.steps, cost.mean_bound) == ("at least", None, "at least")
+    assert cost.steps is None
     assert cost.ratio.value == pytest.approx(50_000 / tuned[3].repeats.median)  # type: ignore
     assert cost.ratio.high == cost.mean.high == math.inf
     ((_, heads, (cells,)),) = tables_of_rules(found)
-    assert dict(zip(heads, cells, strict=True))["at 8"].startswith("at least ")
+    assert dict(zip(heads, cells, strict=True))["at 8"].endswith(" or more)")
     tuned[3] = never(tuned[3])
     assert costs(tuned, by_rule, ruled={"rule"})[3].ratio is None
     by_rule[3] = untrained(curve("rule"))[3]
-    assert costs(tuned, by_rule, ruled={"rule"})[3].bound == "at most"
+    assert costs(tuned, by_rule, ruled={"rule"})[3].ratio.low == 0
 
 
 def test_means_are_over_the_batch_sizes_that_all_rules_have() -> None:
@@ -81,7 +79,7 @@ def test_means_are_over_the_batch_sizes_that_all_rules_have() -> None:
     half[5:] = [replace(row, finished=False) for row in half[5:]]
     whole[5:] = [never(row) for row in whole[5:]]
     found = costs(curve("tuned"), half, whole, ruled={"half", "whole"})
-    assert {cost.mean_bound for cost in found} == {""}
+    assert all(cost.mean.high < math.inf for cost in found)
     assert found[0].mean.value == pytest.approx(found[-1].mean.value)
 
 

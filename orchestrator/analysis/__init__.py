@@ -25,7 +25,7 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
 from orchestrator.analysis.quality import Held, Largeness, gaps, largeness
-from orchestrator.analysis.rule_costs import NO_RULES, RuleCost, rule_costs, tables_of_rules
+from orchestrator.analysis.rule_costs import RuleCost, rule_costs, tables_of_rules
 from orchestrator.analysis.scale_laws import (
     Law,
     ScaleAnswer,

@@ -64,7 +64,7 @@ SCALING = (
     "workload", "recipe", "goal",
     "critical_by_examples", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
-RULES = ("recipe", "tuned", "batch_size", "ratio", "bound", "mean")
+RULES = ("recipe", "tuned", "batch_size", "ratio", "mean")
 FORECASTS = ("workload", "recipe", "goal", "forecast", "measured", "ratio")
 PAIRS = ("workload", "recipe", "batch_size", "goal", "a", "b", "ratio", "verdict", "beyond_chance")
 STEPS = ("what", "trainings", "examples", "narrowing", "command")

@@ -10,7 +10,6 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from orchestrator.analysis import (
-    NO_RULES,
     batch_sizes_of,
     curves_of,
     errors_in_words,
@@ -243,7 +242,10 @@ def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([cost.to_json() for cost in costs])
     elif not costs:
-        print(NO_RULES)
+        print(
+            "No recipe whose metaparameters follow a rule stands beside one of the same optimizer "
+            "that was tuned at each batch size."
+        )
     for about, heads, cells in () if as_json else tables_of_rules(costs):
         print(about)
         table = Table(*heads, box=None, pad_edge=False, header_style="bold")
