@@ -55,15 +55,13 @@ def test_too_few_batch_sizes_are_said_to_be() -> None:
     [
         ([], [], 0), ([8], [1, 2], 0), (8, [1], 0), ([8], 1, 0), ("8", [1], 0), ([8], "1", 0),
         ([8.5], [1], 0), ([0], [1], 0), ([float("nan")], [1], 0), (["a"], [1], 0),
-        ([8], [0], 0), ([8], [-1], 0), ([8], ["x"], 0), ([8], [[1, "x"]], 0),
+        ([8], [[]], 0), ([8], [0], 0), ([8], [-1], 0), ([8], ["x"], 0), ([8], [[1, "x"]], 0),
         ([8], [1], -1), ([8], [1], float("inf")), ([8], [1], [1, 2]), ([8], [1], "x"),
     ],
 )  # fmt: skip
 def test_numbers_that_are_none_are_refused(sizes: Any, steps: Any, resolution: Any) -> None:
     with refused("wrong-value"):
         orchestrator.scaling(sizes, steps, resolution=resolution)
-    with refused("empty", 8):
-        orchestrator.scaling([8], [[]])
 
 
 def test_the_example_of_the_page_runs() -> None:

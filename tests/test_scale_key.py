@@ -65,21 +65,18 @@ def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("code", "scale", "said"),
     [
-        ("missing-key", {"workload": QUADRATIC}, "scale"),
         ("missing-key", {"d": [1]}, "scale.workload"),
         ("no-effect", {"workload": QUADRATIC, "d": [1], "width": [2]}, "width"),
         ("no-effect", {"workload": {**PROGRAM, "program": "a"}, "examples": [2]}, "examples"),
         ("no-effect", {"workload": {"function": "a.py:f"}, "width": [2]}, "width"),
         ("wrong-value", {"workload": QUADRATIC, "d": [1, -2]}, "scale.d.1"),
-        ("wrong-value", {"workload": QUADRATIC, "d": ["1"]}, "scale.d.0"),
+        ("wrong-value", {"workload": QUADRATIC, "d": ["x"]}, "scale.d.0"),
         ("wrong-value", {"workload": QUADRATIC, "d": [float("nan")]}, "scale.d.0"),
         ("wrong-value", {"workload": QUADRATIC, "d": []}, "scale.d"),
         ("wrong-value", {"workload": "digits/mlp", "examples": [2.5]}, "scale.examples.0"),
         ("wrong-value", {"workload": 5, "d": [1]}, "scale"),
         ("wrong-value", 5, 5),
-        ("given-twice", {"workload": QUADRATIC, "d": [1, 1.0]}, "d"),
         ("given-twice", {"workload": "a.py:A?x={seed}", "seed": [1]}, "seed"),
-        ("given-twice", {"workload": "a.py:A?x={momentum}", "momentum": [1]}, "momentum"),
         ("given-twice", {"workload": {**PROGRAM, "examples": 3}, "width": [1], "examples": [2]},
          "examples"),
         ("too-many", {"workload": "a.py:A?x={x}&y={y}", "x": [*range(1, 16)],
@@ -88,12 +85,13 @@ def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> No
 )  # fmt: skip
 def test_sizes_that_say_nothing_are_refused(code: str, scale: Any, said: object) -> None:
     with refused(code, said):
-        swept(scale, recipes=[{"name": "momentum", "space": {"momentum": 0.9}}])
+        swept(scale)
 
 
-def test_places_of_workloads_that_are_not_there_are_refused() -> None:
-    with refused("unknown-name", "digits/mpl"):
-        validated({**TINY, "scales": {"digits/mpl": {"data": 3}}}, "f")
+def test_a_size_that_is_given_twice_is_refused_and_so_is_one_without_values() -> None:
+    for code, scale in (("given-twice", {"d": [1, 1.0]}), ("wrong-value", {})):
+        with refused(code, "d"):
+            plan(swept({"workload": QUADRATIC, **scale}))
 
 
 def test_the_schema_takes_a_scale_in_place_of_workloads_and_not_neither() -> None:

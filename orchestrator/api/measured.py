@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from orchestrator.analysis import Scaling, scalings
 from orchestrator.records import MANY, BadInput, wrong_value
 from orchestrator.results import FrontierRow
@@ -34,61 +36,40 @@ def scaling(
     number, or one for each entry. 0: the goal was watched at every step.
 
     `name` is what sentences call the curve."""
-    draws = _draws(batch_sizes, steps, resolution)
-    several = any(len(of_size) > 1 for of_size in draws.values())
-    rows = []
-    for size, of_size in sorted(draws.items()):
-        fewest, apart = min(of_size)
-        reached = math.isfinite(fewest)
-        row: dict[str, Any] = {
-            "steps": fewest if reached else None,
-            "resolution": apart if reached else None,
-            "repeats": repeats_from(of_size) if several else None,
-        }
-        rows.append(
+    try:
+        if isinstance(batch_sizes, str) or isinstance(steps, str):
+            raise TypeError("a text is none")
+        sizes, entries = [*batch_sizes], [*steps]
+        gaps = np.broadcast_to(np.asarray(resolution), len(sizes))
+        rows = zip(sizes, entries, gaps, strict=True)
+        draws = [(size, each, gap) for size, entry, gap in rows for each in np.ravel(entry)]
+        size, taken, gap = np.array(draws, dtype=np.float64).T
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"`batch_sizes`, `steps` and `resolution` must be numbers, with an entry each for the "
+            f"same batch sizes: {error}.",
+            code="wrong-value",
+        ) from None
+    taken[np.isnan(taken)] = math.inf
+    whole = (size >= 1) & (size <= MANY) & (size % 1 == 0)
+    for what, numbers, fits, form in (
+        ("a batch size", size, whole, f"a whole number from 1 to {MANY:,}"),
+        ("steps", taken, taken > 0, "above 0, or None for never"),
+        ("`resolution`", gap, (gap >= 0) & (gap < math.inf), "a number of steps, 0 or more"),
+    ):
+        if not fits.all():
+            raise wrong_value(what, form, float(numbers[~fits][0]))
+    found, several = [], len(draws) > len(np.unique(size))
+    for each in np.unique(size).tolist():
+        pairs = np.stack([taken, gap.round()])[:, size == each].T.tolist()
+        seeds: list[Any] = [(steps, int(apart)) for steps, apart in pairs]
+        fewest, apart = min(seeds) if math.isfinite(min(seeds)[0]) else (None, None)
+        found.append(
             FrontierRow(
-                workload="", recipe=name, optimizer="", goal="", batch_size=size, reached=reached,
-                censored=False, trials={}, trials_used=1, warnings=(), **row,
+                workload="", recipe=name, optimizer="", goal="", batch_size=int(each),
+                reached=fewest is not None, steps=fewest, resolution=apart,
+                repeats=repeats_from(seeds) if several else None,
+                censored=False, trials={}, trials_used=1, warnings=(),
             )
         )  # fmt: skip
-    return scalings(rows)[0]
-
-
-def _draws(
-    batch_sizes: Iterable[Any], steps: Iterable[Any], resolution: float | Iterable[float]
-) -> dict[int, list[tuple[float, int]]]:
-    """Batch size -> (steps, resolution) of each seed."""
-    for what, given in (("`batch_sizes`", batch_sizes), ("`steps`", steps)):
-        if not isinstance(given, Iterable) or isinstance(given, str):
-            raise wrong_value(what, "a list, an array or a column", given)
-    sizes, entries = [*batch_sizes], [*steps]
-    apart = [*resolution] if isinstance(resolution, Iterable) else [resolution] * len(sizes)
-    if not len(sizes) == len(entries) == len(apart) or not sizes:
-        raise BadInput(
-            f"`batch_sizes`, `steps` and `resolution` must have an entry each for the same batch "
-            f"sizes, but have {len(sizes):,}, {len(entries):,} and {len(apart):,}.",
-            code="wrong-value",
-        )
-    found: dict[int, list[tuple[float, int]]] = {}
-    for size, entry, gap in zip(sizes, entries, apart, strict=True):
-        if not 1 <= (number := _number("a batch size", size)) <= MANY or number != int(number):
-            raise wrong_value("a batch size", f"a whole number from 1 to {MANY:,}", size)
-        if not 0 <= _number("`resolution`", gap) < math.inf:
-            raise wrong_value("`resolution`", "a number of steps, 0 or more", gap)
-        seeds = entry if isinstance(entry, Iterable) and not isinstance(entry, str) else [entry]
-        if not (seeds := [*seeds]):
-            raise BadInput(f"batch size {size} has no steps: leave it out.", code="empty")
-        for each in seeds:
-            taken = math.inf if each is None else _number("steps", each)
-            if taken <= 0:
-                raise wrong_value("steps", "above 0, or None for never", each)
-            draw = (math.inf, 0) if math.isnan(taken) else (taken, round(gap))
-            found.setdefault(int(size), []).append(draw)
-    return found
-
-
-def _number(what: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise wrong_value(what, "a number", value) from None
+    return scalings(found)[0]

@@ -3,12 +3,13 @@ else that has a number."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, Part
 from orchestrator.programs.commands import OF_TRIAL, PLACEHOLDER
@@ -19,17 +20,13 @@ EXAMPLES, DATA, OPTION = "examples", "data", "train_examples"
 class that sets it."""
 
 
-def _number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
-        raise wrong_value("a size on a scale", "a number above 0", value)
+def _plain(value: float) -> int | float:
     return int(value) if value == int(value) and value <= MANY**2 else value
 
 
-Number = Annotated[
-    Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0)], BeforeValidator(_number)
-]
+Number = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_plain)]
 
-Whole = Annotated[int, Field(ge=1, le=MANY**2), BeforeValidator(_number)]
+Whole = Annotated[int, Field(ge=1, le=MANY**2)]
 
 FEW = Field(min_length=1, max_length=MOST_ITEMS)
 
@@ -40,7 +37,7 @@ class Scale(Part):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[list[Number], FEW]] = Field(init=False)
 
-    workload: Any = Field(examples=["mine.py:GPT?width={width}"])
+    workload: str | dict[str, Any] = Field(examples=["mine.py:GPT?width={width}"])
     """A workload with a placeholder in braces for each variable, in its options or its command.
     Beside it, each variable has the list of its values: `width: [64, 128, 256]`."""
     examples: Annotated[list[Whole], FEW] | None = Field(default=None, examples=[[10000, 40000]])
@@ -50,69 +47,50 @@ class Scale(Part):
 def expanded(given: Any) -> tuple[list[Any], dict[str, dict[str, float]]]:
     """The workloads that a document's `scale` stands for, as a document lists them; and workload ->
     variable -> its value there."""
-    if not isinstance(given, dict) or not isinstance(given.get("workload", ""), str | dict):
+    if not isinstance(given, dict):
         raise wrong_value("`scale`", "{workload: NAME, VARIABLE: [...]}", given)
     scale = TypeAdapter(dict[str, Scale]).validate_python({"scale": given})["scale"]
     entry, sizes = scale.workload, {**(scale.model_extra or {})}
     if scale.examples is not None:
         sizes[EXAMPLES] = scale.examples
-    text = entry if isinstance(entry, str) else _text({**entry, "name": ""})
-    _check(sizes, text, needed={*sizes} - ({EXAMPLES} if isinstance(entry, str) else set()))
-    if isinstance(entry, dict) and EXAMPLES in sizes and EXAMPLES in entry:
-        raise BadInput("`examples` is in both `scale` and its workload", code="given-twice")
+        if isinstance(entry, str) and f"{{{EXAMPLES}}}" not in entry:
+            entry += f"{'&' if '?' in entry else '?'}{OPTION}={{{EXAMPLES}}}"
+        if isinstance(entry, dict) and EXAMPLES in entry:
+            raise BadInput("`examples` is in both `scale` and its workload", code="given-twice")
+    text = json.dumps(entry, default=str)
+    _check(sizes, PLACEHOLDER.findall(text))
     workloads, scales = [], {}
     for values in product(*sizes.values()):
         at = dict(zip(sizes, values, strict=True))
-        one = _filled(entry, at)
-        options = "&".join(f"{key}={size!r}" for key, size in at.items())
-        if isinstance(entry, dict):
-            name = one["name"] = f"{entry.get('name') or ''}?{options}"
-            one |= {EXAMPLES: at[EXAMPLES]} if EXAMPLES in at else {}
-        else:
-            if EXAMPLES in at and f"{{{EXAMPLES}}}" not in entry:
-                one += f"{'&' if '?' in one else '?'}{OPTION}={at[EXAMPLES]!r}"
-            name = one
+        name = one = _filled(text, at)
+        if isinstance(one, dict):
+            options = "&".join(f"{key}={size!r}" for key, size in at.items())
+            name = f"{one.get('name') or ''}?{options}"
+            one |= {"name": name, **({EXAMPLES: at[EXAMPLES]} if EXAMPLES in at else {})}
         workloads.append(one)
         scales[name] = {DATA if key == EXAMPLES else key: size for key, size in at.items()}
     return workloads, scales
 
 
-def _check(sizes: Mapping[str, list[Any]], text: str, needed: set[str]) -> None:
+def _filled(text: str, at: Mapping[str, float]) -> Any:
+    """What the text says in JSON, with numbers in place of their placeholders; others are those of
+    trials."""
+    return json.loads(PLACEHOLDER.sub(lambda of: str(at.get(of[1], of[0])), text))
+
+
+def _check(sizes: Mapping[str, Sequence[float]], found: Collection[str]) -> None:
     """Raises `BadInput` for variables that change nothing or mean something else."""
-    if not sizes or (count := math.prod(map(len, sizes.values()))) > MOST_ITEMS:
+    if (count := math.prod(map(len, sizes.values()))) > MOST_ITEMS:
         raise BadInput(
-            f"scale: it comes to at most {MOST_ITEMS} workloads, but this one to {count:,}: give "
-            f"fewer values"
-            if sizes
-            else "scale: it needs a variable with its values, such as `width: [64, 128, 256]`",
-            code="too-many" if sizes else "missing-key",
+            f"scale: at most {MOST_ITEMS} workloads, but it comes to {count:,}: give fewer values",
+            code="too-many",
         )
-    found = {*PLACEHOLDER.findall(text)}
-    if missing := sorted(needed - found):
-        raise BadInput(
-            f"scale: {missing[0]!r} makes no difference: write {{{missing[0]}}} into the workload, "
-            f"as an option of a class or an argument of a command",
-            code="no-effect",
-        )
-    for name, values in sizes.items():
+    for name in sizes:
+        if name not in found:
+            raise BadInput(
+                f"scale: {name!r} makes no difference: write {{{name}}} into the workload, as an "
+                f"option of a class or an argument of a command",
+                code="no-effect",
+            )
         if name in OF_TRIAL or (name == DATA and EXAMPLES in sizes):
             raise BadInput(f"scale: {name!r} is something else here: rename it", code="given-twice")
-        if len({*values}) < len(values):
-            raise BadInput(f"scale: {name!r} has a value twice: give it once", code="given-twice")
-
-
-def _text(value: Any) -> str:
-    """All text within the value."""
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return value if isinstance(value, str) else " ".join(map(_text, parts))
-
-
-def _filled(value: Any, at: Mapping[str, float]) -> Any:
-    """The value with numbers in place of their placeholders; the other ones are those of trials."""
-    if isinstance(value, dict):
-        return {key: _filled(each, at) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, at) for each in value]
-    if not isinstance(value, str):
-        return value
-    return PLACEHOLDER.sub(lambda of: repr(at[of[1]]) if of[1] in at else of[0], value)

@@ -457,23 +457,6 @@ class Sweep(Part):
     """The branches of one training. `orchestrate branch` writes it from a branch file."""
 
     @model_validator(mode="after")
-    def _scales_fit(self) -> Sweep:
-        taken = {"learning_rate"}
-        for recipe in self.recipes:
-            only = recipe.space.get("only")
-            spaces = recipe.space, recipe.schedule, recipe.rules, only
-            taken |= {name for part in spaces if isinstance(part, dict) for name in part}
-        for workload, sizes in self.scales.items():
-            if workload not in self.workloads:
-                raise unknown("workload of scales", workload, self.workloads)
-            if clash := sorted(taken & {*sizes}):
-                raise BadInput(
-                    f"scale: {clash[0]!r} is a metaparameter: rename the variable",
-                    code="given-twice",
-                )
-        return self
-
-    @model_validator(mode="after")
     def _known_baseline(self) -> Sweep:
         if self.report.baseline is not None:
             names = [recipe.name for recipe in self.recipes]
