@@ -107,12 +107,11 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     for name, given in options.items():
         flag = f"--{name.replace('_', '-')}"
         value = pairs(given) if isinstance(given, Mapping) else given
-        if isinstance(value, bool):
-            flags += [flag] if value else [f"--no-{flag[2:]}"] if name == "ray" else []
-        elif isinstance(value, list | tuple):
-            flags += [part for item in value for part in (flag, str(item))]
-        elif value is not None:
-            flags += [flag, str(value)]
+        if value is True:
+            flags.append(flag)
+        elif value not in (None, False):
+            several = value if isinstance(value, list | tuple) else [value]
+            flags += [part for item in several for part in (flag, str(item))]
     return flags
 
 

@@ -126,7 +126,8 @@ class Run:
         trials: int | None = None,
     ) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
-        rows = self._frontier(goal, within=within, trials=trials)
+        budget = None if within is None else Within.parse(within)
+        rows = frontier_of(self._files, parse_goals(_several(goal)), first=trials, within=budget)
         return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
     def best(
@@ -168,18 +169,18 @@ class Run:
 
     def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
         """The answer of each curve of steps against batch size: where it bends."""
-        found = scalings(self._frontier(goal))
+        found = scalings(self.frontier(goal))
         return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
 
     def rules(self, goal: str | Iterable[str] | None = None) -> Table[RuleCost]:
         """What rules cost, as `orchestrate frontier --rules` shows it: the steps of each recipe
         whose metaparameters follow a rule over those of a tuned recipe, the cheapest rule first."""
-        return Table(rule_costs(self._files, self._frontier(goal)), RuleCost.to_json, shown=RULES)
+        return Table(rule_costs(self._files, self.frontier(goal)), RuleCost.to_json, shown=RULES)
 
     def forecasts(self, goal: str | Iterable[str] | None = None) -> Table[Comparison]:
         """Forecasts from the noise scale beside the measured critical batch sizes, for recipes
         whose repeats or trials measured the noise scale."""
-        rows = self._frontier(goal)
+        rows = self.frontier(goal)
         found = compared(forecasts_of(self._files, rows), scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
 
@@ -301,17 +302,6 @@ class Run:
         call.run(partial(session.resume, self._files))
         return Run(self.path)
 
-    def _frontier(
-        self,
-        goal: str | Iterable[str] | None,
-        *,
-        within: str | None = None,
-        trials: int | None = None,
-    ) -> Sequence[FrontierRow]:
-        budget = None if within is None else Within.parse(within)
-        goals = parse_goals([*_several(goal)])
-        return frontier_of(self._files, goals, first=trials, within=budget)
-
     def _of_all_studies(self, table_of: Any) -> ArrowTable:
         studies = self._files.studies()
         tables = self._files.in_parallel(partial(_with_study, table_of), studies)
@@ -320,7 +310,7 @@ class Run:
     def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], go.Figure]:
         from orchestrator.report import figures_of
 
-        return figures_of({"": (self._files, self._frontier(goal))})
+        return figures_of({"": (self._files, self.frontier(goal))})
 
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:

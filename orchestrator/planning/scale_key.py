@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, TypeAdapter
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, Part
 from orchestrator.programs.commands import OF_TRIAL, PLACEHOLDER
@@ -26,8 +26,6 @@ def _plain(value: float) -> int | float:
 
 Number = Annotated[float, Field(gt=0, le=LARGEST), AfterValidator(_plain)]
 
-Whole = Annotated[int, Field(ge=1, le=MANY**2)]
-
 FEW = Field(min_length=1, max_length=MOST_ITEMS)
 
 
@@ -40,7 +38,9 @@ class Scale(Part):
     workload: str | dict[str, Any] = Field(examples=["mine.py:GPT?width={width}"])
     """A workload with a placeholder in braces for each variable, in its options or its command.
     Beside it, each variable has the list of its values: `width: [64, 128, 256]`."""
-    examples: Annotated[list[Whole], FEW] | None = Field(default=None, examples=[[10000, 40000]])
+    examples: Annotated[list[PositiveInt], FEW] | None = Field(
+        default=None, examples=[[10000, 40000]]
+    )
     """Sizes of the training set. A program needs a placeholder for it, a class does not."""
 
 
