@@ -201,7 +201,8 @@ def run_of(
 
 def test_a_run_says_its_best_batch_size_for_each_amount(tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", map(study, SIZES.tolist()))
-    for best in open_run(run.place).best_batch_size("val/loss", examples=[DATA, DATA / 2], steps=8):
+    amounts = [f"examples={DATA}", f"examples={DATA / 2}", "steps=8"]
+    for best in open_run(run.place).best_batch_size("val/loss", within=amounts):
         if best.within == "steps=8":
             assert "too few" in best.verdict
             continue

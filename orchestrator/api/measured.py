@@ -19,7 +19,6 @@ def scaling(
     steps: Iterable[Any],
     *,
     resolution: float | Iterable[float] = 0,
-    name: str = "curve",
 ) -> Scaling:
     """Answers how far the batch size scales, from steps that were measured elsewhere. Each number
     of the answer has `value`, `low` and `high`, the ends of its 90 % interval.
@@ -33,9 +32,7 @@ def scaling(
     a training that never reached the goal.
 
     `resolution` is the number of steps between two measurements where the goal was passed: one
-    number, or one for each entry. 0: the goal was watched at every step.
-
-    `name` is what sentences call the curve."""
+    number, or one for each entry. 0: the goal was watched at every step."""
     try:
         if isinstance(batch_sizes, str) or isinstance(steps, str):
             raise TypeError("a text is none")
@@ -66,7 +63,7 @@ def scaling(
         fewest, apart = min(seeds) if math.isfinite(min(seeds)[0]) else (None, None)
         found.append(
             FrontierRow(
-                workload="", recipe=name, optimizer="", goal="", batch_size=int(each),
+                workload="", recipe="curve", optimizer="", goal="", batch_size=int(each),
                 reached=fewest is not None, steps=fewest, resolution=apart,
                 repeats=repeats_from(seeds) if several else None,
                 censored=False, trials={}, trials_used=1, warnings=(),

@@ -46,7 +46,6 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results import Run as Files
-from orchestrator.results.counting import Unit
 from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
@@ -149,21 +148,13 @@ class Run:
         self,
         metric: str,
         *,
-        examples: float | Iterable[float] = (),
-        steps: float | Iterable[float] = (),
-        seconds: float | Iterable[float] = (),
+        within: str | Iterable[str] | None = None,
         maximise: bool | None = None,
     ) -> Table[BestBatch]:
-        """The batch size with the best value of `metric` for each amount of training, as
-        `orchestrate scale` shows it; without amounts, for the whole budget."""
-        asked: list[tuple[Unit, float | Iterable[float]]]
-        asked = [("examples", examples), ("steps", steps), ("seconds", seconds)]
-        within = [
-            Within.of(amount, unit)
-            for unit, amounts in asked
-            for amount in (amounts if isinstance(amounts, Iterable) else [amounts])
-        ]
-        found = best_batch_sizes(self._files, metric, within=within, maximise=maximise)
+        """The batch size with the best value of `metric` for each amount of training, such as
+        "examples=1e6", as `orchestrate scale` shows it; without amounts, for the whole budget."""
+        amounts = [Within.parse(text) for text in _several(within)]
+        found = best_batch_sizes(self._files, metric, within=amounts, maximise=maximise)
         said = "\n".join(f"{one.workload}, {one.recipe}: {best_in_words(one)}" for one in found)
         return Table(found, asdict, said, shown=BEST_BATCH)
 

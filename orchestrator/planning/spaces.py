@@ -116,22 +116,22 @@ def scaled_to(recipe: Recipe, space: Mapping[str, Entry], batch_size: int, examp
     training that is for this number of examples."""
     with mistakes_in(f"recipe {recipe.name!r}"):
         return {
-            name: entry.at(batch_size, rate=partial(_rate, space, name, entry.of), data=examples)
+            name: entry.at(batch_size, rate=partial(_rate, space, name), data=examples)
             if isinstance(entry, ScalingRule)
             else entry
             for name, entry in space.items()
         }
 
 
-def _rate(space: Mapping[str, Entry], follows: str, name: str, batch_size: float) -> float:
-    """The learning rate called `name` at a batch size, for a metaparameter that follows it."""
-    rate = space.get(name)
+def _rate(space: Mapping[str, Entry], follows: str, batch_size: float) -> float:
+    """The learning rate at a batch size, for a metaparameter that follows it."""
+    rate = space.get("learning_rate")
     if isinstance(rate, ScalingRule) and rate.rule != "timescale":
         rate = rate.at(batch_size)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
         raise BadInput(
-            f"{follows!r} has rule timescale, so {name!r} must be a number above 0 or follow "
-            f"another rule, but got {shown(rate)}. Give it in `space`, or name it with `of`.",
+            f"{follows!r} has rule timescale, so 'learning_rate' must be a number above 0 in "
+            f"`space`, or follow another rule there, but got {shown(rate)}.",
             code="wrong-value",
         )
     return rate

@@ -19,7 +19,7 @@ NUMBERS: dict[str, tuple[float, float]] = {
     "base": (0, LARGEST),
     "at_batch_size": (1, MANY),
     "exponent": (-10, 10),
-    **dict.fromkeys(("examples", "tokens", "tokens_per_example", "tau"), (SMALLEST, LARGEST)),
+    **dict.fromkeys(("tokens", "tokens_per_example", "tau"), (SMALLEST, LARGEST)),
 }
 """Number -> the least and the most that it may be, so that no value overflows."""
 
@@ -30,8 +30,8 @@ _TUNED = ("base", "at_batch_size")
 
 FORMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "power": ((*_TUNED, "exponent"),),
-    "half_life": (_TUNED, ("examples",), ("tokens", "tokens_per_example")),
-    "timescale": (_TUNED, (*_TUNED, "examples"), ("tau",)),
+    "half_life": (_TUNED, ("tokens", "tokens_per_example")),
+    "timescale": (_TUNED, ("tau",)),
 }
 """Rule -> the sets of numbers of which it needs one. Any other rule needs the first two."""
 
@@ -53,16 +53,11 @@ class ScalingRule:
     at_batch_size: float | None = None
     exponent: float | None = None
     """Exponent of `power`."""
-    examples: float | None = None
-    """Of `half_life`: the half-life in examples. Of `timescale`: the number of examples that `base`
-    was tuned for; None if it was tuned for as many as each training has."""
     tokens: float | None = None
     """The half-life in tokens."""
     tokens_per_example: float | None = None
     tau: float | None = None
     """The timescale itself, as a share of a training."""
-    of: str = "learning_rate"
-    """What the learning rate is called, which `timescale` needs."""
     low: float = -math.inf
     """The lowest value, whatever the rule says."""
     high: float = math.inf
@@ -82,8 +77,6 @@ class ScalingRule:
                 high = LONGEST
             if not low <= number <= high:
                 raise wrong_value(f"`{name}`", f"from {low:g} to {high:.10g}", number)
-        if self.rule != "timescale" and self.of != type(self).of:
-            raise BadInput("`of` is for rule: timescale only.", code="no-effect")
         if not self.low <= self.high:
             raise BadInput(
                 f"`low <= high` must hold, not {self.low:g} <= {self.high:g}.", code="range-order"
@@ -95,15 +88,15 @@ class ScalingRule:
         base, tuned_at = self.base or 0.0, self.at_batch_size or batch_size
         growth = batch_size / tuned_at
         if self.rule == "half_life":
-            half_life = self.examples or (self.tokens or 0) / (self.tokens_per_example or 1)
-            value = 0.5 ** (batch_size / half_life) if half_life else base**growth
+            per_step = batch_size * (self.tokens_per_example or 0)
+            value = 0.5 ** (per_step / self.tokens) if self.tokens else base**growth
         elif self.rule == "one_minus_linear":
             # Once a batch has as many examples as the average looks back on, nothing is left.
             value = max(1 - (1 - base) * growth, 0.0)
         elif self.rule == "timescale":
             assert rate is not None
-            tuned = base * growth * rate(tuned_at) * (self.examples or data)
-            value = (batch_size / self.tau if self.tau else tuned) / rate(batch_size) / data
+            tuned = base * growth * rate(tuned_at)
+            value = (batch_size / self.tau / data if self.tau else tuned) / rate(batch_size)
         elif self.rule == "sqrt":
             value = base * math.sqrt(growth)
         else:

@@ -192,7 +192,6 @@ NAMED = {"scale": get_args(Scale), "rule": RULES}
 
 FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("low", "high", *NUMBERS), (_is_number, "a number")),
-    "of": (lambda value: isinstance(value, str), "the name of the learning rate"),
     "integer": (lambda value: isinstance(value, bool), "true or false"),
     "limits": (_are_limits, "[low, high], numbers or null"),
     "options": (lambda value: isinstance(value, list), "a list"),
