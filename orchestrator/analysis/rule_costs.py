@@ -29,9 +29,6 @@ class RuleCost(OfCurve):
     tuned: str
     """The tuned recipe, which has the same optimizer."""
     batch_size: int
-    steps: Estimate | None
-    """Steps to goal under the rule; None where it never reached the goal."""
-    tuned_steps: Estimate | None
     ratio: Estimate | None
     """Steps under the rule over steps tuned; None if neither reached the goal, or if one of the two
     has not finished. If one did not reach it, this is the bound that its budget sets: the interval
@@ -69,8 +66,8 @@ def costs_of(answers: Answers, ruled: Collection[str]) -> list[RuleCost]:
         costs = [
             RuleCost(
                 workload=pair.workload, recipe=b.row.recipe, goal=pair.goal, tuned=names[1],
-                batch_size=pair.batch_size, steps=pair.b, tuned_steps=pair.a, ratio=pair.ratio,
-                of_medians=pair.of_medians, mean=mean,
+                batch_size=pair.batch_size, ratio=pair.ratio, of_medians=pair.of_medians,
+                mean=mean,
             )
             for rule in rules
             for mean in [_mean([known for known in rule if known[0].batch_size in common])]

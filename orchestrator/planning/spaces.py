@@ -142,17 +142,15 @@ def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[st
     if search.algorithm == "grid":
         return grid(space, search.grid or even_axes(space, search.trials))
     names = searched(space)
-    for point in search.points:
-        for name in point.keys() - set(names):
-            raise unknown(f"metaparameter in the points of recipe {recipe.name!r}:", name, names)
-        if missing := [name for name in names if name not in point]:
-            raise BadInput(
-                f"recipe {recipe.name!r}: points: {shown(point)} has no {', '.join(missing)}.",
-                code="missing-value",
-            )
-        for name, value in point.items():
-            with mistakes_in(f"recipe {recipe.name!r}: points: {name}"):
-                _check_point(check_value(value), space[name])
+    with mistakes_in(f"recipe {recipe.name!r}: points"):
+        for point in search.points:
+            for name in point.keys() - set(names):
+                raise unknown("metaparameter", name, names)
+            if missing := [name for name in names if name not in point]:
+                raise BadInput(f"{shown(point)} has no {', '.join(missing)}.", code="missing-value")
+            for name, value in point.items():
+                with mistakes_in(name):
+                    _check_point(check_value(value), space[name])
     fixed = {name: entry for name, entry in space.items() if name not in names}
     return tuple({**fixed, **point} for point in search.points)
 

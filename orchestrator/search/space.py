@@ -20,7 +20,6 @@ from orchestrator.records import (
     Value,
     cut,
     mistakes_in,
-    shown,
     unknown,
     wrong_value,
 )
@@ -129,10 +128,11 @@ def check_value(value: Any) -> Value:
 
 def _entry(entry: Any, place: str) -> Entry:
     if isinstance(entry, list) or entry is None:
-        raise BadInput(
-            f"{place} must be {{low: ..., high: ..., scale: ...}}, {{options: [...]}}, {{rule: "
-            f"..., base: ..., at_batch_size: ...}} or a fixed value, but got {shown(entry)}.",
-            code="wrong-value",
+        raise wrong_value(
+            place,
+            "{low: ..., high: ..., scale: ...}, {options: [...]}, {rule: ..., base: ..., "
+            "at_batch_size: ...} or a fixed value",
+            entry,
         )
     with mistakes_in(place):
         return _described(entry) if isinstance(entry, dict) else check_value(entry)
