@@ -147,13 +147,10 @@ def _described(entry: Mapping[str, Any]) -> Entry:
     needed = {field.name: None for field in fields(kind) if field.default is MISSING}
     found: dict[str, Any] = {**needed, **entry}
     for key, value in found.items():
-        if key in NAMED:
-            if value not in NAMED[key]:
-                raise unknown(key, value, NAMED[key])
-            continue
-        fits, said = FORMS[key]
-        if not fits(value):
-            raise wrong_value(f"`{key}`", said, value)
+        if key in NAMED and value not in NAMED[key]:
+            raise unknown(key, value, NAMED[key])
+        if key in FORMS and not FORMS[key][0](value):
+            raise wrong_value(f"`{key}`", FORMS[key][1], value)
     if kind is Choice:
         found["options"] = _values("options", found["options"])
     if "limits" in found:
