@@ -10,13 +10,12 @@ import pytest
 from conftest import assert_refused, command, orchestrate
 
 from orchestrator.programs.guessing import (
-    Guess,
-    chosen,
     completed,
+    default_of,
     goal_of,
-    in_help,
     in_output,
-    in_settings,
+    in_reports,
+    options_of,
 )
 
 HF = """
@@ -28,32 +27,30 @@ HF = """
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("help_", "expected"),
     [
-        (in_help("usage: t.py [--lr LR]\n --lr LR  Rate (default: 0.1)\n -b N, --batch-size N"),
+        ("usage: t.py [--lr LR]\n --lr LR  Rate (default: 0.1)\n -b N, --batch-size N",
          "t --lr {learning_rate} --batch-size {batch_size}"),
-        (in_help(HF),
-         "t --learning_rate {learning_rate} --per_device_train_batch_size {batch_size_per_device} "
+        (HF,
+         "t --learning_rate {learning_rate} --per-device-train-batch-size {batch_size_per_device} "
          "--gradient_accumulation_steps {accumulation_steps} --seed {seed} --max_steps {steps}"),
-        (in_help("  --batch-size N\n  --grad-accum N\n  --val.steps N  --train.steps N"),
+        ("  --batch-size N\n  --grad-accum N\n  --val.steps N  --train.steps N",
          "t --grad-accum {accumulation_steps} --train.steps {steps} "
          "--batch-size {batch_size_per_device}"),
-        (in_settings("optim:\n  lr: 0.1\n  warmup:\n    steps: 3\nseed: 1\n"),
-         "t optim.lr={learning_rate} seed={seed}"),
-        (in_help("trains at once"), "t"),
+        ("trains at once", "t"),
     ],
 )  # fmt: skip
-def test_options_are_guessed_by_their_names(options: list[Guess], expected: str) -> None:
-    found = chosen(options, "t")
-    assert completed("t", [(guess, f"{{{name}}}") for name, guess in found.items()]) == expected
+def test_options_are_guessed_by_their_names(help_: str, expected: str) -> None:
+    found = options_of("t", help_)
+    assert completed("t", {option: f"{{{name}}}" for name, option in found.items()}) == expected
 
 
 def test_a_command_keeps_what_it_says_itself() -> None:
-    options = in_help("--lr X (default: 0.5) --bs N --seed N --steps N")
-    found = chosen(options, "t --bs {batch_size_per_device} --steps=9 --seed 3 x")
+    help_ = "t [--lr X] --lr X (default: 0.5) --bs N --seed N (default: 3) --steps N"
+    found = options_of("t --bs {batch_size_per_device} --steps=9 --seed 3 x", help_)
     assert [*found] == ["learning_rate", "seed", "steps"]
-    assert found["learning_rate"].default == 0.5
-    given = [(guess, name) for name, guess in found.items()]
+    assert [default_of(option, help_) for option in found.values()] == [0.5, 3, None]
+    given = {option: name for name, option in found.items()}
     assert completed("t --steps=9 --seed 3 x", given) == (
         "t --steps steps --seed seed x --lr learning_rate"
     )
@@ -77,7 +74,7 @@ def test_a_command_keeps_what_it_says_itself() -> None:
 )  # fmt: skip
 def test_numbers_are_found_in_output(lines: list[str], goal: str) -> None:
     found = in_output(lines)
-    assert goal == (goal_of(found.seen) if found else "")
+    assert goal == (goal_of({found.name: found.values}) if found else "")
 
 
 def test_a_goal_is_the_best_value_of_the_metric_most_like_one() -> None:
@@ -86,6 +83,8 @@ def test_a_goal_is_the_best_value_of_the_metric_most_like_one() -> None:
     )
     assert goal_of({"psnr": [1, 2]}) == "psnr < 1"
     assert goal_of({"loss": [float("nan")]}) == goal_of({}) == ""
+    reports = [b'{"step": 1, "loss": null}', b"[]", b"{", b'{"loss": 2.5, "run": "a"}']
+    assert goal_of(in_reports(reports)) == "loss < 2.5"
 
 
 PRINTS = """
@@ -120,9 +119,10 @@ def test_a_file_is_written_for_a_program_that_fails(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert "no GPU" in made.stderr
     assert "code 3" in made.stderr
-    assert "TODO: Write {learning_rate}" in (tmp_path / "mine.yaml").read_text()
+    assert "TODO: write {learning_rate}" in (tmp_path / "mine.yaml").read_text()
     missing = orchestrate("init", "other", "--program", "python missing.py", cwd=tmp_path)
     assert_refused(missing, "missing-file", "missing.py")
+    assert_refused(orchestrate("init", "x", "--program", " ", cwd=tmp_path), "wrong-value")
     several = orchestrate("init", "x", "--kind", "language", "--program", "true", cwd=tmp_path)
     assert_refused(several, "not-together")
 

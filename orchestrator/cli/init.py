@@ -16,7 +16,6 @@ from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput, Value, cut, escaped, unknown, wrong_value
 
 if TYPE_CHECKING:
-    from orchestrator.programs.guessing import Guess
     from orchestrator.programs.kept import Exit
 
 STARTERS = Path(__file__).parent.parent / "starters"
@@ -126,94 +125,72 @@ TWO_WAYS = r"""
     # metrics: {from: tensorboard, folder: '{folder}'}
     # goal: loss < 3.3"""
 
+NEEDED = ("learning_rate", "batch_size", "seed", "steps")
+"""Placeholders that nearly every command should have."""
+
 
 def _for_program(name: str, program: str, seconds: float) -> None:
     """Writes a sweep file for a program, from what its help and a short run say."""
-    from orchestrator.programs import guessing
-    from orchestrator.programs.commands import check_files, split
+    from orchestrator.programs.commands import BATCHES, PLACEHOLDER, check_files, split
+    from orchestrator.programs.guessing import completed, default_of, options_of
 
     file, program = Path(f"{name}.yaml"), program.strip()
     _check_new(file)
+    if not program:
+        raise wrong_value("--program", "a command", program)
     check_files(split(program))
     say(f"Asking for its options, for up to {seconds:g} s: {program} --help")
     help_ = _run(f"{program} --help", seconds)[0]
-    options = guessing.in_settings(help_) if "Hydra" in help_ else guessing.in_help(help_)
-    found = guessing.chosen(options, program)
-    everything = [(guess, f"{{{meaning}}}") for meaning, guess in found.items()]
-    short = [each for each in everything if each[1] in ("{folder}", "{steps}")]
-    tried = guessing.completed(program, short)
-    say(
-        f"Running it for up to {seconds:g} s, to see what it prints: {tried}"
-        + (f"\n({SHORT} steps)" if "steps" in found else "")
-    )
+    found = options_of(program, help_)
+    options = {option: f"{{{placeholder}}}" for placeholder, option in found.items()}
+    short = {option: value for option, value in options.items() if value in ("{folder}", "{steps}")}
+    tried = completed(program, short)
+    say(f"Running it for up to {seconds:g} s, to see what it prints: {tried}")
     output, exit_, reported = _run(tried, seconds)
     if exit_ is not None and exit_.code:
         say(f"That failed:\n{exit_.in_words}")
-    numbers, heard = _numbers(output, reported)
-    todo = _unfound(found, program)
-    guessed = GUESSED if found else ""
-    rate = (found["learning_rate"].default if "learning_rate" in found else None) or 1e-3
+    given = {*found, *PLACEHOLDER.findall(program)}
+    given |= {"batch_size"} if given & {*BATCHES} else set()
+    missing = ", ".join(f"{{{needed}}}" for needed in NEEDED if needed not in given)
+    todo = f"  # TODO: write {missing} where the command takes it.\n" if missing else ""
+    rate = default_of(found.get("learning_rate", "--lr"), help_) or 1e-3
     words = {
         "NAME": name,
-        "GUESSES\n": guessed + "".join(f"  # TODO: {each}\n" for each in todo),
-        "COMMAND": _quoted(guessing.completed(program, everything)),
-        "METRICS": numbers,
+        "GUESSES\n": (GUESSED if found else "") + todo,
+        "COMMAND": _quoted(completed(program, options)),
+        "METRICS": _numbers(output, reported),
         "LOWEST": f"{rate / 10:.1e}",
         "HIGHEST": f"{rate * 10:.1e}",
     }
     text = (STARTERS / "program.txt").read_text()
     file.write_text(re.sub("|".join(words), lambda word: words[word[0]], text))
-    if heard:
-        todo.append("The goal is the best value of a short run. Choose a harder one.")
-    else:
-        todo.append("No line of its output had a step and a loss: say its numbers, and a goal.")
-        if exit_ is None:
-            todo.append(
-                f"It was ended after {seconds:g} s. A new try may let it train longer: --seconds"
-            )
-    steps = "".join(f"  - {each}\n" for each in todo)
+    if exit_ is None:
+        say(f"It was ended after {seconds:g} s. --seconds lets it train longer.")
     say(
-        f"Written: {file}, {_write_schema()}. Comments in {file} say what is guessed: check it. "
-        f"Left for you:\n{steps}"
-        f"Next:\n  orchestrate trial {file}\n  orchestrate plan {file}\n  orchestrate sweep {file}"
+        f"Written: {file}, {_write_schema()}. Comments in {file} say what is guessed, and what is "
+        f"left for you. Next:\n"
+        f"  orchestrate trial {file}\n  orchestrate plan {file}\n  orchestrate sweep {file}"
     )
 
 
-NEEDED = {
-    "learning_rate": "Write {learning_rate} where the command takes it, or change `space`.",
-    "batch_size": "Write {batch_size} where the command takes it.",
-    "seed": "Write {seed} where the command takes it; without it there are no repeats.",
-    "steps": "Write {steps} where the command takes the steps to train, if its schedule needs "
-    "them.",
-}
-"""Placeholder -> what a user must do if the command doesn't have it."""
-
-
-def _unfound(found: Mapping[str, Guess], program: str) -> list[str]:
-    """What a user must add to the command."""
-    from orchestrator.programs.commands import BATCHES, PLACEHOLDER
-
-    given = {*found, *PLACEHOLDER.findall(program)}
-    given |= {"batch_size"} if given & {*BATCHES} else set()
-    return [todo for name, todo in NEEDED.items() if name not in given]
-
-
-def _numbers(output: str, reports: Sequence[bytes]) -> tuple[str, bool]:
-    """The keys that say where the numbers of a program are, and whether a goal is among them."""
+def _numbers(output: str, reports: Sequence[bytes]) -> str:
+    """The keys that say where the numbers of a program are, with a goal if they are found."""
     from orchestrator.programs import guessing
 
     seen: Mapping[str, Sequence[float]] = guessing.in_reports(reports)
     said = "    # It calls orchestrator.report."
     if not seen and (printed := guessing.in_output(re.split(r"[\r\n]+", output))):
-        line = escaped(cut(printed.line, 150))
         said = (
-            f"    # Guessed from the line: {line}\n"
+            f"    # Guessed from the line: {escaped(cut(printed.line, 150))}\n"
             f"    metrics: {{from: stdout, pattern: {_quoted(printed.pattern)}}}"
         )
-        seen = printed.seen
+        seen = {printed.name: printed.values}
     if not (goal := guessing.goal_of(seen)):
-        return TWO_WAYS.strip("\n"), False
-    return f"{said}\n    # TODO: this is the best value of a short run.\n    goal: {goal}", True
+        return TWO_WAYS.strip("\n")
+    return (
+        f"{said}\n    # TODO: choose a harder goal. This is the best value of a short run.\n"
+        f"    goal: {goal}"
+    )
 
 
 def _quoted(text: str) -> str:

@@ -31,10 +31,9 @@ OF_OTHERS = re.compile(r"val|test|log|save|warm|sched|decay")
 """What stands before the dot in options that only look like the above."""
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*\w")
-DEFAULT = re.compile(r"defaults?(?: to|:|=| is)?\s*([\d.]+(?:e[-+]?\d+)?)")
-SETTING = re.compile(r"^( *)([A-Za-z]\w*):[ \t]*(\S*)", re.MULTILINE)
+DEFAULT = re.compile(r"defaults?(?: to|:|=| is)?\s*(\d*\.?\d+(?:e[-+]?\d+)?)")
 
-NUMBER = r"[-+.\de]*\d|nan|inf"
+NUMBER = r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?|nan|inf"
 STEP = re.compile(
     r"(?<![\w./-])((?:(?:global|train(?:ing)?)[_ ])?(?:step|iter(?:ation)?|update)s?)\W*(\d[\d,]*)",
     re.IGNORECASE,
@@ -49,119 +48,76 @@ LOSS = re.compile(r"loss|nll|perplexity|ppl|bpb|error|wer\b|mse|mae")
 UPWARD = re.compile(r"acc(?!um)|f1\b|bleu|score|reward|auc")
 
 
-@dataclass(frozen=True)
-class Guess:
-    """How a command takes a number."""
-
-    option: str
-    """What stands before the number: `--lr ` or `optim.lr=`."""
-    default: float | None = None
-
-
-def in_help(text: str) -> list[Guess]:
-    """All options of a help."""
-    found = list(OPTION.finditer(text))
-    ends = [*(each.start() for each in found), len(text)][1:]
-    return [
-        _guess(f"{each[0]} ", default[1] if default else "")
-        for each, end in zip(found, ends, strict=True)
-        for default in [DEFAULT.search(text, each.end(), end)]
-    ]
-
-
-def in_settings(text: str) -> list[Guess]:
-    """The settings that Hydra prints as its help, in YAML."""
-    found, above = list[Guess](), list[tuple[int, str]]()
-    for indent, name, value in SETTING.findall(text):
-        above = [each for each in above if each[0] < len(indent)] + [(len(indent), name)]
-        found.append(_guess(".".join(part for _, part in above) + "=", value))
-    return found
-
-
-def _guess(option: str, default: str) -> Guess:
-    with suppress(ValueError):
-        return Guess(option, float(default))
-    return Guess(option)
-
-
-def chosen(options: Sequence[Guess], program: str) -> dict[str, Guess]:
-    """Placeholder -> the option that fits it best, for those that the program does not have."""
-    best: dict[str, Guess] = {}
-    for meaning, names in NAMES.items():
-        ranked = []
-        for guess in options:
-            name = guess.option.strip("-= ").lower().replace("-", "_")
-            within, _, last = name.rpartition(".")
-            if last in names.split() and not OF_OTHERS.search(within):
-                # A help may mention an option before it explains it.
-                rank = (names.split().index(last), within.count("."), guess.default is None)
-                ranked.append((rank, guess))
-        if ranked:
-            best[meaning] = min(ranked, key=lambda each: each[0])[1]
+def options_of(program: str, help_: str) -> dict[str, str]:
+    """Placeholder -> the option of the help that fits it best, for those that the command does not
+    have."""
+    named = {each: each.strip("-").lower().replace("-", "_") for each in OPTION.findall(help_)}
     given = {*PLACEHOLDER.findall(program)}
     if given & {*BATCHES}:
         given |= {"batch_size", "batch_size_per_device"}
-    best = {meaning: guess for meaning, guess in best.items() if meaning not in given}
+    best: dict[str, str] = {}
+    for meaning, names in NAMES.items():
+        ranks = {}
+        for option, name in named.items():
+            within, _, last = name.rpartition(".")
+            if last in names.split() and not OF_OTHERS.search(within):
+                ranks[option] = (names.split().index(last), within.count("."))
+        if ranks and meaning not in given:
+            best[meaning] = min(ranks, key=lambda option: ranks[option])
     if {"accumulation_steps", "batch_size"} <= best.keys() and "batch_size_per_device" not in best:
         # Then it is mostly that of a pass. On one device it makes no difference.
         best["batch_size_per_device"] = best.pop("batch_size")
     return best
 
 
-def completed(program: str, values: Iterable[tuple[Guess, str]]) -> str:
-    """The command with these values, in place of those that it has for the same options."""
-    for guess, value in values:
-        own = rf"(?<!\S){re.escape(guess.option.strip('= '))}[ =]\S+"
-        new = f"{guess.option}{value}"
-        parts = re.split(own, program, maxsplit=1)
+def default_of(option: str, help_: str) -> float | None:
+    """The number that a help says is the default of this option."""
+    for said in re.split(rf"(?<![\w-]){re.escape(option)}(?![\w.-])", help_)[1:]:
+        if (found := DEFAULT.search(OPTION.split(said)[0])) is not None:
+            return float(found[1])
+    return None
+
+
+def completed(program: str, options: Mapping[str, str]) -> str:
+    """The command with these options and their values, in place of those that it has itself."""
+    for option, value in options.items():
+        parts = re.split(rf"(?<!\S){re.escape(option)}[ =]\S+", program, maxsplit=1)
+        new = f"{option} {value}"
         program = new.join(parts) if len(parts) > 1 else f"{program} {new}"
     return program
 
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """How a program prints its numbers."""
+    """How a program prints the metric that is most like a goal."""
 
     line: str
     """A line of its output."""
     pattern: str
-    seen: Mapping[str, Sequence[float]]
-    """Metric -> its values."""
+    name: str
+    values: Sequence[float]
 
 
-def in_output(lines: Iterable[str]) -> Printed | None:
+def in_output(lines: Sequence[str]) -> Printed | None:
     """The kind of lines with a step and a metric that is most like a goal."""
-    lines = list(lines)
-    patterns = {found: line for line in reversed(lines) if (found := _pattern(line))}
-    fits = [fit for pattern, line in patterns.items() if (fit := _tried(line, pattern, lines))]
-    return min(fits, key=lambda fit: min(map(likeness, fit.seen)), default=None)
-
-
-def _pattern(line: str) -> str:
-    """A regular expression for a line and those like it; empty if it has no step or no metric."""
-    step = STEP.search(line)
-    if step is None:
-        return ""
-    parts = {step.start(): rf"\b{step[1]}\W*(?P<step>\d[\d,]*)"}
-    names = {"step"}
-    for found in NAMED.finditer(line):
-        name = re.sub(r"\W+", "_", found[1].lower())
-        if likeness(name) < NO_METRIC and name not in names:
-            names.add(name)
-            said = found[1].replace(".", r"\.")
-            parts[found.start()] = rf"\b{said}\W+?(?P<{name}>{NUMBER})"
-    return ".*?".join(parts[place] for place in sorted(parts)) if len(names) > 1 else ""
-
-
-def _tried(line: str, pattern: str, lines: Sequence[str]) -> Printed | None:
-    """What the pattern finds. None if that are no numbers, or if steps fall, as if they were
-    counted anew in each epoch."""
-    found = [match.groupdict() for each in lines if (match := re.search(pattern, each))]
-    with suppress(ValueError):
-        steps = [int(each.pop("step").replace(",", "")) for each in found]
-        seen = {name: [float(each[name]) for each in found] for name in found[0]}
-        if steps == sorted(steps):
-            return Printed(line=line.strip(), pattern=pattern, seen=seen)
+    kinds: dict[str, tuple[int, str, str]] = {}
+    for line in lines:
+        for metric in NAMED.finditer(line):
+            said, name = metric[1].replace(".", r"\."), re.sub(r"\W+", "_", metric[1].lower())
+            step = STEP.search(line)
+            if step is not None and (unlike := likeness(name)) < NO_METRIC:
+                parts = {
+                    step.start(): rf"\b{step[1]}\W*(?P<step>\d[\d,]*)",
+                    metric.start(): rf"\b{said}\W+?(?P<{name}>{NUMBER})",
+                }
+                pattern = ".*?".join(parts[place] for place in sorted(parts))
+                kinds.setdefault(pattern, (unlike, name, line.strip()))
+    for pattern, (_, name, line) in sorted(kinds.items(), key=lambda kind: kind[1][0]):
+        found = [match for each in lines if (match := re.search(pattern, each))]
+        steps = [int(each["step"].replace(",", "")) for each in found]
+        if steps == sorted(steps):  # else they are counted anew in each epoch
+            values = [float(each[name]) for each in found]
+            return Printed(line=line, pattern=pattern, name=name, values=values)
     return None
 
 
@@ -169,9 +125,10 @@ def in_reports(lines: Iterable[bytes]) -> dict[str, list[float]]:
     """Metric -> its values, as `orchestrator.report` writes them."""
     seen: dict[str, list[float]] = {}
     for line in lines:
-        for name, value in json.loads(line).items():
-            if name not in ("step", "time"):
-                seen.setdefault(name, []).append(value)
+        with suppress(ValueError, AttributeError):  # no line of JSON, or one of something else
+            for name, value in json.loads(line).items():
+                if isinstance(value, (int, float)) and name not in ("step", "time"):
+                    seen.setdefault(name, []).append(value)
     return seen
 
 
