@@ -22,11 +22,9 @@ import pytest
 from conftest import make_trial, wait_for
 
 from orchestrator.files.places import Place
-from orchestrator.programs import course, starting
-from orchestrator.programs.course import ProgramFailed
-from orchestrator.programs.kept import LOG_BYTES, Kept, Start
-from orchestrator.programs.starting import Devices
-from orchestrator.programs.trials import Commission, train_programs
+from orchestrator.programs import starting, trials
+from orchestrator.programs.starting import LOG_BYTES, Devices, Kept, Start
+from orchestrator.programs.trials import Commission, ProgramFailed, train_programs
 from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
 pytestmark = pytest.mark.dear
@@ -118,7 +116,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Marks all processes that a test starts, and checks that none is left."""
     found, before = uuid.uuid4().hex, children()
     monkeypatch.setenv("MARK_OF_TEST", found)
-    monkeypatch.setattr(course, "PATIENCE", 0.2)
+    monkeypatch.setattr(trials, "PATIENCE", 0.2)
     yield found
     assert marked(found) == {}
     assert children() <= before
@@ -127,7 +125,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("code", "died", "said"),
     [
-        ("", False, course.UNHEARD["report"]),
+        ("", False, trials.UNHEARD["report"]),
         ("print('a hint')", False, "a hint\nthe program ended without a report. It must"),
         ("tell(1, loss=5)\nsys.exit('no data')", False, "the program ended with code 1\nno data"),
         ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
@@ -247,7 +245,7 @@ def test_the_stop_file_is_honoured_before_any_signal(tmp_path: Path) -> None:
     """It is the only way in which this one ends."""
     code = "step = 0\nwhile tell(step := step + 1, loss=5 if step < 3 else 0.1): time.sleep(0.01)"
     never = Devices(starts=(partial(kept, patience=10**6),))
-    course.PATIENCE = 10**6  # undone by the fixture
+    trials.PATIENCE = 10**6  # undone by the fixture
     finished = train(tmp_path, trial_of(program(IGNORES + code)), devices=never)
     assert losses(finished) == [(1, 5), (2, 5), (3, 0.1)]
 
@@ -425,7 +423,7 @@ open("{folder}/" + str(os.getpid()), "w")
 
 HOLDS = """
 import json, sys
-from orchestrator.programs.kept import Kept, Start
+from orchestrator.programs.starting import Kept, Start
 Kept(Start(**json.loads(sys.argv[1]))).ended(10**6)
 """
 

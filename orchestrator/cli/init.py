@@ -16,7 +16,7 @@ from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput, Value, cut, escaped, unknown, wrong_value
 
 if TYPE_CHECKING:
-    from orchestrator.programs.kept import Exit
+    from orchestrator.programs.starting import Exit
 
 STARTERS = Path(__file__).parent.parent / "starters"
 
@@ -201,9 +201,9 @@ def _quoted(text: str) -> str:
 def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
     """Runs a command for some seconds. Returns its output, how it ended, if it did so itself, and
     the lines of its reports."""
-    from orchestrator.programs.commands import PLACEHOLDER, filled, search_path, split
+    from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
-    from orchestrator.programs.kept import Kept, Start, environment
+    from orchestrator.programs.starting import Kept, Start, environment
 
     with tempfile.TemporaryDirectory() as folder:
         values: dict[str, Value] = {
@@ -219,7 +219,7 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         kept = Kept(
             Start(
                 command=[filled(part, values) for part in split(program)],
-                environment=environment(search_path(), told),
+                environment=environment(told),
                 cwd=str(Path.cwd()),
                 log=str(output),
                 reports=str(reports),

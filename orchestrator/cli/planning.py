@@ -225,13 +225,11 @@ def _measured(
 def _timed(study: Study, resources: Resources) -> Speed | None:
     """The speed of a program on this machine. Says why if it can't be timed."""
     from orchestrator.planning.outlook import program_speed
-    from orchestrator.programs.course import ProgramFailed
-    from orchestrator.programs.starting import Devices
+    from orchestrator.planning.programs import devices_of
+    from orchestrator.programs.trials import ProgramFailed
 
-    count = resources.ranks(study.batch_size)
-    devices = Devices.here(study, count, resources.cpus_per_rank, None)
     try:
-        if (speed := program_speed(study, devices)) is None:
+        if (speed := program_speed(study, devices_of(study, resources))) is None:
             say(f"{study.key}: it reported less than twice, so its steps can't be timed.")
     except ProgramFailed as error:
         say(f"{study.key}: {error}")

@@ -162,30 +162,23 @@ def _by_program(
     import tempfile
     from pathlib import Path
 
+    from orchestrator.planning.programs import devices_of
     from orchestrator.planning.single import single_program_trial
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.programs.commands import arguments_of
-    from orchestrator.programs.course import ProgramFailed
-    from orchestrator.programs.starting import Devices
-    from orchestrator.programs.trials import train_alone
+    from orchestrator.programs.trials import ProgramFailed, train_alone
 
     sweep = load_sweep(find_sweep_file(file))
     ours = single_program_trial(
         sweep, recipe=recipe, batch_size=batch_size, params=settings, steps=steps, seed=seed
     )
-    resources = sweep.resources
-    devices = Devices.here(
-        ours.study,
-        resources.ranks(ours.study.batch_size),
-        resources.cpus_per_rank,
-        sweep.faults.hang_seconds,
-    )
+    devices = devices_of(ours.study, sweep.resources, sweep.faults.hang_seconds)
     announce(ours)
     with tempfile.TemporaryDirectory(prefix="orchestrate-trial-") as folder:
         say(shlex.join(arguments_of(ours, devices.count, Path(folder))))
         training = train_alone(ours, devices, Path(folder))
         try:
-            measurements, (outcome, _) = follow(training, ours.study, show)
+            measurements, outcome = follow(training, ours.study, show)
         except ProgramFailed as error:
             complain(error)
             return FAILED

@@ -23,8 +23,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Failed, last_lines, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
-from orchestrator.programs.course import ProgramFailed
-from orchestrator.programs.kept import Exit, Kept, Start
+from orchestrator.programs.starting import Exit, Kept, Start
+from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import Study
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Failure, News, Pack

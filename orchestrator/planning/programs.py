@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.planning.sweep import Recipe, Sweep
+from orchestrator.planning.sweep import Recipe, Resources, Sweep
 from orchestrator.programs.commands import check_command, check_files, has_seed
+from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import BadInput, Study
 from orchestrator.search import distinct
 
@@ -65,3 +66,15 @@ def of_programs(studies: Sequence[Study]) -> list[str]:
         f"are too low by luck."
         for name in sorted(seedless)
     ]
+
+
+def devices_of(study: Study, resources: Resources, hang_seconds: float | None = None) -> Devices:
+    """What a program may use on one machine, and how it is started there."""
+    count = resources.ranks(study.batch_size)
+    of_ranks = study.program is not None and study.program.launch == "ranks"
+    return Devices(
+        count=count,
+        starts=(Kept,) * (count if of_ranks else 1),
+        threads=resources.cpus_per_rank,
+        hang_seconds=hang_seconds,
+    )

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from orchestrator.planning.sweep import Sweep
-from orchestrator.programs.course import ProgramFailed
+from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import BadInput, Study
 from orchestrator.results import Run
 from orchestrator.search import PackRace

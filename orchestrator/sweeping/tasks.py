@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
+from orchestrator.planning.programs import devices_of
 from orchestrator.planning.sweep import Resources
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import Commission, log_name, train_programs, unshared_folder
@@ -75,8 +76,7 @@ class Tasks:
 
     def devices(self, study: Study) -> Devices:
         """What a program may use on this machine."""
-        ranks = self.resources.ranks(study.batch_size)
-        return Devices.here(study, ranks, self.resources.cpus_per_rank, self.hang_seconds)
+        return devices_of(study, self.resources, self.hang_seconds)
 
     def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
         """The trials of a pack. Ranks other than the first need no race."""
