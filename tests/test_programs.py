@@ -19,7 +19,7 @@ import orchestrator
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
-from orchestrator.programs.commands import arguments_of, search_path
+from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.programs.hearing import Hearing, Unheard
 from orchestrator.records import EvaluationGrid, Study, Trial
 from orchestrator.results import Run, frontier_of
@@ -280,6 +280,16 @@ def test_a_function_is_a_program(folder: Path) -> None:
         )
         for row in run.frontier()
     ]
+
+
+def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> None:
+    (folder / "mine.py").write_text(FUNCTION)
+    entry = {"function": "mine.py:main", "goal": "loss < 0.1"}
+    recipe = {"name": "sgd", "space": {"steps": 3, "seed": 4}}
+    (study, *_) = studies_of(workloads=[entry], recipes=[recipe])
+    trial = Trial(study=study, index=0, seed=7, params={"steps": 3, "seed": 4})
+    told = values_of(trial, 1, folder)
+    assert (told["steps"], told["seed"]) == (600, 7)
 
 
 def test_a_trial_by_hand(folder: Path) -> None:

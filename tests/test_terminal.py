@@ -116,13 +116,14 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
     assert "momentum" not in text.replace("nesterov", ""), "it was fixed"
     dropped = text.partition("No room for: ")[2].partition(". --json")[0]
     words = {
-        "Metaparameters": ["learning_rate", "0.1235"], "Notes": ["upper"], "Trial": ["78"],
+        "Metaparameters": ["learning_rate", "0.1235"], "Trial": ["78"],
         "Examples": ["39,488"], "±": ["56"],
     }  # fmt: skip
     for column, some in words.items():
         if column not in dropped:
             assert all(word in text.split() for word in some), column
     assert ("No room" in text) == (width < 80)
+    assert "upper end" in " ".join(text.split())
 
 
 def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
@@ -205,7 +206,7 @@ def test_what_to_do_next_is_said_once() -> None:
         ([row], "open runs/one/report.html"),
         ([row, narrow], "widen the ranges"),
         ([narrow, short], r"raise the budget.*sgd at 1,024\)"),
-        ([short, replace(short, recipe="adam")], r"sgd at 1,024; and 1 more"),
+        ([short, replace(short, recipe="adam")], r"sgd at 1,024 and adam at 1,024\)"),
         ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
     ):
         assert re.search(said, answers.what_next(rows, "runs/one"))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rich.cells import cell_len
 from rich.table import Table
 
 from orchestrator.analysis import (
@@ -16,6 +15,7 @@ from orchestrator.analysis import (
     growing_sentence,
     holding_in_words,
     holdings,
+    listed,
     median_of,
     on_medians,
     points_of,
@@ -26,7 +26,7 @@ from orchestrator.analysis import (
     tables_of_rules,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import PlainConsole, say, table_of
+from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
 from orchestrator.records import StudyKey, mistake
 from orchestrator.results import BestRow, FrontierRow, Run, unknown_of
 from orchestrator.search import searched
@@ -37,22 +37,22 @@ Searched = Mapping[StudyKey, Collection[str]]
 BARS = "▁▂▃▄▅▆▇█"
 
 POINT = "Metaparameters"
-DROPPED = ("Notes", "Examples", "±", "Trial", POINT)
-"""The columns that the frontier leaves out on a narrow terminal, the first to be dropped first.
-Notes are printed below the table instead."""
+DROPPED = ("Examples", "±", "Trial", POINT)
+"""The columns that the frontier leaves out on a narrow terminal, the first to be dropped first."""
 
 
 def frontier_table(
     rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
 ) -> Table:
     """The frontier as a table. Of the winners' points it shows the metaparameters that were
-    searched. A workload and goal that all rows share are in the title."""
+    searched, and wraps them between words. A workload and goal that all rows share are in the
+    title."""
     same = len({(row.workload, row.goal) for row in rows}) == 1
     numbers = ("Batch size", "Steps", "±", "Median", "Examples", "Trial")
     left_out = {*without, *(("Workload", "Goal") if same else ())}
     if not any(row.repeats for row in rows):
         left_out.add("Median")
-    headings = ("Workload", "Goal", "Recipe", *numbers, POINT, "Notes")
+    headings = ("Workload", "Goal", "Recipe", *numbers, POINT)
     shown = [heading for heading in headings if heading not in left_out]
     cells = (
         {
@@ -66,16 +66,18 @@ def frontier_table(
             "Examples": "" if row.examples is None else f"{row.examples:,}",
             "Trial": "" if row.trial is None else str(row.answering[0]),
             POINT: _point(row.answering[1], searched[row.key]),
-            "Notes": "; ".join(row.remarks()),
         }
         for row in rows
     )
-    return table_of(
+    table = table_of(
         shown,
         ([of_row[heading] for heading in shown] for of_row in cells),
         numbers=numbers,
         title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
     )
+    for column in table.columns:
+        column.no_wrap = column.header != POINT
+    return table
 
 
 def answers_table(rows: Sequence[FrontierRow]) -> Table:
@@ -149,21 +151,6 @@ def best_table(rows: Sequence[BestRow]) -> Table:
     return table_of(("Workload", "Recipe", *numbers, POINT, "Notes"), cells, numbers=numbers)
 
 
-def _fitted(table: Table, width: int) -> bool:
-    """Gives each column the width that it needs. Metaparameters get the rest and are wrapped
-    between words. False if the table is wider than `width`."""
-    cells = {str(c.header): [str(c.header), *map(str, c.cells)] for c in table.columns}
-    widths = {name: max(map(cell_len, texts)) for name, texts in cells.items()}
-    room = width - 2 * (len(widths) - 1) - sum(widths.values())
-    if room < 0 and POINT in cells:
-        words = max(cell_len(word) for text in cells[POINT] for word in text.split())
-        shorter = max(widths[POINT] + room, words)
-        room, widths[POINT] = room + widths[POINT] - shorter, shorter
-    for column in table.columns:
-        column.width = widths[str(column.header)]
-    return room >= 0
-
-
 def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
     shown = {n: value for n, value in (params or {}).items() if names is None or n in names}
     texts = {n: f"{v:.4g}" if isinstance(v, float) else str(v) for n, v in shown.items()}
@@ -187,16 +174,9 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
         (narrow, "widen the ranges, since the best points lie near their ends"),
     ):
         if found:
-            same = [row for row in found if _of_one_curve(row, found[0])]
-            sizes = ", ".join(f"{row.batch_size:,}" for row in same[:3])
-            more = ", ..." if len(same) > 3 else ""
-            rest = f"; and {len(found) - len(same)} more" if len(found) > len(same) else ""
-            return f"Next: {todo} ({found[0].recipe} at {sizes}{more}{rest})."
+            studies = listed([f"{row.recipe} at {row.batch_size:,}" for row in found], 3)
+            return f"Next: {todo} ({studies})."
     return f"Next: open {run}/report.html."
-
-
-def _of_one_curve(row: FrontierRow, other: FrontierRow) -> bool:
-    return (row.workload, row.recipe, row.goal) == (other.workload, other.recipe, other.goal)
 
 
 def print_table(table: Table) -> None:
@@ -215,19 +195,21 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
         return
     out, dropped = _out(), 0
     found = {study.key: searched(study.space) for study in run.studies()}
+    unbounded = out.options.update(width=10_000)
     table = frontier_table(rows, found)
-    while not _fitted(table, out.width) and dropped < len(DROPPED):
+    while dropped < len(DROPPED) and out.measure(table, options=unbounded).minimum > out.width:
         dropped += 1
         table = frontier_table(rows, found, without=DROPPED[:dropped])
     out.print(table)
     for said in filter(None, [on_medians(rows), unknown_of(run)]):
         out.print(said)
-    if without := [name for name in DROPPED[:dropped] if name != "Notes"]:
-        out.print(f"No room for: {', '.join(without)}. --json prints them.")
-    if "Notes" in DROPPED[:dropped]:
-        for row in rows:
-            if remarks := row.remarks():
-                out.print(f"{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
+    if dropped:
+        out.print(f"No room for: {', '.join(DROPPED[:dropped])}. --json prints them.")
+    several = len({row.workload for row in rows}) > 1
+    for row in rows:
+        if remarks := row.remarks():
+            where = f"{row.workload}, " * several
+            out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     try:
         answers = answers_table(rows)
@@ -247,11 +229,8 @@ def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
             "that was tuned at each batch size."
         )
     for about, heads, cells in () if as_json else tables_of_rules(costs):
-        print(about)
-        table = Table(*heads, box=None, pad_edge=False, header_style="bold")
-        for row in cells:
-            table.add_row(*row)
-        print_table(table)
+        answer(about)
+        print_table(table_of(heads, cells))
 
 
 def status_table(studies: Sequence[dict[str, Any]]) -> Table:

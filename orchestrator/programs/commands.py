@@ -134,6 +134,7 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
     study, program = trial.study, trial.study.program
     assert program is not None
     found: dict[str, Value] = {
+        **trial.params,  # those of a function may have any names
         "batch_size": study.batch_size,
         "batch_tokens": study.batch_size * (program.tokens_per_example or 0),
         "seed": trial.seed % 2**31,  # many scripts take no larger ones
@@ -142,7 +143,6 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
         "folder": str(folder),
         "env": ENV,
         "interpreter": sys.executable,
-        **trial.params,
     }
     if {"batch_size_per_device", "accumulation_steps"} & mentioned(program, trial.params):
         count = passes(study, devices)
