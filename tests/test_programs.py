@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import orchestrate, refused
+from conftest import assert_refused, orchestrate, refused
 from quadratic import steps_to_goal
 from scipy.stats import ks_2samp
 
@@ -300,6 +300,7 @@ def test_a_trial_by_hand(folder: Path) -> None:
     told = json.loads(shown.stdout)
     assert (told["steps"], told["batch_size"], told["params"]) == (20, 8, {"learning_rate": 0.5})
     assert [each["step"] for each in told["measurements"]] == [5, 10, 15, 20]
+    assert_refused(orchestrate("trial", "sweep.yaml", "--ranks", "2", cwd=folder), "no-effect")
 
 
 def test_programs_of_this_environment_come_first() -> None:

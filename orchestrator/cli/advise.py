@@ -50,8 +50,14 @@ def advice_table(found: Advised) -> Table:
             f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
             for effect in one.step.effects
         ]
-        rows.append((str(number), step_in_words(one.step), "\n".join(told), _price(one)))
-    return table_of(("", "Train", "+20 % examples at: upper end / lower end", "Price"), rows)
+        of_step = {
+            "#": str(number),
+            "Train": step_in_words(one.step),
+            "+20 % examples at: upper end / lower end": "\n".join(told),
+            "Price": _price(one),
+        }
+        rows.append(of_step)
+    return table_of(rows)
 
 
 def _price(one: Suggestion) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
 from orchestrator.analysis.next_steps import Price, Prices, Step, next_steps, step_in_words
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.planning.batch_sizes import batch_sizes_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import ENOUGH_SIZES, BadInput, Study
@@ -193,31 +192,18 @@ def with_more_of(
 
 
 def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
-    """The change that adds these batch sizes. None if one list can't express it, because the
-    workloads have training sets of different sizes."""
-    train_sizes = {study.workload: study.train_size for study in studies}
-    present: dict[str, set[int]] = {workload: set() for workload in train_sizes}
+    """The change that adds these batch sizes. None if the workloads have different ones, which a
+    list can't express."""
+    present: dict[str, set[int | str]] = {study.workload: set() for study in studies}
     for study in studies:
         if study.batch_schedule is None:
-            present[study.workload].add(study.batch_size)
-    full = {workload for workload, size in train_sizes.items() if size in present[workload]}
-    common = {
-        size
-        for workload, known in present.items()
-        for size in known
-        if not (workload in full and size == train_sizes[workload])
-    }
-    listed: list[int | str] = [*sorted({*common, *sizes}), *(["full"] if full else [])]
-    try:
-        found = {
-            workload: {*batch_sizes_of(listed, workload, size)}
-            for workload, size in train_sizes.items()
-        }
-    except BadInput:
+            full = study.batch_size == study.train_size
+            present[study.workload].add("full" if full else study.batch_size)
+    one, *others = present.values()
+    if any(other != one for other in others):
         return None
-    if any(found[workload] != present[workload] | {*sizes} for workload in present):
-        return None
-    return _change("batch_sizes", listed)
+    numbers = sorted({size for size in one if isinstance(size, int)} | {*sizes})
+    return _change("batch_sizes", [*numbers, *["full"] * ("full" in one)])
 
 
 def _change(key: str, value: Any) -> str:

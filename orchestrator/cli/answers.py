@@ -47,14 +47,7 @@ def frontier_table(
     """The frontier as a table. Of the winners' points it shows the metaparameters that were
     searched, and wraps them between words. A workload and goal that all rows share are in the
     title."""
-    same = len({(row.workload, row.goal) for row in rows}) == 1
-    numbers = ("Batch size", "Steps", "±", "Median", "Examples", "Trial")
-    left_out = {*without, *(("Workload", "Goal") if same else ())}
-    if not any(row.repeats for row in rows):
-        left_out.add("Median")
-    headings = ("Workload", "Goal", "Recipe", *numbers, POINT)
-    shown = [heading for heading in headings if heading not in left_out]
-    cells = (
+    cells = [
         {
             "Workload": row.workload,
             "Goal": row.goal,
@@ -62,18 +55,17 @@ def frontier_table(
             "Batch size": batch_sizes_of(row),
             "Steps": steps_of(row),
             "±": "" if row.resolution is None else f"{row.resolution:,}",
-            "Median": median_of(row),
+            "Median": median_of(row) if row.repeats else "",
             "Examples": "" if row.examples is None else f"{row.examples:,}",
             "Trial": "" if row.trial is None else str(row.answering[0]),
             POINT: _point(row.answering[1], searched[row.key]),
         }
         for row in rows
-    )
+    ]
     table = table_of(
-        shown,
-        ([of_row[heading] for heading in shown] for of_row in cells),
-        numbers=numbers,
-        title=f"{rows[0].workload}, until {rows[0].goal}" if same else None,
+        [{name: text for name, text in row.items() if name not in without} for row in cells],
+        numbers=("Batch size", "Steps", "±", "Median", "Examples", "Trial"),
+        shared={"Workload": "{}", "Goal": "until {}"},
     )
     for column in table.columns:
         column.no_wrap = column.header != POINT
@@ -115,40 +107,43 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
     """The best trials of each study, as far as their ranks are certain."""
-    numbers = ("Batch size", "Rank", "Steps", "±", "Trial")
-    ranked = (
-        (row, map("{:,}".format, (rank, trial.steps, trial.resolution, trial.trial)))
+    ranked = [
+        {
+            "Workload": row.workload,
+            "Goal": row.goal,
+            "Recipe": row.recipe,
+            "Batch size": batch_sizes_of(row),
+            "Rank": str(rank),
+            "Steps": f"{trial.steps:,}",
+            "±": f"{trial.resolution:,}",
+            "Trial": f"{trial.trial:,}",
+        }
         for row in rows
         for rank, trial in enumerate(row.leaders, start=1)
-    )
-    return table_of(
-        ("Workload", "Goal", "Recipe", *numbers),
-        ([row.workload, row.goal, row.recipe, batch_sizes_of(row), *of] for row, of in ranked),
-        numbers=numbers,
-    )
+    ]
+    return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
 
 
 def best_table(rows: Sequence[BestRow]) -> Table:
     """The best value of each study, as a table."""
-    numbers = ("Batch size", "Within", "Best", "At step", "Trial")
     cells = []
     for row in rows:
         notes = [] if row.trained_enough else ["no trial was trained that long"]
         if row.censored:
             notes.append("trials that ended early could have come to a better value")
-        of_row = [
-            row.workload,
-            row.recipe,
-            f"{row.batch_size:,}",
-            row.within or "its budget",
-            "not measured" if row.value is None else f"{row.value:.6g}",
-            "" if row.step is None else f"{row.step:,}",
-            "" if row.trial is None else str(row.trial),
-            _point(row.params),
-            "; ".join(notes),
-        ]
+        of_row = {
+            "Workload": row.workload,
+            "Recipe": row.recipe,
+            "Batch size": f"{row.batch_size:,}",
+            "Within": row.within or "its budget",
+            "Best": "not measured" if row.value is None else f"{row.value:.6g}",
+            "At step": "" if row.step is None else f"{row.step:,}",
+            "Trial": "" if row.trial is None else str(row.trial),
+            POINT: _point(row.params),
+            "Notes": "; ".join(notes),
+        }
         cells.append(of_row)
-    return table_of(("Workload", "Recipe", *numbers, POINT, "Notes"), cells, numbers=numbers)
+    return table_of(cells, numbers=("Batch size", "Within", "Best", "At step", "Trial"))
 
 
 def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
@@ -230,20 +225,19 @@ def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
         )
     for about, heads, cells in () if as_json else tables_of_rules(costs):
         answer(about)
-        print_table(table_of(heads, cells))
+        print_table(table_of([dict(zip(heads, row, strict=True)) for row in cells]))
 
 
 def status_table(studies: Sequence[dict[str, Any]]) -> Table:
-    numbers = ("Batch size", "Trials", "Best steps")
-    cells = (
-        (
-            study["workload"],
-            study["recipe"],
-            f"{study['batch_size']:,}",
-            f"{study['finished']} / {study['planned']}",
-            "" if study["best_steps"] is None else f"{study['best_steps']:,}",
-            ", ".join(f"{count} {status}" for status, count in study["trials"].items()),
-        )
+    cells = [
+        {
+            "Workload": study["workload"],
+            "Recipe": study["recipe"],
+            "Batch size": f"{study['batch_size']:,}",
+            "Trials": f"{study['finished']} / {study['planned']}",
+            "Best steps": "" if study["best_steps"] is None else f"{study['best_steps']:,}",
+            "By status": ", ".join(f"{count} {name}" for name, count in study["trials"].items()),
+        }
         for study in studies
-    )
-    return table_of(("Workload", "Recipe", *numbers, "By status"), cells, numbers=numbers)
+    ]
+    return table_of(cells, numbers=("Batch size", "Trials", "Best steps"))

@@ -70,13 +70,13 @@ def differences_table(found: TwoRuns) -> Table:
     """What the runs were asked for, and what may explain other results, where these differ."""
     from orchestrator.records import cut
 
-    rows = [
-        [one.what, *("-" if value is None else cut(str(value)) for value in (one.a, one.b))]
-        for one in found.differences[:MOST_LISTED]
-    ]
+    rows = []
+    for one in found.differences[:MOST_LISTED]:
+        a, b = ("-" if value is None else cut(str(value)) for value in (one.a, one.b))
+        rows.append({"Difference": one.what, "A": a, "B": b})
     if (more := len(found.differences) - MOST_LISTED) > 0:
-        rows.append([f"and {more} more, which --json lists"])
-    return table_of(("Difference", "A", "B"), rows)
+        rows.append({"Difference": f"and {more} more, which --json lists", "A": "", "B": ""})
+    return table_of(rows)
 
 
 def pairs_table(
@@ -86,25 +86,22 @@ def pairs_table(
     """Pairs with their numbers as text. A workload and goal that all share are in the title."""
     from orchestrator.analysis import StudyPair, factor_in_words
 
-    names = {(pair.workload, pair.goal) for pair in rows}
-    several, numbers = len(names) != 1, (*headings, "B / A")
     cells = []
     for pair, said in rows.items():
         reason = pair.reason if isinstance(pair, StudyPair) else ""
-        of_pair = [
-            *(pair.workload, pair.goal) * several,
-            pair.recipe,
-            *said,
-            "" if pair.ratio is None else factor_in_words(pair.ratio),
-            pair.verdict + " beyond chance" * pair.beyond_chance + f": {reason}" * bool(reason),
-        ]
+        of_pair = {
+            "Workload": pair.workload,
+            "Goal": pair.goal,
+            "Recipe": pair.recipe,
+            **dict(zip(headings, said, strict=True)),
+            "B / A": "" if pair.ratio is None else factor_in_words(pair.ratio),
+            "Verdict": pair.verdict
+            + " beyond chance" * pair.beyond_chance
+            + f": {reason}" * bool(reason),
+        }
         cells.append(of_pair)
-    return table_of(
-        (*("Workload", "Goal") * several, "Recipe", *numbers, "Verdict"),
-        cells,
-        numbers=numbers,
-        title=None if several else ", until ".join(*names),
-    )
+    shared = {"Workload": "{}", "Goal": "until {}"}
+    return table_of(cells, numbers=(*headings, "B / A"), shared=shared)
 
 
 def _steps(estimate: Estimate | None) -> str:

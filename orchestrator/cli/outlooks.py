@@ -12,23 +12,12 @@ from orchestrator.planning.outlook import Between, Outlook, StudyOutlook
 
 def outlook_table(outlook: Outlook) -> Table:
     """The outlook of each study of a sweep, as one row of a table."""
-    rows = [_outlook_cells(study) for study in outlook.studies]
-    values = {name: {row[name] for row in rows} for name in rows[0]}
-    # A value that all studies share goes to the title once, or is left out.
-    same = {name for name in ("Workload", "Ranks", "Trials") if len(values[name]) == 1}
-    first = outlook.studies[0]
-    said = {
-        "Workload": first.workload,
-        "Trials": f"{first.trials:,} trials each",
-        "Ranks": f"on {first.ranks:,} ranks" if first.ranks > 1 else "",
-    }
-    names = [name for name in rows[0] if name not in same and values[name] != {""}]
     return table_of(
-        names,
-        ([row[name] for name in names] for row in rows),
-        numbers={*names} - {"Workload", "Recipe", "Fits"},
-        title=", ".join(words for name, words in said.items() if name in same and words) or None,
-    )
+        [_outlook_cells(study) for study in outlook.studies],
+        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
+                 "Device-time"),
+        shared={"Workload": "{}", "Trials": "{} trials each", "Ranks": "on {}"},
+    )  # fmt: skip
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
@@ -38,8 +27,8 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
         "Workload": study.workload,
         "Recipe": study.recipe,
         "Batch size": f"{study.batch_size:,}",
-        "Ranks": str(study.ranks),
-        "Trials": str(study.trials),
+        "Ranks": f"{study.ranks:,} ranks" if study.ranks > 1 else "",
+        "Trials": f"{study.trials:,}",
         "Total steps": f"{low:,} to {high:,}",
         "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),

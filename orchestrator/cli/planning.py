@@ -90,7 +90,7 @@ def plan(
 
     sweep = load_either(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
-    machines = None if cluster is None else _machines_of(cluster)
+    machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
         places = places_for(sweep.resources, machines)
         slots = slots or [places]
@@ -138,7 +138,8 @@ def _together(
     return {key: width for key, (width, _) in widths.items() if width > 1}
 
 
-def _machines_of(file: Path) -> Cluster | None:
+def machines_of(file: Path) -> Cluster | None:
+    """The machines that a cluster file describes, which are said."""
     from orchestrator.planning.machines import described_in
 
     if (cluster := described_in(file)) is None:

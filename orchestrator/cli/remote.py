@@ -59,16 +59,14 @@ def resume(
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     """Raises `BadInput` before a job is submitted, if the machines can't hold the trials, the sweep
     can't be trained, or the user does not agree to its size."""
-    from orchestrator.cli.planning import agree
+    from orchestrator.cli.planning import agree, machines_of
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import described_in, places_for
+    from orchestrator.planning.machines import places_for
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
-    cluster = described_in(file)
-    if cluster is not None:
+    if (cluster := machines_of(file)) is not None:
         places_for(described.resources, cluster)
-        say(f"{file}: {cluster}")
     found = None
     with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)
@@ -169,7 +167,7 @@ def jobs(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(table_of(("Run", "Job", "Status"), ([*job.values()] for job in found)))
+        print_table(table_of([{name.title(): text for name, text in job.items()} for job in found]))
 
 
 def stop(file: Path, run: str) -> None:

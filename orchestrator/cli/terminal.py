@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,25 +95,32 @@ def answer_entries(*entries: Mapping[str, Any]) -> None:
 
 
 def table_of(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Sequence[Mapping[str, str]],
     *,
     numbers: Collection[str] = (),
-    title: str | None = None,
+    shared: Mapping[str, str] | None = None,
 ) -> Table:
-    """A table of texts. The columns called `numbers` are flush right and are not wrapped."""
+    """A table of rows, each of which has its texts under their headings. Columns without any text
+    are left out. Columns of `numbers` are flush right and are not wrapped. A text that all rows
+    have under a heading of `shared` stands in the title instead, as its pattern there says it."""
+    texts = {heading: {row[heading] for row in rows} for heading in (rows[0] if rows else ())}
+    said = {
+        heading: pattern.format(*texts[heading])
+        for heading, pattern in (shared or {}).items()
+        if len(texts.get(heading, ())) == 1 and texts[heading] != {""}
+    }
     table = Table(
         box=None, pad_edge=False, header_style="bold",
-        title=title, title_justify="left", title_style="",
+        title=", ".join(said.values()) or None, title_justify="left", title_style="",
     )  # fmt: skip
+    headings = [each for each in texts if each not in said and texts[each] != {""}]
     for heading in headings:
         if heading in numbers:
             table.add_column(heading, justify="right", no_wrap=True)
         else:
-            style = "yellow" if heading == "Notes" else None
-            table.add_column(heading, overflow="fold", style=style)
+            table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(row[heading] for heading in headings))
     return table
 
 
@@ -193,14 +200,17 @@ def _line(progress: Progress) -> str:
 def _table(progress: Progress) -> Group:
     """The studies in their order. If the terminal is too low for all, running studies are shown
     first, then waiting ones, then finished ones."""
-    several = len({study.study.workload for study in progress.studies.values()}) > 1
-    numbers = ("Batch size", "Trials", "Running", "Best steps", "Time left")
-    table = table_of([*("Workload",) * several, "Recipe", *numbers], (), numbers=numbers)
     ordered = sorted(progress.studies.values(), key=lambda p: (p.left == 0, p.running == 0))
     room = max(3, console.height - 6)
-    shown = {study.study.key for study in ordered[:room]}
-    for study in (study for study in progress.studies.values() if study.study.key in shown):
-        table.add_row(*_cells(study, progress, several), style="dim" if not study.left else "")
+    keys = {study.study.key for study in ordered[:room]}
+    shown = [study for study in progress.studies.values() if study.study.key in keys]
+    table = table_of(
+        [_cells(study, progress) for study in shown],
+        numbers=("Batch size", "Trials", "Running", "Best steps", "Time left"),
+        shared={"Workload": "{}"},
+    )
+    for row, study in zip(table.rows, shown, strict=True):
+        row.style = "" if study.left else "dim"
     bar = Table.grid(padding=(0, 1))
     line = Text(_line(progress))
     width = min(40, max(10, console.width - len(line) - 2))
@@ -212,16 +222,16 @@ def _table(progress: Progress) -> Group:
     return Group(table, *more, *map(Text, map(printable, progress.notes)), Text(), bar)
 
 
-def _cells(study: StudyProgress, progress: Progress, with_workload: bool) -> list[str]:
-    cells = [
-        study.study.recipe,
-        f"{study.study.batch_size:,}",
-        f"{study.done} / {study.planned}",
-        str(study.running or ""),
-        "" if study.best_steps is None else f"{study.best_steps:,}",
-        _duration(progress.seconds_left(study)) if study.left else "done",
-    ]
-    return [study.study.workload, *cells] if with_workload else cells
+def _cells(study: StudyProgress, progress: Progress) -> dict[str, str]:
+    return {
+        "Workload": study.study.workload,
+        "Recipe": study.study.recipe,
+        "Batch size": f"{study.study.batch_size:,}",
+        "Trials": f"{study.done} / {study.planned}",
+        "Running": str(study.running or ""),
+        "Best steps": "" if study.best_steps is None else f"{study.best_steps:,}",
+        "Time left": _duration(progress.seconds_left(study)) if study.left else "done",
+    }
 
 
 def _duration(seconds: float) -> str:

@@ -105,6 +105,15 @@ def trial(
     settings = parse_settings(set_ or [], "--set", "learning_rate=0.1")
     show = (lambda line: None) if as_json else _show
     if workload.endswith((".yaml", ".yml")):
+        for option, given in (
+            ("evaluate", evaluate),
+            ("ranks", ranks > 1),
+            ("micro-batch", micro_batch),
+            ("stack", stack > 1),
+            ("checkpoint", checkpoint),
+        ):
+            if given:
+                raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
         return _by_program(
             workload, optimizer, batch_size, settings, steps, seed, show, as_json=as_json
         )

@@ -155,8 +155,8 @@ def _send(group: int, number: int) -> None:
 
 
 def end_all() -> None:
-    """Ends all that descends from this process. It has adopted those whose parents have ended."""
-    while found := descendants(os.getpid()):
+    """Ends all that descends from this process. It adopts those whose parents have ended."""
+    while found := children():
         for process in found:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -166,20 +166,12 @@ def end_all() -> None:
         time.sleep(0.001)
 
 
-def descendants(process: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            children.setdefault(parent, []).append(int(name))
-    found, todo = [], [process]
-    while todo:
-        todo += (below := children.get(todo.pop(), []))
-        found += below
+def children() -> list[int]:
+    found, own = [], os.getpid()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[1]) == own:
+                found.append(int(name))
     return found
 
 
