@@ -48,7 +48,7 @@ def test_a_session_writes_the_frontier_first(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["orchestrator.report"], "write_report_of", fails)
-    monkeypatch.setattr(answers, "answers_table", fails)
+    monkeypatch.setattr(answers, "answers_in_words", fails)
     (trained / "frontier.csv").unlink(missing_ok=True)
     said = command("resume", trained, "--no-ray")
     assert len(SAID.findall(said)) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from orchestrator.analysis import (
     listed,
     median_of,
     on_medians,
-    points_of,
     rule_costs,
     scalings,
     sentence,
@@ -33,8 +31,6 @@ from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""
-
-BARS = "▁▂▃▄▅▆▇█"
 
 POINT = "Metaparameters"
 DROPPED = ("Examples", "±", "Trial", POINT)
@@ -72,37 +68,19 @@ def frontier_table(
     return table
 
 
-def answers_table(rows: Sequence[FrontierRow]) -> Table:
-    """The answer of each curve, with its shape before it and the errors behind it."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    curves, found_of_curves = curves_of(rows), scalings(rows)
-    flattered = {one.first.names: one for one in holdings(rows, found_of_curves) if one.differs}
-    for scaling in found_of_curves:
-        curve = curves[scaling.names]
-        found = {point.batch_size: point.steps for point in points_of(curve)}
-        bars = sparkline([found.get(row.batch_size) for row in curve])
+def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
+    """The answer of each curve, with the errors behind it."""
+    curves, found = curves_of(rows), scalings(rows)
+    flattered = {one.first.names: one for one in holdings(rows, found) if one.differs}
+    lines = []
+    for scaling in found:
         where = f"{scaling.workload}, {scaling.goal}. " if len(curves) > 1 else ""
-        table.add_row(bars, f"{where}{sentence(scaling)}")
+        lines.append(f"{where}{sentence(scaling)}")
         if said := errors_in_words(scaling):
-            table.add_row("", said)
+            lines.append(f"  {said}")
         if (one := flattered.get(scaling.names)) is not None:
-            table.add_row("", f"Mind: {holding_in_words(one)}")
-    for row in rows:
-        if row.batch_schedule is not None:
-            table.add_row("", growing_sentence(row))
-    return table
-
-
-def sparkline(values: Sequence[float | None]) -> str:
-    """Draws a bar for each value, by its logarithm, and a gap for each missing value."""
-    logs = [math.log(value) if value else None for value in values]
-    known = [log for log in logs if log is not None]
-    low, span = min(known, default=0), max(max(known, default=0) - min(known, default=0), 1e-9)
-    return "".join(
-        " " if log is None else BARS[round((log - low) / span * (len(BARS) - 1))] for log in logs
-    )
+            lines.append(f"  Mind: {holding_in_words(one)}")
+    return lines + [growing_sentence(row) for row in rows if row.batch_schedule is not None]
 
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
@@ -207,11 +185,12 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
             out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     try:
-        answers = answers_table(rows)
+        answers = answers_in_words(rows)
     except Exception as error:  # what was measured is printed, whatever is said about it
         say(mistake("What the curves say", error))
     else:
-        print_table(answers)
+        for line in answers:
+            out.print(line)
 
 
 def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ MOST_LISTED = 20
 """Largest number of differences that are printed."""
 
 if TYPE_CHECKING:
-    from orchestrator.analysis import CurvePair, Estimate, StudyPair, TwoRuns
+    from orchestrator.analysis import CurvePair, StudyPair, TwoRuns
 
 
 def compare(
@@ -42,7 +41,7 @@ def compare(
 
 
 def _print(found: TwoRuns) -> None:
-    from orchestrator.analysis import agreement_in_words, in_words, remarks_on
+    from orchestrator.analysis import agreement_in_words, in_count, in_words, remarks_on
     from orchestrator.cli.answers import print_table
 
     agreement = found.agreement
@@ -52,7 +51,11 @@ def _print(found: TwoRuns) -> None:
         print_table(differences_table(found))
     answer("")
     steps = {
-        pair: (f"{pair.batch_size:,}", _steps(pair.a), _steps(pair.b)) for pair in agreement.studies
+        pair: (
+            f"{pair.batch_size:,}",
+            *("" if of is None else in_words(of, in_count) for of in (pair.a, pair.b)),
+        )
+        for pair in agreement.studies
     }
     print_table(pairs_table(steps, ("Batch size", "Steps in A", "Steps in B")))
     for remark in remarks_on(agreement):
@@ -102,12 +105,3 @@ def pairs_table(
         cells.append(of_pair)
     shared = {"Workload": "{}", "Goal": "until {}"}
     return table_of(cells, numbers=(*headings, "B / A"), shared=shared)
-
-
-def _steps(estimate: Estimate | None) -> str:
-    from orchestrator.analysis import in_count
-
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return ""
-    high = in_count(estimate.high) if math.isfinite(estimate.high) else "never"
-    return f"{in_count(estimate.value)} ({in_count(estimate.low)} to {high})"

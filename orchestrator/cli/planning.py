@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from orchestrator.planning.outlook import Outlook, Speed
     from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
-    from orchestrator.results import Run
 
 ASKED_ABOVE_STEPS = 20_000_000
 """Steps of a sweep in the worst case above which a command asks before it starts. At one
@@ -185,6 +183,7 @@ def _measured(
     """The speeds of the studies on the machines that will train them, the results of `pilot` trials
     of each, and the number of ranks that these machines have room for."""
     from orchestrator.cluster.connect import connect
+    from orchestrator.cluster.engine import train_apart
     from orchestrator.planning.machines import fit_resources, places
     from orchestrator.planning.outlook import (
         PILOT_STEPS,
@@ -193,6 +192,9 @@ def _measured(
         pilots_of,
         speeds_of,
     )
+    from orchestrator.records import SweepFailed
+    from orchestrator.results import Run
+    from orchestrator.sweeping.progress import Progress
 
     with (
         tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
@@ -201,7 +203,17 @@ def _measured(
         resources = fit_resources(sweep.resources, cluster)
         together, room = _together(studies, resources, data_dir), places(resources, cluster)
         say(f"Timing {len(studies)} studies ...")
-        train = partial(_tried, folder, sweep, cluster, data_dir)
+
+        def train(name: str, some: Sequence[Study]) -> Run:
+            """Trains these studies in a run of their own, apart from the planned one."""
+            run, progress = Run(Path(folder) / name), Progress(some)
+            try:
+                with showing(progress):
+                    train_apart(run, sweep, some, cluster, data_dir=data_dir, progress=progress)
+            except SweepFailed as error:
+                say(str(error))
+            return run
+
         speeds = {s.key: _timed(s, resources) for s in studies if s.program is not None}
         classes = [study for study in studies if study.program is None]
         if short := calibration_of(classes, widths=together):
@@ -236,26 +248,3 @@ def _timed(study: Study, resources: Resources) -> Speed | None:
         say(f"{study.key}: {error}")
         return None
     return speed
-
-
-def _tried(
-    folder: str,
-    sweep: Sweep,
-    cluster: Cluster,
-    data_dir: Path | None,
-    name: str,
-    studies: Sequence[Study],
-) -> Run:
-    """Trains these studies in a run of their own, apart from the planned one."""
-    from orchestrator.cluster.engine import train_apart
-    from orchestrator.records import SweepFailed
-    from orchestrator.results import Run
-    from orchestrator.sweeping.progress import Progress
-
-    run, progress = Run(Path(folder) / name), Progress(studies)
-    try:
-        with showing(progress):
-            train_apart(run, sweep, studies, cluster, data_dir=data_dir, progress=progress)
-    except SweepFailed as error:
-        say(str(error))
-    return run

@@ -102,18 +102,12 @@ def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) 
     """Raises `BadInput` for runs and options that a report on branches can't be made of."""
     from orchestrator.results import holds_branches
 
-    if len(opened) > 1:
-        found = [str(run.place) for run in opened.values() if holds_branches(run)]
+    found = ", ".join(str(run.place) for run in opened.values() if holds_branches(run))
+    wrong = [f"--{name}" for name, value in asked.items() if value]
+    if len(opened) > 1 or wrong:
         raise BadInput(
-            "Only runs of sweeps can be compared on one page, but these hold branches of one "
-            f"training: {', '.join(found)}. Give one such run at a time.",
-            code="holds-branches",
-        )
-    if wrong := [name for name, value in asked.items() if value]:
-        (run,) = opened.values()
-        raise BadInput(
-            f"--{wrong[0]} applies to runs of sweeps, but {run.place} holds branches: leave it "
-            "out.",
+            f"A report on branches of one training, as {found} holds, is about this run alone, and "
+            f"takes no {' or '.join(wrong or ['other run'])}.",
             code="holds-branches",
         )
 
