@@ -23,7 +23,8 @@ from conftest import make_trial, wait_for
 
 from orchestrator.files.places import Place
 from orchestrator.programs import starting, trials
-from orchestrator.programs.starting import LOG_BYTES, Devices, Kept, Start
+from orchestrator.programs.keeper import LOG_BYTES
+from orchestrator.programs.starting import Devices, Kept, Start
 from orchestrator.programs.trials import Commission, ProgramFailed, train_programs
 from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 

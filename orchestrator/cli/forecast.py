@@ -59,7 +59,7 @@ def forecast(
     from orchestrator.training.ranks import one_thread
 
     known = _calibration(calibrate or [])
-    ratios = [comparison.ratio for comparison in known if comparison.ratio is not None]
+    ratios = [comparison.ratio for comparison in known if comparison.ratio]
     ours = single_trial(
         workload,
         optimizer,
@@ -129,27 +129,23 @@ def _lines(found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate]) -
         f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
         for at in (0, -1)
     )
-    lines = [
-        f"Noise scale: {first}, {last}.",
-        f"Forecast: {_meaning(found.noise_scale)}.",
-    ]
+    lines = [f"Noise scale: {first}, {last}.", f"Forecast: {_meaning(found.noise_scale)}."]
     if found.preconditioned is not None:
-        lines.append(
-            f"Forecast from the gradient as {found.recipe} scales it: "
-            f"{_meaning(found.preconditioned)}."
-        )
+        of = f"the gradient as {found.recipe} scales it"
+        lines.append(f"Forecast from {of}: {_meaning(found.preconditioned)}.")
     if not ratios:
-        lines.append(
+        return [
+            *lines,
             "The forecast comes from one training and can be wrong by a large factor. Correct it "
-            "by your own runs with --calibrate RUN."
-        )
-        return lines
-    lines.append(
-        f"For {len(ratios)} measured curves, the forecast was {factor_in_words(together(ratios))} "
-        f"times the measured critical batch size."
-    )
-    lines.append(f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.")
-    return lines
+            "by your own runs with --calibrate RUN.",
+        ]
+    factor = factor_in_words(together(ratios))
+    return [
+        *lines,
+        f"For {len(ratios)} measured curves, the forecast was {factor} times the measured critical "
+        f"batch size.",
+        f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.",
+    ]
 
 
 def _meaning(scale: Estimate) -> str:

@@ -54,6 +54,15 @@ TrialsOption = Annotated[
         "for N trials. Default: all.",
     ),
 ]
+PriceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--price",
+        min=0,
+        help="Price of one device-hour, in any currency. Default: the sweep file's, or that of a "
+        "cluster file.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -23,6 +23,9 @@ def outlook_table(outlook: Outlook) -> Table:
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
     low, _, high = study.steps
     speed, seconds = study.speed, study.rank_seconds
+    fits = f"{speed.micro_batch:,} examples at once" if speed and speed.micro_batch else ""
+    if study.fits is False:
+        fits = "not at all"
     return {
         "Workload": study.workload,
         "Recipe": study.recipe,
@@ -33,13 +36,8 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
         "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
         "Device-time": "" if seconds is None else _range(seconds._replace(middle=None)),
-        "Fits": "not at all" if study.fits is False else _micro_batch(study),
+        "Fits": fits,
     }
-
-
-def _micro_batch(study: StudyOutlook) -> str:
-    micro = study.speed and study.speed.micro_batch
-    return f"{micro:,} examples at once" if micro else ""
 
 
 def outlook_in_words(outlook: Outlook) -> str:

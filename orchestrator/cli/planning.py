@@ -13,6 +13,7 @@ from orchestrator.cli.options import (
     AddressOption,
     DataOption,
     JsonOption,
+    PriceOption,
     SetOption,
     SweepArgument,
     print_json,
@@ -56,14 +57,7 @@ def plan(
             "cluster has room for.",
         ),
     ] = None,
-    price: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Price of one device-hour, in any currency. Default: the sweep file's, or the "
-            "cluster file's.",
-        ),
-    ] = None,
+    price: PriceOption = None,
     address: AddressOption = None,
     cluster: Annotated[
         Path | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import GoalOption, JsonOption, print_json
+from orchestrator.cli.options import GoalOption, JsonOption, PriceOption, print_json
 from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
@@ -38,14 +38,7 @@ def report(
             "and huge compared with it.",
         ),
     ] = None,
-    price: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Price of one device-hour, in any currency; adds costs in money to the page. "
-            "Default: the sweep file's.",
-        ),
-    ] = None,
+    price: PriceOption = None,
     compare_at: Annotated[
         int | None,
         typer.Option(

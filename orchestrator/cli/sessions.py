@@ -35,16 +35,11 @@ def how_to_train(
 ) -> How:
     """The cluster at `address` trains, or one that is started here, or this process. The job on a
     `cluster` file's machines says there how it trains."""
-    given = [f"--{name}" for name, at in (("address", address), ("cluster", cluster)) if at]
-    if not ray and given:
+    asked = {"--address": address, "--cluster": cluster, "--no-ray": not ray}
+    if len(given := [option for option, value in asked.items() if value]) > 1:
         raise BadInput(
-            f"--no-ray trains in this process, without a cluster: leave out {given[0]}.",
-            code="conflicting-options",
-        )
-    if len(given) > 1:
-        raise BadInput(
-            "Give either --address or --cluster, not both: --address trains from this machine, "
-            "--cluster submits a job to the head of a cluster.",
+            f"Give one of {' and '.join(given)}: --address trains from this machine, --cluster "
+            f"submits a job to the head of a cluster, --no-ray trains in this process.",
             code="conflicting-options",
         )
     return How(

@@ -21,7 +21,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -211,15 +210,10 @@ def _table(progress: Progress) -> Group:
     )
     for row, study in zip(table.rows, shown, strict=True):
         row.style = "" if study.left else "dim"
-    bar = Table.grid(padding=(0, 1))
-    line = Text(_line(progress))
-    width = min(40, max(10, console.width - len(line) - 2))
-    bar.add_row(
-        ProgressBar(total=max(progress.planned, 1), completed=progress.done, width=width), line
-    )
     hidden = len(ordered) - room
     more = [Text(f"... and {hidden} more studies", style="dim")] if hidden > 0 else []
-    return Group(table, *more, *map(Text, map(printable, progress.notes)), Text(), bar)
+    notes = map(Text, map(printable, progress.notes))
+    return Group(table, *more, *notes, Text(), Text(_line(progress)))
 
 
 def _cells(study: StudyProgress, progress: Progress) -> dict[str, str]:

@@ -29,6 +29,9 @@ DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36
 LONGEST_LINE = 65536
 """Bytes of a line of output that are looked at."""
 
+LOG_BYTES = 1_000_000
+"""Largest size of the log of a program."""
+
 LAST = 20
 """Lines of output that are told when a program fails."""
 
@@ -36,24 +39,28 @@ LAST = 20
 class Log:
     """The output of a program: its beginning in a file at once, and its end when it is over."""
 
-    def __init__(self, place: str, most: int, heard: Callable[[bytes], None]) -> None:
+    def __init__(self, place: str, heard: Callable[[bytes], None]) -> None:
         self._file: BinaryIO = open(place, "ab", buffering=0)  # noqa: SIM115 - open until the end
-        self._room, self._end, self._most = most // 2, bytearray(), most // 2
-        self._left_out, self._heard, self._line = 0, heard, bytearray()
+        self._room, self._end, self._left_out = LOG_BYTES // 2, bytearray(), 0
+        self._heard, self._line = heard, bytearray()
         self.last: list[bytes] = []
 
     def write(self, part: bytes) -> None:
         self._keep(part[: self._room])
         self._end += part[self._room :]
         self._room = max(self._room - len(part), 0)
-        if len(self._end) > 2 * self._most:
-            self._left_out += len(self._end) - self._most
-            del self._end[: -self._most]
+        if len(self._end) > LOG_BYTES:
+            self._shorten()
         # A progress bar ends its lines with a carriage return.
         *lines, rest = (bytes(self._line) + part).replace(b"\r", b"\n").split(b"\n")
         self._line = bytearray(rest[-LONGEST_LINE:])
         for line in lines:
             self._see(line)
+
+    def _shorten(self) -> None:
+        more = max(len(self._end) - LOG_BYTES // 2, 0)
+        self._left_out += more
+        del self._end[:more]
 
     def _see(self, line: bytes) -> None:
         if line.strip():
@@ -62,9 +69,7 @@ class Log:
 
     def close(self) -> None:
         self._see(bytes(self._line))
-        if (more := len(self._end) - self._most) > 0:
-            self._left_out += more
-            del self._end[:more]
+        self._shorten()
         if self._left_out:
             self._keep(b"\n... %d bytes are left out here ...\n" % self._left_out)
         self._keep(bytes(self._end))
@@ -100,7 +105,7 @@ def keep(told: dict[str, Any]) -> dict[str, Any]:
     lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(OSError):  # storage without locks
         fcntl.flock(lock, fcntl.LOCK_EX)
-    log = Log(told["log"], told["log_bytes"], reports_in(told["pattern"], told["reports"]))
+    log = Log(told["log"], reports_in(told["pattern"], told["reports"]))
     looked = selectors.DefaultSelector()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

@@ -25,9 +25,6 @@ locked while something of an attempt runs."""
 
 KEEPER = Path(__file__).parent / "keeper.py"
 
-LOG_BYTES = 1_000_000
-"""Largest size of the log of a program."""
-
 PATIENCE = 10.0
 """Seconds that a program has to end itself once it is asked to, before it is killed."""
 
@@ -51,7 +48,6 @@ class Start:
     lock: str
     """File that is locked while it runs: no other attempt may use the trial's folder by then."""
     pattern: str = ""
-    log_bytes: int = LOG_BYTES
     patience: float = PATIENCE
 
 
