@@ -14,7 +14,6 @@ from orchestrator.programs.guessing import (
     default_of,
     goal_of,
     in_output,
-    in_reports,
     options_of,
 )
 
@@ -74,17 +73,15 @@ def test_a_command_keeps_what_it_says_itself() -> None:
 )  # fmt: skip
 def test_numbers_are_found_in_output(lines: list[str], goal: str) -> None:
     found = in_output(lines)
-    assert goal == (goal_of({found.name: found.values}) if found else "")
+    assert goal == (goal_of(found.name, found.values) if found else "")
 
 
-def test_a_goal_is_the_best_value_of_the_metric_most_like_one() -> None:
-    assert goal_of({"lr": [1], "train/loss": [1], "val/loss": [3, 2, float("nan")]}) == (
-        "val/loss < 2"
-    )
-    assert goal_of({"psnr": [1, 2]}) == "psnr < 1"
-    assert goal_of({"loss": [float("nan")]}) == goal_of({}) == ""
-    reports = [b'{"step": 1, "loss": null}', b"[]", b"{", b'{"loss": 2.5, "run": "a"}']
-    assert goal_of(in_reports(reports)) == "loss < 2.5"
+def test_reports_are_read_as_lines_are() -> None:
+    lines = ['{"step": 1, "loss": null}', "[]", "{", '{"lr": 0.1, "val/loss": 2.5, "step": 2}']
+    found = in_output(lines)
+    assert found is not None
+    assert goal_of(found.said, found.values) == "val/loss < 2.5"
+    assert goal_of("loss", [float("nan")]) == ""
 
 
 PRINTS = """

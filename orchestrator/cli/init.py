@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -175,17 +175,17 @@ def _for_program(name: str, program: str, seconds: float) -> None:
 
 def _numbers(output: str, reports: Sequence[bytes]) -> str:
     """The keys that say where the numbers of a program are, with a goal if they are found."""
-    from orchestrator.programs import guessing
+    from orchestrator.programs.guessing import goal_of, in_output
 
-    seen: Mapping[str, Sequence[float]] = guessing.in_reports(reports)
-    said = "    # It calls orchestrator.report."
-    if not seen and (printed := guessing.in_output(re.split(r"[\r\n]+", output))):
+    if found := in_output([line.decode(errors="replace") for line in reports]):
+        said, goal = "    # It calls orchestrator.report.", goal_of(found.said, found.values)
+    elif found := in_output(re.split(r"[\r\n]+", output)):
+        goal = goal_of(found.name, found.values)
         said = (
-            f"    # Guessed from the line: {escaped(cut(printed.line, 150))}\n"
-            f"    metrics: {{from: stdout, pattern: {_quoted(printed.pattern)}}}"
+            f"    # Guessed from the line: {escaped(cut(found.line, 150))}\n"
+            f"    metrics: {{from: stdout, pattern: {_quoted(found.pattern)}}}"
         )
-        seen = {printed.name: printed.values}
-    if not (goal := guessing.goal_of(seen)):
+    if not found or not goal:
         return TWO_WAYS.strip("\n")
     return (
         f"{said}\n    # TODO: choose a harder goal. This is the best value of a short run.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +11,6 @@ import typer
 from orchestrator.cli.options import (
     DONE,
     FAILED,
-    INTERRUPTED,
     DataOption,
     JsonOption,
     ParamsOption,
@@ -148,7 +148,7 @@ def trial(
         training = train_on_ranks(
             ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
         )
-    measurements, (outcome, processes) = follow(training, ours.study, show, saved)
+    measurements, (outcome, processes) = follow(training, ours.study, show)
     _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":
         complain(outcome.error)
@@ -282,14 +282,16 @@ def follow(
     training: Generator[Measurement, None, Any],
     study: Study,
     show: Callable[[Mapping[str, float]], None],
-    saved: Checkpoint | None = None,
 ) -> tuple[list[dict[str, float]], Any]:
     """Runs a training and shows each measurement as it is taken. Returns all measurements and the
-    value that the training returns. Ends the command if it is interrupted."""
+    value that the training returns."""
     lines: list[dict[str, float]] = []
-    try:
+    with closing(training):
         while True:
-            measurement = next(training)
+            try:
+                measurement = next(training)
+            except StopIteration as end:
+                return lines, end.value
             line = {
                 "step": measurement.step,
                 "examples": study.examples(measurement.step),
@@ -298,14 +300,6 @@ def follow(
             }
             lines.append(line)
             show(line)
-    except StopIteration as end:
-        return lines, end.value
-    except KeyboardInterrupt:
-        training.close()
-        say("Interrupted.")
-        if saved is not None and saved.place.is_file():
-            say(f"Go on from {saved.place} with the same command.")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _show(line: Mapping[str, float]) -> None:

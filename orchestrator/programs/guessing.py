@@ -3,11 +3,9 @@ user checks them."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.programs.commands import BATCHES, PLACEHOLDER
@@ -94,42 +92,35 @@ class Printed:
     line: str
     """A line of its output."""
     pattern: str
+    said: str
+    """The metric as it is printed."""
     name: str
+    """The metric as its group in the pattern is called."""
     values: Sequence[float]
 
 
 def in_output(lines: Sequence[str]) -> Printed | None:
     """The kind of lines with a step and a metric that is most like a goal."""
-    kinds: dict[str, tuple[int, str, str]] = {}
+    kinds: dict[str, tuple[int, str, str, str]] = {}
     for line in lines:
         for metric in NAMED.finditer(line):
-            said, name = metric[1].replace(".", r"\."), re.sub(r"\W+", "_", metric[1].lower())
-            step = STEP.search(line)
+            said, step = metric[1], STEP.search(line)
+            name = re.sub(r"\W+", "_", said.lower())
             if step is not None and (unlike := likeness(name)) < NO_METRIC:
+                as_said = said.replace(".", r"\.")
                 parts = {
                     step.start(): rf"\b{step[1]}\W*(?P<step>\d[\d,]*)",
-                    metric.start(): rf"\b{said}\W+?(?P<{name}>{NUMBER})",
+                    metric.start(): rf"\b{as_said}\W+?(?P<{name}>{NUMBER})",
                 }
                 pattern = ".*?".join(parts[place] for place in sorted(parts))
-                kinds.setdefault(pattern, (unlike, name, line.strip()))
-    for pattern, (_, name, line) in sorted(kinds.items(), key=lambda kind: kind[1][0]):
+                kinds.setdefault(pattern, (unlike, said, name, line.strip()))
+    for pattern, (_, said, name, line) in sorted(kinds.items(), key=lambda kind: kind[1][0]):
         found = [match for each in lines if (match := re.search(pattern, each))]
         steps = [int(each["step"].replace(",", "")) for each in found]
         if steps == sorted(steps):  # else they are counted anew in each epoch
             values = [float(each[name]) for each in found]
-            return Printed(line=line, pattern=pattern, name=name, values=values)
+            return Printed(line=line, pattern=pattern, said=said, name=name, values=values)
     return None
-
-
-def in_reports(lines: Iterable[bytes]) -> dict[str, list[float]]:
-    """Metric -> its values, as `orchestrator.report` writes them."""
-    seen: dict[str, list[float]] = {}
-    for line in lines:
-        with suppress(ValueError, AttributeError):  # no line of JSON, or one of something else
-            for name, value in json.loads(line).items():
-                if isinstance(value, (int, float)) and name not in ("step", "time"):
-                    seen.setdefault(name, []).append(value)
-    return seen
 
 
 NO_METRIC = 8
@@ -143,15 +134,11 @@ def likeness(metric: str) -> int:
     return 4 * (not HELD_OUT.search(name)) + 2 * (not loss) + (bool(re.search("train|test", name)))
 
 
-def goal_of(seen: Mapping[str, Sequence[float]]) -> str:
-    """A goal for the metric that is most like one: the best value that was seen. Empty if nothing
-    was."""
-    known = {
-        name: [each for each in values if math.isfinite(each)] for name, values in seen.items()
-    }
-    name = min((name for name, values in known.items() if values), key=likeness, default="")
-    if not name:
+def goal_of(metric: str, values: Sequence[float]) -> str:
+    """A goal for this metric: the best value that was seen. Empty if none was."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
         return ""
-    upward = likeness(name) < NO_METRIC and not LOSS.search(name.lower())
-    best = (max if upward else min)(known[name])
-    return f"{name} {'>' if upward else '<'} {best:.4g}"
+    if LOSS.search(metric.lower()):
+        return f"{metric} < {min(known):.4g}"
+    return f"{metric} > {max(known):.4g}"
