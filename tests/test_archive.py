@@ -41,7 +41,7 @@ from orchestrator.results import (
     import_archive,
     to_csv,
 )
-from orchestrator.results.curve_files import read_curve
+from orchestrator.results.curve_files import read_curves
 
 SPACE = {
     "learning_rate": {
@@ -113,7 +113,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
         f"{base}/8/metadata.json": "status 'SPLENDID' is not one of COMPLETE, INFEASIBLE, "
         "INCOMPLETE",
         f"{base}/9/measurements.csv": "columns whose names are not split/metric are "
-        "left out: 'epoch'",
+        "left out: ['epoch']",
         f"{base}/10/metadata.json": problems[f"{base}/10/metadata.json"],
         f"{base}/11": "trial 0 is there twice",
         "mnist/fc/sgd/4/study.json": "is missing",
@@ -170,10 +170,10 @@ def test_a_curve_as_far_as_it_can_be_read(
 ) -> None:
     path = tmp_path / "measurements.csv"
     path.write_text(text, encoding="latin-1")
-    table, flaws = read_curve(path)
+    table, flaws = read_curves({0: str(path)})
     for name, values in columns.items():
         assert table[name].to_pylist() == pytest.approx(values, nan_ok=True), name
-    assert not flaws if flaw is None else flaw in " ".join(flaws)
+    assert not flaws if flaw is None else flaw in flaws[0]
 
 
 def random_archive(source: Path, chance: random.Random) -> None:

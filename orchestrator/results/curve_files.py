@@ -10,19 +10,20 @@ import codecs
 import csv
 import errno
 import io
+import math
 import os
 import stat
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
+from numpy.typing import ArrayLike
 
-from orchestrator.records import MANY
-from orchestrator.results.tables import ROWS_AT_ONCE, numbers
+from orchestrator.records import MANY, shown
+from orchestrator.results.tables import numbers
 
 MOST_BYTES = 32 * 2**20
 """Largest size of a file: about 300,000 measurements of six metrics. A file with flaws is read cell
@@ -51,20 +52,19 @@ def read_curves(
     Files with the same columns are parsed as one, because starting the parser takes most of the
     time of a small file.
     """
-    curves = _Curves()
-    one_by_one: list[int] = []
-    for header, bodies in _alike(files, one_by_one):
-        table = _read_alike(header, bodies, known)
-        if table is None:
-            one_by_one += [index for index, _ in bodies]
-        else:
-            curves.add(table)
-    flaws = {}
-    for index in one_by_one:
-        curve, its_flaws = read_curve(files[index], known)
-        curves.add(_with_trial(pa.array(np.full(len(curve), index), pa.int32()), curve))
-        if its_flaws:
-            flaws[index] = "; ".join(its_flaws)
+    curves, flaws = _Curves(), dict[int, str]()
+    for header, bodies in _alike(files, flaws):
+        if (together := _read_alike(header, bodies, known)) is not None:
+            curves.add(together)
+            continue
+        for index, body in bodies:
+            curve = _read_alike(header, [(index, body)], known)
+            if curve is None:
+                curve, its_flaws = _read_cells(header + b"\n" + body, known)
+                curve = _with_trial(np.full(len(curve), index), curve)
+                if its_flaws:
+                    flaws[index] = "; ".join(its_flaws)
+            curves.add(curve)
     return curves.joined(), dict(sorted(flaws.items()))
 
 
@@ -72,7 +72,7 @@ class _Curves:
     """The measurements of a study so far. Raises ValueError if they would take too much memory."""
 
     def __init__(self) -> None:
-        self._tables = [_with_trial(pa.array([], pa.int32()), _no_curve())]
+        self._tables = [_with_trial([], _no_curve())]
         self._columns: set[str] = set()
         self._rows = 0
 
@@ -96,17 +96,17 @@ class _Curves:
 
 
 def _alike(
-    files: Mapping[int, str], unread: list[int]
+    files: Mapping[int, str], flaws: dict[int, str]
 ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
     """Yields each first line with the remaining content of files that begin with it, at most
-    MOST_BYTES_TOGETHER at a time. Adds the trials whose files can't be read to `unread`."""
+    MOST_BYTES_TOGETHER at a time. Adds the reasons why files can't be read to `flaws`."""
     alike: dict[bytes, list[tuple[int, bytes]]] = {}
     held = 0
     for index, path in files.items():
         try:
             content = content_of(path, MOST_BYTES)
-        except OSError:
-            unread.append(index)
+        except OSError as error:
+            flaws[index] = reason_of(error)
             continue
         header, _, body = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
         alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
@@ -158,11 +158,11 @@ def _read_alike(
     curve = _parse(b"".join([header, b"\n", *ended]), names)
     if curve is None or len(curve) != sum(lines):
         return None
-    return _with_trial(pa.array(np.repeat([i for i, _ in bodies], lines), pa.int32()), curve)
+    return _with_trial(np.repeat([i for i, _ in bodies], lines), curve)
 
 
-def _with_trial(trial: pa.Array, curve: pa.Table) -> pa.Table:
-    return curve.add_column(0, "trial", trial)
+def _with_trial(trial: ArrayLike, curve: pa.Table) -> pa.Table:
+    return curve.add_column(0, "trial", pa.array(np.asarray(trial, np.int32)))
 
 
 def _plain_names(header: bytes, known: Collection[str]) -> list[str] | None:
@@ -196,20 +196,10 @@ def _parse(content: bytes, names: Sequence[str]) -> pa.Table | None:
     return table.select(["step", *(name for name in names if name != "step")])
 
 
-def read_curve(path: str | Path, known: Collection[str] = ()) -> tuple[pa.Table, list[str]]:
-    """The measurements in a CSV file in their order, and messages about what could not be used. The
-    columns are `step`, `seconds` if the file has it, and a float64 column for each metric."""
-    try:
-        content = content_of(str(path), MOST_BYTES).removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        return _no_curve(), [reason_of(error)]
-    names = _plain_names(content.partition(b"\n")[0].rstrip(b"\r"), known)
-    curve = None if names is None else _parse(content, names)
-    if curve is not None:
-        return curve, []
-    # Now cell by cell; every cell that is a number is used.
-    lines = csv.reader(_lines_of(content))
-    flaws: list[str] = []
+def _read_cells(content: bytes, known: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The measurements in a file with flaws, in their order, and what could not be used: every cell
+    that is a number is."""
+    lines, flaws = csv.reader(_lines_of(content)), list[str]()
     try:
         header = next(lines, [])
         places = _places(header, known, flaws)
@@ -253,20 +243,17 @@ def _places(names: Sequence[str], known: Collection[str], flaws: list[str]) -> d
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
     if unused := [name for name in places if name not in used]:
-        flaws.append(f"columns whose names are not split/metric are left out: {_first_few(unused)}")
+        flaws.append(f"columns whose names are not split/metric are left out: {shown(unused)}")
     if repeated := [name for name in used if names.count(name) > 1]:
-        flaws.append(f"of columns that are there twice, the first is used: {_first_few(repeated)}")
+        flaws.append(f"of columns that are there twice, the first is used: {shown(repeated)}")
     return {name: places[name] for name in used}
 
 
 def _read_rows(
     lines: Iterable[Sequence[str]], places: Mapping[str, int], width: int, flaws: list[str]
 ) -> pa.Table:
-    tables, junk, lost = [_no_curve()], 0, 0
-    columns: dict[str, list[Any]] = {name: [] for name in places}
-    for row in lines:
-        if not row:
-            continue
+    columns, junk, lost = {name: array("d") for name in places}, 0, 0
+    for row in filter(None, lines):
         step = _number(row[places["step"]]) if len(row) > places["step"] else None
         if step is None or not step.is_integer() or not 0 <= step <= MANY:
             lost += 1
@@ -275,26 +262,15 @@ def _read_rows(
             cell = row[place] if place < len(row) else ""
             number = _number(cell)
             junk += number is None and bool(cell.strip())
-            columns[name].append(int(step) if name == "step" else number)
+            columns[name].append(math.nan if number is None else number)
         junk += len(row) > width
-        if len(columns["step"]) == ROWS_AT_ONCE:
-            tables.append(_table(columns))
-            columns = {name: [] for name in places}
-    tables.append(_table(columns))
     if lost:
         flaws.append(f"{lost} rows have a step that is no whole number from 0 to {MANY:,}")
     if junk:
         flaws.append(f"{junk} cells are not numbers")
-    return pa.concat_tables(tables, promote_options="default")
-
-
-def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
-    return pa.table(
-        {
-            name: pa.array(columns[name], pa.int64() if name == "step" else pa.float64())
-            for name in sorted(columns, key=lambda name: name != "step")
-        }
-    )
+    steps = pa.array(np.asarray(columns.pop("step"), np.int64))
+    values = {n: pa.array(np.asarray(c), from_pandas=True) for n, c in columns.items()}
+    return pa.table({"step": steps, **values})
 
 
 def _number(cell: str) -> float | None:
@@ -302,12 +278,6 @@ def _number(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def _first_few(names: Sequence[str]) -> str:
-    """The first five names, and the number of others."""
-    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more
 
 
 def write_curve(path: str, curve: pa.Table) -> None:
