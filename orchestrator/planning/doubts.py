@@ -82,13 +82,9 @@ def dear_evaluations(
     if most <= examples / evaluations:
         return f"{said} With fewer, the steps to the goal would be known too coarsely."
     apart = float(f"{min(fair, most):.1e}")
-    why = (
-        f"they would take about {FAIR_SHARE:.0%}"
-        if fair <= most
-        else ("they would take less, and steps to the goal still be known to a tenth or so")
-    )
     return (
-        f"{said} With at least {apart:.0f} training examples between two of them {why}: "
+        f"{said} With at least {apart:.0f} training examples between two of them they would take "
+        f"less, and steps to the goal still be known to a tenth or so: "
         f"`evaluate: {{min_examples: {apart:.0f}}}` in a sweep file, "
         f"`--evaluate min_examples={apart:.0f}` for `orchestrate trial`."
     )

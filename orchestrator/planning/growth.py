@@ -162,39 +162,27 @@ def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
     it can't win from there. Its repeats are dropped. Points that replaced diverged ones or lie
     beyond a range are dropped, too, if other points might take their place now."""
     steps = _measured(study, max((trained.outcome.steps for trained in stored), default=0))
-    if all(_stands(trained, steps) for trained in stored):
-        return _keeping_more(study, stored) if study.keep > 1 else stored
     searched = [trained for trained in stored if not trained.trial.repeat]
-    trials = [_up_to(trained, steps) for trained in searched if trained.trial.index < study.trials]
-    certain = _first_round_tells(study, trials)
-    if certain:
-        trials += [
-            _up_to(trained, steps) for trained in searched if trained.trial.index >= study.trials
-        ]
-    repeats = [
+    repeats = [trained for trained in stored if trained.trial.repeat]
+    if all(_stands(trained, steps) for trained in stored):
+        judged = _judged(study, searched) if study.keep > 1 else searched
+        # A trial that was ended may be among the best that the study keeps now.
+        begun_anew = any(
+            (before.outcome.status, after.outcome.status) == ("dominated", "paused")
+            for before, after in zip(searched, judged, strict=True)
+        )
+        return [*judged, *repeats] if begun_anew else stored
+    trials = [_up_to(trained, steps) for trained in searched]
+    first = [trained for trained in trials if trained.trial.index < study.trials]
+    certain = _first_round_tells(study, first)
+    standing = [
         trained
-        for trained in stored
-        if trained.trial.repeat
-        and _stands(trained, steps)
+        for trained in repeats
+        if _stands(trained, steps)
         # The goals that its point has won may have changed, and with them how far it is trained.
         and (certain or trained.outcome.status != "dominated")
     ]
-    return [*_judged(study, trials), *repeats]
-
-
-def _keeping_more(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
-    """The finished trials, where a trial that was ended but might be among the best that `study`
-    keeps is `paused`. The same list if there is none."""
-    judged = [
-        *_judged(study, [trained for trained in stored if not trained.trial.repeat]),
-        *(trained for trained in stored if trained.trial.repeat),
-    ]
-    statuses = {trained.trial.key: trained.outcome.status for trained in stored}
-    changed = any(
-        statuses[trained.trial.key] == "dominated" and trained.outcome.status == "paused"
-        for trained in judged
-    )
-    return judged if changed else stored
+    return [*_judged(study, trials if certain else first), *standing]
 
 
 def _measured(study: Study, last: int) -> Collection[int]:

@@ -47,12 +47,14 @@ class More(Part):
 
 def with_more(study: Study, more: Sequence[More]) -> Study:
     """The study with the most trials and repeats that any entry gives it."""
-    trials, repeats = [study.trials], [study.repeats]
+    most = {"trials": study.trials, "repeats": study.repeats}
     for place, entry in enumerate(more):
         if any(entry.names(study, size) for size in entry.batch_sizes):
-            trials.append(_trials_of(study, entry.trials, f"more.{place}.trials"))
-            repeats.append(_at_least(study.repeats, entry.repeats, study, f"more.{place}.repeats"))
-    return replace(study, trials=max(trials), repeats=max(repeats))
+            for name, asked in (("trials", entry.trials), ("repeats", entry.repeats)):
+                if asked is not None and not (name == "trials" and study.is_one_point):
+                    _check(study, name, asked, f"more.{place}.{name}")
+                    most[name] = max(most[name], asked)
+    return replace(study, **most)
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
@@ -70,32 +72,22 @@ def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
             )
 
 
-def _trials_of(study: Study, trials: int | None, place: str) -> int:
-    if trials is None or study.is_one_point:
-        return study.trials
-    if study.search.algorithm == "points":
+def _check(study: Study, name: str, asked: int, place: str) -> None:
+    """Raises `BadInput` if a study can't have so many trials or repeats."""
+    least, launches = getattr(study, name), study.search.launches
+    if name == "trials" and study.search.algorithm == "points":
         raise BadInput(
             f"{place}: a study whose points are listed can't have other numbers of trials, but "
             f"{study.key} lists {len(study.search.points)}. Add points to its search, or name "
             f"other recipes in `recipes`."
         )
-    most = study.search.launches
-    if most is not None and trials > most:
+    if name == "trials" and launches is not None and asked > launches:
         raise BadInput(
-            f"{place}: `trials` must be at most `search.max_launches`, but {study.key} may launch "
-            f"{most} trials and got `trials: {trials}`. Raise search.max_launches."
+            f"{place}: it must be at most `search.max_launches`, but {study.key} may launch "
+            f"{launches} trials, and got {asked}. Raise search.max_launches."
         )
-    return _at_least(study.trials, trials, study, place)
-
-
-def _at_least(least: int, asked: int | None, study: Study, place: str) -> int:
-    """The number that an entry asks for. Raises `BadInput` if it is less than what the study has
-    without the entry."""
-    if asked is None:
-        return least
     if asked < least:
         raise BadInput(
             f"{place}: it must be at least {least}, as {study.key} has {least} without it, but got "
             f"{asked}. Leave it out, or give {least} or more."
         )
-    return asked

@@ -457,23 +457,19 @@ class Sweep(Part):
     """The branches of one training. `orchestrate branch` writes it from a branch file."""
 
     @model_validator(mode="after")
-    def _known_baseline(self) -> Sweep:
+    def _names_are_known(self) -> Sweep:
+        recipes = [recipe.name for recipe in self.recipes]
+        named = [("workload of scales", [*self.scales], self.workloads)]
         if self.report.baseline is not None:
-            names = [recipe.name for recipe in self.recipes]
-            if (name := Baseline.parse(self.report.baseline).recipe) not in names:
-                raise unknown("recipe of report.baseline", name, names)
-        return self
-
-    @model_validator(mode="after")
-    def _known_names_in_more(self) -> Sweep:
+            baseline = Baseline.parse(self.report.baseline).recipe
+            named.append(("recipe of report.baseline", [baseline], recipes))
         for place, entry in enumerate(self.more):
-            for kind, given, known in (
-                ("workload", entry.workloads, self.workloads),
-                ("recipe", entry.recipes, [recipe.name for recipe in self.recipes]),
-            ):
-                for name in given:
-                    if name not in known:
-                        raise unknown(f"{kind} of more.{place}", name, known)
+            named.append((f"workload of more.{place}", entry.workloads, self.workloads))
+            named.append((f"recipe of more.{place}", entry.recipes, recipes))
+        for kind, given, known in named:
+            for name in given:
+                if name not in known:
+                    raise unknown(kind, name, known)
         return self
 
     @model_validator(mode="before")
