@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,7 +107,7 @@ def plan(
         price_per_device_hour=price,
     )  # fmt: skip
     if as_json:
-        print_json(found.to_json())
+        print_json(asdict(found))
         return
     print_table(outlook_table(found))
     answer(f"\n{outlook_in_words(found)}")

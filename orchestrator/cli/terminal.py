@@ -21,6 +21,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -204,8 +205,8 @@ def _table(progress: Progress) -> Group:
     keys = {study.study.key for study in ordered[:room]}
     shown = [study for study in progress.studies.values() if study.study.key in keys]
     table = table_of(
-        [_cells(study, progress) for study in shown],
-        numbers=("Batch size", "Trials", "Running", "Best steps", "Time left"),
+        [_cells(study) for study in shown],
+        numbers=("Batch size", "Trials", "Running", "Best steps"),
         shared={"Workload": "{}"},
     )
     for row, study in zip(table.rows, shown, strict=True):
@@ -213,10 +214,15 @@ def _table(progress: Progress) -> Group:
     hidden = len(ordered) - room
     more = [Text(f"... and {hidden} more studies", style="dim")] if hidden > 0 else []
     notes = map(Text, map(printable, progress.notes))
-    return Group(table, *more, *notes, Text(), Text(_line(progress)))
+    bar = Table.grid(padding=(0, 1))
+    line = Text(_line(progress))
+    width = min(40, max(10, console.width - len(line) - 2))
+    total = max(progress.planned, 1)
+    bar.add_row(ProgressBar(total=total, completed=progress.done, width=width), line)
+    return Group(table, *more, *notes, Text(), bar)
 
 
-def _cells(study: StudyProgress, progress: Progress) -> dict[str, str]:
+def _cells(study: StudyProgress) -> dict[str, str]:
     return {
         "Workload": study.study.workload,
         "Recipe": study.study.recipe,
@@ -224,7 +230,6 @@ def _cells(study: StudyProgress, progress: Progress) -> dict[str, str]:
         "Trials": f"{study.done} / {study.planned}",
         "Running": str(study.running or ""),
         "Best steps": "" if study.best_steps is None else f"{study.best_steps:,}",
-        "Time left": _duration(progress.seconds_left(study)) if study.left else "done",
     }
 
 

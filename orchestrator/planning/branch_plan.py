@@ -83,23 +83,21 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
         (study for study in studies if not study.states_at),
         key=lambda study: (study.start_step, study.batch_size),
     )
-    return [
-        Point(
+    found = []
+    for step, mine in groupby(ordered, key=lambda study: study.start_step):
+        of_point = tuple(mine)
+        factors = (study.batch_size // trunk.batch_size for study in of_point)
+        rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
+        point = Point(
             at_examples=trunk.examples(step),
-            studies=(some := tuple(mine)),
+            studies=of_point,
             lengths=_lengths(trunk, asked, step),
             seeds=asked.seeds,
-            choosing=asked.seeds // 2 if max(rates := _asked(asked, trunk, some)) > 1 else 0,
+            choosing=asked.seeds // 2 if max(rates) > 1 else 0,
             asked=rates,
         )
-        for step, mine in groupby(ordered, key=lambda study: study.start_step)
-    ]
-
-
-def _asked(asked: Branches, trunk: Study, studies: Sequence[Study]) -> tuple[int, ...]:
-    """The number of learning rates that were asked for at each batch size."""
-    factors = (study.batch_size // trunk.batch_size for study in studies)
-    return tuple(len(asked.learning_rate.at(factor)) for factor in factors)
+        found.append(point)
+    return found
 
 
 def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.planning.rehearsal import point_at
@@ -106,9 +106,6 @@ class Outlook:
     """Number of ranks that train at once -> seconds from start to end; empty if not known."""
     money: Between | None
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def outlook(
     studies: Iterable[Study],
@@ -157,10 +154,17 @@ def _of_study(
         budget,
     )
     count, speed = ranks(study.batch_size), speeds.get(study.key)
-    seconds = None
+    seconds = dear = None
     if speed is not None:
-        of_one = each.mapped(lambda steps: _training_seconds(study, speed, steps))
+        pace, look = speed.step_seconds, speed.evaluation_seconds
+        of_one = each.mapped(lambda steps: steps * pace + evaluations(study, int(steps)) * look)
         seconds = of_one.plus(*TRIAL_SECONDS).mapped(lambda amount: trials * count * amount)
+        dear = dear_evaluations(
+            examples=study.examples(budget),
+            evaluations=(looks := evaluations(study, budget)),
+            training=budget * pace,
+            evaluating=looks * look,
+        )
     return StudyOutlook(
         workload=study.workload,
         recipe=study.recipe,
@@ -172,24 +176,8 @@ def _of_study(
         fits=speed is not None if study.key in speeds else None,
         speed=speed,
         rank_seconds=seconds,
-        dear=None if speed is None else _dear(study, speed),
+        dear=dear,
     )
-
-
-def _dear(study: Study, speed: Speed) -> str | None:
-    looks = evaluations(study, study.budget_steps)
-    return dear_evaluations(
-        examples=study.examples(study.budget_steps),
-        evaluations=looks,
-        training=study.budget_steps * speed.step_seconds,
-        evaluating=looks * speed.evaluation_seconds,
-    )
-
-
-def _training_seconds(study: Study, speed: Speed, steps: float) -> float:
-    """Seconds of one trial, evaluations included."""
-    looks = evaluations(study, int(steps))
-    return steps * speed.step_seconds + looks * speed.evaluation_seconds
 
 
 def _as_pilots(study: Study, reached: int | None) -> int:

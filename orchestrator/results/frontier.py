@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -43,7 +43,6 @@ from orchestrator.results.counting import (
 )
 from orchestrator.results.remarks import (
     best_short_of,
-    inherited_too_little,
     near_ends,
     of_study,
     starved,
@@ -210,22 +209,21 @@ def frontier_of(
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
     """The rows with the warnings that follow from a comparison with other batch sizes."""
-    steps: dict[StudyKey, list[int | None]] = {}
-    needed: dict[tuple[str, str, str], dict[int, int]] = {}
+    needed: defaultdict[tuple[str, str, str], dict[int, int]] = defaultdict(dict)
     for row in rows:
-        steps.setdefault(row.key, []).append(row.steps)
         if row.steps is not None:
-            of_recipe = needed.setdefault((row.workload, row.recipe, row.goal), {})
-            of_recipe[row.batch_size] = row.examples or 0
-    marks, of_key = inherited_too_little(studies, steps), {study.key: study for study in studies}
-    found = []
-    for row in rows:
-        more = [marks[row.key]] if row.key in marks else []
-        if row.finished and not row.reached:
-            of_recipe = needed.get((row.workload, row.recipe, row.goal), {})
-            more += starved(of_key[row.key], of_recipe)
-        found.append(replace(row, warnings=(*row.warnings, *more)))
-    return found
+            needed[row.workload, row.recipe, row.goal][row.batch_size] = row.examples or 0
+    of_key = {study.key: study for study in studies}
+    return [
+        row
+        if row.reached or not row.finished
+        else replace(
+            row,
+            warnings=row.warnings
+            + starved(of_key[row.key], needed[row.workload, row.recipe, row.goal]),
+        )
+        for row in rows
+    ]
 
 
 def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:

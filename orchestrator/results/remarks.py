@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, StudyKey, Value, near_bounds, widened_to
+from orchestrator.records import Goal, Range, Study, Value, near_bounds, widened_to
 from orchestrator.records.lr_schedules import warmup_of
 from orchestrator.results.store import Run
 
@@ -108,30 +107,3 @@ def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
         f"its budget of {budget:,} examples is less than the {examples:,} that batch size {size:,} "
         f"needed: raise budget.{unit}",
     )
-
-
-def inherited_too_little(
-    studies: Sequence[Study], steps: Mapping[StudyKey, Sequence[int | None]]
-) -> dict[StudyKey, str]:
-    """Warnings for studies whose budget, inherited from a smaller batch size, was too small.
-    `steps` holds the steps to each goal of the studies."""
-    marks: dict[StudyKey, str] = {}
-    for study in studies:
-        smaller = [
-            key
-            for key in steps
-            if (key.workload, key.recipe) == (study.workload, study.recipe)
-            and key.batch_size < study.batch_size
-        ]
-        if study.inherit is None or not smaller:
-            continue
-        smaller_steps, here = steps[max(smaller)], steps[study.key]
-        if None in smaller_steps:
-            continue
-        limit = math.ceil(study.inherit * max(step for step in smaller_steps if step is not None))
-        if limit < study.budget_steps and any(step is None or step > limit for step in here):
-            marks[study.key] = (
-                f"{limit:,} steps, the budget inherited from batch size {max(smaller).batch_size:,}"
-                f", were too few, so trials were trained to the whole budget"
-            )
-    return marks

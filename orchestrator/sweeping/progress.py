@@ -141,21 +141,18 @@ class Progress:
     def planned(self) -> int:
         return sum(study.planned for study in self.studies.values())
 
-    def seconds_left(self, progress: StudyProgress | None = None) -> float:
-        """Estimated seconds left for one study or for all; NaN before anything is known. Most
-        trials are not trained for their whole budgets, and many are paused on the way. Finished
-        studies show which share of their budgets all trials of a study take together."""
-        if not any(study.steps for study in self.studies.values()):
+    def seconds_left(self) -> float:
+        """Estimated seconds left; NaN before anything is known. Most trials are not trained for
+        their whole budgets, and many are paused on the way. Finished studies show which share of
+        their budgets all trials of a study take together."""
+        studies = self.studies.values()
+        if not any(study.steps for study in studies):
             return math.nan
-        chosen = [progress] if progress else self.studies.values()
-        work = sum(self._seconds_left(study) for study in chosen if study.left)
-        return work / self._trained_at_once()
-
-    def _trained_at_once(self) -> float:
-        """Busy seconds of trials per second of time, pauses between trials included."""
-        busy = sum(study.busy_seconds for study in self.studies.values())
+        work = sum(self._seconds_left(study) for study in studies if study.left)
+        # Busy seconds of trials per second of time, pauses between trials included.
         passed = max(time.monotonic() - self._first_start, 1e-9)
-        return max(min(busy / passed, self.slots), 1e-9)
+        at_once = min(sum(study.busy_seconds for study in studies) / passed, self.slots)
+        return work / max(at_once, 1e-9)
 
     def _seconds_left(self, progress: StudyProgress) -> float:
         trials = progress.planned - progress.before
