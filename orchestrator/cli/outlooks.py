@@ -21,7 +21,7 @@ def outlook_table(outlook: Outlook) -> Table:
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
-    low, _, high = study.steps
+    low, high = study.steps
     speed, seconds = study.speed, study.rank_seconds
     fits = f"{speed.micro_batch:,} examples at once" if speed and speed.micro_batch else ""
     if study.fits is False:
@@ -35,7 +35,7 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
         "Total steps": f"{low:,} to {high:,}",
         "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
-        "Device-time": "" if seconds is None else _range(seconds._replace(middle=None)),
+        "Device-time": "" if seconds is None else _range(seconds),
         "Fits": fits,
     }
 
@@ -55,11 +55,11 @@ def outlook_in_words(outlook: Outlook) -> str:
         noun = "slot" if slots == 1 else "slots"
         said.append(f"Time from start to end on {slots} {noun}: {_range(seconds)}.")
     if outlook.money is not None:
-        low, middle, high = outlook.money
-        about = "" if middle is None else f", about {middle:,.3g}"
-        said.append(f"Cost, if no machine ever idles: {low:,.3g} to {high:,.3g}{about}.")
-    if outlook.device_hours.middle is None:
-        said.append("--pilot 3 trains three trials per study and narrows these ranges.")
+        low, high = outlook.money
+        said.append(f"Cost, if no machine ever idles: {low:,.3g} to {high:,.3g}.")
+    said.append(
+        "A sweep of a few trials (--set search.trials=3) shows where trials end; its run may grow."
+    )
     if dear := [study for study in outlook.studies if study.dear]:
         worst = max(dear, key=lambda study: study.rank_seconds.high if study.rank_seconds else 0)
         said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
@@ -67,5 +67,4 @@ def outlook_in_words(outlook: Outlook) -> str:
 
 
 def _range(seconds: Between) -> str:
-    about = "" if seconds.middle is None else f", about {in_time(seconds.middle)}"
-    return f"{in_time(seconds.low)} to {in_time(seconds.high)}{about}"
+    return f"{in_time(seconds.low)} to {in_time(seconds.high)}"

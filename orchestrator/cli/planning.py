@@ -41,14 +41,6 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Time a few dozen steps of each study first.")
     ] = False,
-    pilot: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of trials to train per study first. They give an estimate between the "
-            "best and the worst case.",
-        ),
-    ] = None,
     slots: Annotated[
         list[int] | None,
         typer.Option(
@@ -70,7 +62,7 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
-    (--calibrate, --pilot) and are given from the best to the worst case."""
+    (--calibrate) and are given from the best to the worst case."""
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.planning.branch_file import load_either
@@ -91,19 +83,19 @@ def plan(
             price = machines.price_per_hour / places
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
-    if slots and not calibrate and pilot is None:
-        say("--slots needs step times to estimate the sweep's time: add --calibrate or --pilot 3.")
+    if slots and not calibrate:
+        say("--slots needs step times to estimate the sweep's time: add --calibrate.")
     for remark in planned.remarks:
         say(remark)
-    speeds = pilots = None
-    if calibrate or pilot is not None:
-        speeds, pilots, places = _measured(studies, sweep, pilot, address, data_dir)
+    speeds = None
+    if calibrate:
+        speeds, places = _measured(studies, sweep, address, data_dir)
         slots = slots or [places]
     else:
         gpus = gpus_here() if machines is None else machines.gpus
         _together(studies, sweep.resources.on(gpus), data_dir)
     found = outlook(
-        studies, sweep.resources.ranks, speeds=speeds, pilots=pilots, slots=slots or (),
+        studies, sweep.resources.ranks, speeds=speeds, slots=slots or (),
         price_per_device_hour=price,
     )  # fmt: skip
     if as_json:
@@ -153,7 +145,7 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
     if found is None:
         why = "Its data set is not on this machine, so the number of steps can't be estimated here."
     else:
-        steps = sum(study.steps[2] for study in found.studies)
+        steps = sum(study.steps.high for study in found.studies)
         if steps <= ASKED_ABOVE_STEPS:
             return
         why = f"{outlook_in_words(found)} It may take {steps:,} steps."
@@ -171,22 +163,15 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
 def _measured(
     studies: Sequence[Study],
     sweep: Sweep,
-    pilot: int | None,
     address: str | None,
     data_dir: Path | None,
-) -> tuple[Mapping[StudyKey, Speed | None], Mapping[StudyKey, int | None] | None, int]:
-    """The speeds of the studies on the machines that will train them, the results of `pilot` trials
-    of each, and the number of ranks that these machines have room for."""
+) -> tuple[Mapping[StudyKey, Speed | None], int]:
+    """The speeds of the studies on the machines that will train them, and the number of ranks that
+    these machines have room for."""
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.engine import train_apart
     from orchestrator.planning.machines import fit_resources, places
-    from orchestrator.planning.outlook import (
-        PILOT_STEPS,
-        calibration_of,
-        pilots_among,
-        pilots_of,
-        speeds_of,
-    )
+    from orchestrator.planning.outlook import calibration_of, speeds_of
     from orchestrator.records import SweepFailed
     from orchestrator.results import Run
     from orchestrator.sweeping.progress import Progress
@@ -216,18 +201,7 @@ def _measured(
         if longer := calibration_of(classes, speeds, together):
             say(f"Timing the {len(longer)} quickest of them over more steps ...")
             speeds |= speeds_of(train("longer", longer))
-        if pilot is None:
-            return speeds, None, room
-        say(f"Training {pilot} trials of each ...")
-        trained = train("pilot", pilots_among(studies, pilot))
-        by_pilots = speeds_of(trained, PILOT_STEPS)
-        # A stack that is wider than the pilot's few trials shares its time differently.
-        speeds |= {
-            key: speed
-            for key, speed in by_pilots.items()
-            if speed is not None and key not in together
-        }
-        return speeds, pilots_of(trained), room
+        return speeds, room
 
 
 def _timed(study: Study, resources: Resources) -> Speed | None:

@@ -16,7 +16,7 @@ from orchestrator.planning.rehearsal import point_at
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import train_alone
 from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import Run
 
 CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
 """Calibration times this many steps of a study, or more steps if these take less than this many
@@ -27,10 +27,6 @@ CALIBRATION_PARTS = 8
 
 TIMED_REPORTS = 4
 """Reports of a program that are waited for to time its steps."""
-
-PILOT_STEPS = 200
-"""Number of steps of pilot trials that are needed to time a study by them. They tell better than
-calibration how long a step takes in a sweep, where other trials start and end beside it."""
 
 TRIAL_SECONDS = (0.01, 0.1)
 """Seconds that a trial takes besides training and evaluation, in the quick and in the slow case."""
@@ -44,18 +40,10 @@ class Between(NamedTuple):
     """An amount that is not known yet: the smallest and the largest that it may turn out to be."""
 
     low: float
-    middle: float | None
-    """The estimate from pilot trials; None without any."""
     high: float
 
     def mapped(self, change: Callable[[float], float]) -> Between:
-        middle = None if self.middle is None else change(self.middle)
-        return Between(change(self.low), middle, change(self.high))
-
-    def plus(self, quick: float, slow: float) -> Between:
-        """With an amount that is `quick` at best and `slow` at worst."""
-        middle = None if self.middle is None else self.middle + (quick + slow) / 2
-        return Between(self.low + quick, middle, self.high + slow)
+        return Between(change(self.low), change(self.high))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +72,7 @@ class StudyOutlook:
     budget_steps: int
     steps: Between
     """Steps of all its trials together. The lowest number holds if the first trial reaches its
-    goals at once, the middle one is the pilot trials' estimate, if there were any, and the highest
-    holds if all trials train to their budget."""
+    goals at once, and the highest if all trials train to their budget."""
     fits: bool | None = None
     """Whether a trial fits into memory; None if that wasn't tried."""
     speed: Speed | None = None
@@ -112,15 +99,14 @@ def outlook(
     ranks: Callable[[int], int],
     *,
     speeds: Mapping[StudyKey, Speed | None] | None = None,
-    pilots: Mapping[StudyKey, int | None] | None = None,
     slots: Iterable[int] = (),
     price_per_device_hour: float | None = None,
 ) -> Outlook:
     """The outlook of `studies`. `ranks` gives the number of ranks of a batch size. `speeds` holds
-    the studies that were timed, with None for those that did not fit into memory. `pilots` holds
-    the fewest steps to the goal among the pilot trials of each study, None if none reached it."""
-    found = [_of_study(study, ranks, speeds or {}, pilots) for study in studies]
-    whole = _sum([of_study.rank_seconds for of_study in found])
+    the studies that were timed, with None for those that did not fit into memory."""
+    found = [_of_study(study, ranks, speeds or {}) for study in studies]
+    known = [of_study.rank_seconds for of_study in found if of_study.rank_seconds is not None]
+    whole = Between(*map(sum, zip(*known, strict=True))) if 0 < len(known) == len(found) else None
     longest = max((s.rank_seconds.high / s.trials for s in found if s.rank_seconds), default=0)
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price = price_per_device_hour
@@ -135,30 +121,28 @@ def outlook(
 
 def _on(slots: int, whole: Between, longest: float) -> Between:
     """Seconds from start to end of `whole` rank-seconds of work if `slots` ranks train at once."""
-    found = whole.mapped(lambda seconds: seconds / slots).plus(*STARTING_SECONDS)
+    quick, slow = STARTING_SECONDS
     # At the end the longest trial may train alone.
-    return found._replace(high=found.high + longest)
+    return Between(whole.low / slots + quick, whole.high / slots + slow + longest)
 
 
 def _of_study(
     study: Study,
     ranks: Callable[[int], int],
     speeds: Mapping[StudyKey, Speed | None],
-    pilots: Mapping[StudyKey, int | None] | None,
 ) -> StudyOutlook:
     trials = study.trials + study.most_repeats
-    budget, first = study.budget_steps, study.following(0)
-    each = Between(
-        first if study.stop_dominated else budget,
-        None if pilots is None else _as_pilots(study, pilots.get(study.key)),
-        budget,
-    )
+    budget = study.budget_steps
+    each = Between(study.following(0) if study.stop_dominated else budget, budget)
     count, speed = ranks(study.batch_size), speeds.get(study.key)
     seconds = dear = None
     if speed is not None:
         pace, look = speed.step_seconds, speed.evaluation_seconds
-        of_one = each.mapped(lambda steps: steps * pace + evaluations(study, int(steps)) * look)
-        seconds = of_one.plus(*TRIAL_SECONDS).mapped(lambda amount: trials * count * amount)
+        low, high = (
+            trials * count * (steps * pace + evaluations(study, int(steps)) * look + besides)
+            for steps, besides in zip(each, TRIAL_SECONDS, strict=True)
+        )
+        seconds = Between(low, high)
         dear = dear_evaluations(
             examples=study.examples(budget),
             evaluations=(looks := evaluations(study, budget)),
@@ -180,14 +164,6 @@ def _of_study(
     )
 
 
-def _as_pilots(study: Study, reached: int | None) -> int:
-    """Steps of a trial, estimated by the best pilot trial: other trials end about where the best
-    one reaches the goal."""
-    if reached is None or not study.stop_dominated:
-        return study.budget_steps
-    return min(max(reached, study.following(0)), study.budget_steps)
-
-
 def evaluations(study: Study, steps: int) -> int:
     """Number of evaluations of a trial with so many steps."""
     count, step = 1, 0
@@ -195,14 +171,6 @@ def evaluations(study: Study, steps: int) -> int:
         step = study.following(step)
         count += 1
     return count
-
-
-def _sum(amounts: Sequence[Between | None]) -> Between | None:
-    known = [amount for amount in amounts if amount is not None]
-    if not known or len(known) < len(amounts):
-        return None
-    lows, middles, highs = zip(*known, strict=True)
-    return Between(sum(lows), None if None in middles else sum(middles), sum(highs))
 
 
 def calibration_of(
@@ -240,16 +208,15 @@ def calibration_of(
     return found
 
 
-def speeds_of(run: Run, least_steps: int = 1) -> dict[StudyKey, Speed | None]:
-    """The speeds that the trials of each study measured. None if all failed, or if fewer than
-    `least_steps` were timed."""
-    return {study.key: _speed(run, study, least_steps) for study in run.studies()}
+def speeds_of(run: Run) -> dict[StudyKey, Speed | None]:
+    """The speeds that the trials of each study measured. None if all failed at once."""
+    return {study.key: _speed(run, study) for study in run.studies()}
 
 
-def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
+def _speed(run: Run, study: Study) -> Speed | None:
     """The speed of a study. The first quarter of a trial's steps is warm-up and is left out. Pauses
     in the rest count, because they occur in a sweep, too."""
-    paces, steps, evaluated = [], 0, 0
+    paces, evaluated = [], 0
     rows = [row for row in run.trials(study.key).to_pylist() if row["status"] != "failed"]
     for row in rows:
         curve = run.curve(study.key, row["trial"]).select(["step", "seconds"]).to_pylist()
@@ -259,8 +226,7 @@ def _speed(run: Run, study: Study, least_steps: int) -> Speed | None:
         warm = next(each for each in curve if 4 * each["step"] >= last["step"])
         if last["step"] > warm["step"]:
             paces.append((last["seconds"] - warm["seconds"]) / (last["step"] - warm["step"]))
-            steps += last["step"] - warm["step"]
-    if steps < least_steps:
+    if not paces:
         return None
     return Speed(
         step_seconds=median(paces),
@@ -286,22 +252,3 @@ def program_speed(study: Study, devices: Devices) -> Speed | None:
     first, last = seen[0], seen[-1]
     pace = (last.seconds - first.seconds) / (last.step - first.step)
     return Speed(step_seconds=pace, evaluation_seconds=0.0)
-
-
-def pilots_among(studies: Iterable[Study], trials: int) -> list[Study]:
-    """The studies, each with only its first `trials` trials."""
-    return [
-        replace(study, trials=min(trials, study.trials), repeats=0, inherit=None)
-        for study in studies
-    ]
-
-
-def pilots_of(run: Run) -> dict[StudyKey, int | None]:
-    """The fewest steps in which a trial of each study passed all goals; None if none did."""
-    steps: dict[StudyKey, list[int | None]] = {}
-    for row in frontier_of(run):
-        steps.setdefault(row.key, []).append(row.steps)
-    return {
-        key: None if None in reached else max(step for step in reached if step is not None)
-        for key, reached in steps.items()
-    }
