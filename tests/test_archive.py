@@ -112,8 +112,8 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
         f"{base}/7/metadata.json": "is missing",
         f"{base}/8/metadata.json": "status 'SPLENDID' is not one of COMPLETE, INFEASIBLE, "
         "INCOMPLETE",
-        f"{base}/9/measurements.csv": "columns whose names are not split/metric are "
-        "left out: ['epoch']",
+        f"{base}/9/measurements.csv": "columns are left out whose names are not "
+        "split/metric or are there twice: ['epoch']",
         f"{base}/10/metadata.json": problems[f"{base}/10/metadata.json"],
         f"{base}/11": "trial 0 is there twice",
         "mnist/fc/sgd/4/study.json": "is missing",

@@ -239,7 +239,6 @@ def test_trials_are_put_together_while_others_are_written(
             loose.append(run.loose(KEY))
             if index == 200:
                 wait_until(lambda: run.loose(KEY) <= 20)
-        merging.over(KEY)
     assert max(loose) < 290
     assert run.holds(KEY)
     before = tables(run)

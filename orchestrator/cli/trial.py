@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.training import Checkpoint
 
 
-WORTH_SAYING_SECONDS = 1.0
-"""Seconds of evaluation below which no advice is given on making it cheaper."""
-
-
 def trial(
     workload: Annotated[
         str,
@@ -212,24 +208,12 @@ def _print_outcome(
     *,
     as_json: bool,
 ) -> None:
-    from orchestrator.planning.doubts import dear_evaluations
-
     if not as_json:
         other = "evaluation" if trial.study.program is None else "starting and ending"
         answer(
             f"{outcome.status} after {outcome.steps:,} steps in {outcome.seconds:.2f} s of "
             f"training and {outcome.evaluation_seconds:.2f} s of {other}"
         )
-        if trial.study.program is not None:
-            return
-        dear = dear_evaluations(
-            examples=trial.study.examples(outcome.steps),
-            evaluations=len(measurements),
-            training=outcome.seconds,
-            evaluating=outcome.evaluation_seconds,
-        )
-        if dear and outcome.evaluation_seconds > WORTH_SAYING_SECONDS:
-            say(dear)
         return
     print_json(
         {

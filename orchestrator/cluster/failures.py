@@ -14,13 +14,6 @@ where."""
 
 LINE_CHARACTERS = 500
 
-OUT_OF_MEMORY = (
-    "Ray ended the trial's process{held}, because its machine ran out of memory{machine}. "
-    "Run fewer trials at once (resources.cpus_per_rank: 2 halves their number), spread each trial "
-    "over more machines (resources.examples_per_device), or use machines with more memory. "
-    "RAY_memory_usage_threshold, set before Ray is started, moves the limit."
-)
-
 
 class Failed(Exception):
     """Tells the driver why a pack failed. It takes the place of what was raised, which may not be
@@ -72,8 +65,12 @@ def as_known(gang: str, error: Exception) -> Exception:
         said = str(error)
         held = re.search(rf"Actor\({gang}\).*?actual memory used=([\d.]+) ?GB", said, re.DOTALL)
         machine = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", said)
-        text = OUT_OF_MEMORY.format(
-            held=f", which held {held[1]} GB" if held else "",
-            machine=f" ({machine[1]} of {machine[2]} GB were in use)" if machine else "",
+        of_it = f", which held {held[1]} GB" if held else ""
+        in_use = f" ({machine[1]} of {machine[2]} GB were in use)" if machine else ""
+        text = (
+            f"Ray ended the trial's process{of_it}, because its machine ran out of memory{in_use}. "
+            f"Run fewer trials at once (resources.cpus_per_rank: 2 halves their number), spread "
+            f"each trial over more machines (resources.examples_per_device), or use machines with "
+            f"more memory. RAY_memory_usage_threshold, set before Ray is started, moves the limit."
         )
     return RayActorError(error_msg=text)

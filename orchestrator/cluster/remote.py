@@ -123,7 +123,9 @@ def is_running(job: JobDetails | None) -> bool:
 @contextmanager
 def reach(file: Path) -> Iterator[Head]:
     """Connects to the head of the cluster in `file`. Raises `BadInput` if it can't be reached."""
-    port = _free_port()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     command = [sys.executable, "-c", TUNNEL, str(file), str(port), GREETING]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -157,18 +159,6 @@ def _token(process: subprocess.Popen[bytes], file: Path) -> str:
         f"The head of the cluster in {file} can't be reached. If it is not up, `ray up {file}` "
         f"starts it. Ray's output:\n" + "\n".join(said[-LAST_LINES:])
     )
-
-
-def _free_port() -> int:
-    """A free port: the usual one of the dashboard if possible, else any."""
-    for port in (DASHBOARD_PORT, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise AssertionError("there is always a free port")
 
 
 def follow(file: Path, job_of: Callable[[Head], str], show: Callable[[str], None]) -> JobDetails:

@@ -85,8 +85,7 @@ def dear_evaluations(
     return (
         f"{said} With at least {apart:.0f} training examples between two of them they would take "
         f"less, and steps to the goal still be known to a tenth or so: "
-        f"`evaluate: {{min_examples: {apart:.0f}}}` in a sweep file, "
-        f"`--evaluate min_examples={apart:.0f}` for `orchestrate trial`."
+        f"`evaluate: {{min_examples: {apart:.0f}}}`."
     )
 
 

@@ -54,7 +54,7 @@ def with_more(study: Study, more: Sequence[More]) -> Study:
                 if asked is not None and not (name == "trials" and study.is_one_point):
                     _check(study, name, asked, f"more.{place}.{name}")
                     most[name] = max(most[name], asked)
-    return replace(study, **most)
+    return replace(study, trials=most["trials"], repeats=most["repeats"])
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:

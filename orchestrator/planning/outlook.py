@@ -109,21 +109,19 @@ def outlook(
     whole = Between(*map(sum, zip(*known, strict=True))) if 0 < len(known) == len(found) else None
     longest = max((s.rank_seconds.high / s.trials for s in found if s.rank_seconds), default=0)
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
-    price = price_per_device_hour
+    price, (quick, slow) = price_per_device_hour, STARTING_SECONDS
+    seconds = {}
+    if whole is not None:
+        # At the end the longest trial may train alone.
+        low, high = whole.low, whole.high
+        seconds = {n: Between(low / n + quick, high / n + slow + longest) for n in slots}
     return Outlook(
         studies=tuple(found),
         trials=sum(of_study.trials for of_study in found),
         device_hours=hours,
-        seconds={} if whole is None else {n: _on(n, whole, longest) for n in slots},
+        seconds=seconds,
         money=None if hours is None or price is None else hours.mapped(lambda h: h * price),
     )
-
-
-def _on(slots: int, whole: Between, longest: float) -> Between:
-    """Seconds from start to end of `whole` rank-seconds of work if `slots` ranks train at once."""
-    quick, slow = STARTING_SECONDS
-    # At the end the longest trial may train alone.
-    return Between(whole.low / slots + quick, whole.high / slots + slow + longest)
 
 
 def _of_study(

@@ -40,14 +40,10 @@ def single_trial(
         "evaluate": dict(evaluate or {}),
     }
     sweep = validated(document, "orchestrate trial")
-    try:
-        asked = of_class(sweep, workload, load_workload(workload), data_dir)
-        (study,) = studies_of(sweep, workload, asked)
-        chosen = point_at(study.space, 0.5)
-        rehearse_points(study, [chosen], data_dir, ranks=ranks)
-    except BadInput as error:
-        text = str(error).removeprefix(f"recipe {optimizer!r}: ")
-        raise BadInput(text, code=error.code) from None
+    asked = of_class(sweep, workload, load_workload(workload), data_dir)
+    (study,) = studies_of(sweep, workload, asked)
+    chosen = point_at(study.space, 0.5)
+    rehearse_points(study, [chosen], data_dir, ranks=ranks)
     if steps is not None:
         study = replace(study, goals=())
     return Trial(study=study, index=0, seed=seed, params=chosen)

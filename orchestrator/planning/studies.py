@@ -61,35 +61,22 @@ class Plan:
     """Sentences about possible problems with these studies, which need not occur."""
 
     @property
-    def searched_besides(self) -> dict[str, list[str]]:
-        """Name of a recipe -> the metaparameters that it searches without naming them."""
-        found = {}
+    def remarks(self) -> list[str]:
+        """The doubts, and a sentence about metaparameters that recipes search without naming
+        them."""
+        besides = []
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
             names = dict.fromkeys(name for space in spaces for name in searched(space))
             rest = [name for name in names if name not in {**recipe.space, **recipe.schedule}]
             if ONLY not in recipe.space and rest:
-                found[recipe.name] = rest
-        return found
-
-    @property
-    def remarks(self) -> list[str]:
-        """The doubts, and sentences about metaparameters that recipes search without naming
-        them."""
-        with_space = {recipe.name for recipe in self.sweep.recipes if recipe.space}
-        said, bare = [*self.doubts], []
-        for name, names in self.searched_besides.items():
-            if name in with_space:
-                said.append(
-                    f"Recipe {name!r} also searches {', '.join(names)}, from its optimizer's "
-                    f"search space. To search only what the recipe names, write "
-                    f"`space: {{only: {{...}}}}`."
-                )
-            else:
-                bare.append(f"{name}: {', '.join(names)}")
-        if bare:
-            said.append(f"Searched in the ranges of `orchestrate spaces`: {'; '.join(bare)}.")
-        return said
+                besides.append(f"{recipe.name}: {', '.join(rest)}")
+        said = (
+            f"Searched without being named, in the ranges of `orchestrate spaces`: "
+            f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
+            f"{{...}}}}`."
+        )
+        return [*self.doubts, *([said] if besides else [])]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:

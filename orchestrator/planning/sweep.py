@@ -292,14 +292,6 @@ class Repeats(Part):
     """What is measured in repeats alone."""
 
 
-def _of_repeats(repeats: Repeats, evaluate: Any) -> dict[str, Any]:
-    """The same in the words of a document that has them in short."""
-    told: dict[str, Any] = {"repeats": repeats.count, "repeat_best": repeats.of}
-    if repeats.evaluate.noise_scale and isinstance(evaluate or {}, dict):
-        told["evaluate"] = {"noise_scale": "repeats", **(evaluate or {})}
-    return told
-
-
 LEAST_GPU = 0.0001
 """What Ray divides a GPU into."""
 
@@ -481,7 +473,10 @@ class Sweep(Part):
                 raise BadInput("give `recipes` or `optimizers`, not both", code="not-together")
             document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
-            document |= _of_repeats(Repeats.model_validate(repeats), document.get("evaluate"))
+            long, evaluate = Repeats.model_validate(repeats), document.get("evaluate") or {}
+            document |= {"repeats": long.count, "repeat_best": long.of}
+            if long.evaluate.noise_scale and isinstance(evaluate, dict):
+                document["evaluate"] = {"noise_scale": "repeats", **evaluate}
         if (scale := document.pop("scale", None)) is not None:
             workloads, document["scales"] = expanded(scale)
             if isinstance(given := document.get("workloads", []), list):

@@ -3,7 +3,6 @@
 from orchestrator.results.archive import import_archive
 from orchestrator.results.archive_export import export_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies
-from orchestrator.results.compact import whole_curves
 from orchestrator.results.compact_export import export_compact
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals

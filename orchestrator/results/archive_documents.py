@@ -305,10 +305,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(key: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    if not _is_number(value):
-        raise ValueError(f"{key} {shown(value)} is not a finite number of 64 bits")
-    if not least <= value <= most:
-        raise ValueError(f"{key} {shown(value)} is not between {least:g} and {most:g}")
+    if not _is_number(value) or not least <= value <= most:
+        raise ValueError(
+            f"{key} {shown(value)} is not a finite number of 64 bits from {least:g} to {most:g}"
+        )
     return float(value)
 
 
@@ -339,12 +339,8 @@ def _text(key: str, value: Any) -> str:
 
 
 def _encodable(key: str, value: Any) -> str:
-    try:
-        if not isinstance(value, str):
-            raise ValueError(f"{key} {shown(value)} is not text")
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{key} has unpaired surrogate characters") from None
+    if not isinstance(value, str) or value != value.encode(errors="ignore").decode():
+        raise ValueError(f"{key} {shown(value)} is not text, or has unpaired surrogate characters")
     return value
 
 

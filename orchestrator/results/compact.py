@@ -90,17 +90,6 @@ def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[
         yield _first_of_each(trial, np.flatnonzero(np.isfinite(value) & (lower == lowest)))
 
 
-def whole_curves(run: Run, study: Study) -> set[int]:
-    """The trials of a study of which the run holds all measurements."""
-    measurements = run.measurements(study.key, ())
-    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
-    steps, places = np.unique(step, return_inverse=True)
-    upcoming = np.array([study.following(at) for at in steps.tolist()], dtype=np.int64)[places]
-    begins = np.diff(trial, prepend=-1) != 0
-    follows = np.where(begins, study.start_step, np.roll(upcoming, 1)) == step
-    return {*trial.tolist()} - {*trial[~follows].tolist()}
-
-
 def refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
     """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
     others = [(study, goal) for study, goal in asked if goal not in study.goals]

@@ -47,15 +47,33 @@ def read_curves(
     files: Mapping[int, str], known: Collection[str] = ()
 ) -> tuple[pa.Table, dict[int, str]]:
     """The measurements of all trials in order, and trial -> what was wrong with its file. `known`
-    are metrics whose names need no slash.
+    are metrics whose names need no slash. Raises ValueError if they would take too much memory."""
+    tables, columns, rows = [_with_trial([], _no_curve())], set[str](), 0
+    flaws: dict[int, str] = {}
+    for table in _parsed(files, known, flaws):
+        tables.append(table)
+        columns.update(table.column_names)
+        rows += len(table)
+        if len(columns) > MOST_COLUMNS:
+            raise ValueError(
+                f"has {len(columns):,} columns in total; at most {MOST_COLUMNS} are read"
+            )
+        if (values := rows * len(columns)) > MOST_VALUES:
+            raise ValueError(f"has {values:,} values or more; at most {MOST_VALUES:,} are read")
+    curves = pa.concat_tables(tables, promote_options="default")
+    if len(tables) > 2:  # more than the empty table and one other
+        curves = curves.take(np.argsort(numbers(curves["trial"]), kind="stable"))
+    return curves, dict(sorted(flaws.items()))
 
-    Files with the same columns are parsed as one, because starting the parser takes most of the
-    time of a small file.
-    """
-    curves, flaws = _Curves(), dict[int, str]()
+
+def _parsed(
+    files: Mapping[int, str], known: Collection[str], flaws: dict[int, str]
+) -> Iterator[pa.Table]:
+    """Yields measurements. Files with the same columns are parsed as one, because starting the
+    parser takes most of the time of a small file."""
     for header, bodies in _alike(files, flaws):
         if (together := _read_alike(header, bodies, known)) is not None:
-            curves.add(together)
+            yield together
             continue
         for index, body in bodies:
             curve = _read_alike(header, [(index, body)], known)
@@ -64,35 +82,7 @@ def read_curves(
                 curve = _with_trial(np.full(len(curve), index), curve)
                 if its_flaws:
                     flaws[index] = "; ".join(its_flaws)
-            curves.add(curve)
-    return curves.joined(), dict(sorted(flaws.items()))
-
-
-class _Curves:
-    """The measurements of a study so far. Raises ValueError if they would take too much memory."""
-
-    def __init__(self) -> None:
-        self._tables = [_with_trial([], _no_curve())]
-        self._columns: set[str] = set()
-        self._rows = 0
-
-    def add(self, table: pa.Table) -> None:
-        self._tables.append(table)
-        self._columns.update(table.column_names)
-        self._rows += len(table)
-        if len(self._columns) > MOST_COLUMNS:
-            raise ValueError(
-                f"has {len(self._columns):,} columns in total; at most {MOST_COLUMNS} are read"
-            )
-        if (values := self._rows * len(self._columns)) > MOST_VALUES:
-            raise ValueError(f"has {values:,} values or more; at most {MOST_VALUES:,} are read")
-
-    def joined(self) -> pa.Table:
-        """All measurements in order of trial."""
-        table = pa.concat_tables(self._tables, promote_options="default")
-        if len(self._tables) > 2:  # more than the empty table and one other
-            table = table.take(np.argsort(numbers(table["trial"]), kind="stable"))
-        return table
+            yield curve
 
 
 def _alike(
@@ -242,10 +232,9 @@ def _places(names: Sequence[str], known: Collection[str], flaws: list[str]) -> d
     used = dict.fromkeys(_used(places, known))
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
-    if unused := [name for name in places if name not in used]:
-        flaws.append(f"columns whose names are not split/metric are left out: {shown(unused)}")
-    if repeated := [name for name in used if names.count(name) > 1]:
-        flaws.append(f"of columns that are there twice, the first is used: {shown(repeated)}")
+    if unused := [name for at, name in enumerate(names) if name not in used or at != places[name]]:
+        why = "whose names are not split/metric or are there twice"
+        flaws.append(f"columns are left out {why}: {shown(unused)}")
     return {name: places[name] for name in used}
 
 

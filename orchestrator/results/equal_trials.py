@@ -11,6 +11,9 @@ from orchestrator.records import StudyKey
 from orchestrator.results.store import Run
 from orchestrator.results.tables import is_metric, numbers
 
+OTHER = " of the other"
+"""What follows the names of columns of the second run."""
+
 
 def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
     """Whether the trials and repeats of a study that both runs hold have the same seeds and
@@ -22,28 +25,21 @@ def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
 
 def _alike(a: Run, b: Run, study: StudyKey) -> bool:
     of_trial = {"seed", "params", "repeat"}
-    trials = _shared(a.trials(study, of_trial), b.trials(study, of_trial))
-    seeds, others = ([(r["seed"], json.loads(r["params"])) for r in t.to_pylist()] for t in trials)
-    if seeds != others:
-        return False
-    x, y = _shared(a.measurements(study), b.measurements(study))
-    metrics = {name for name in x.column_names if is_metric(name)} & {*y.column_names}
+    trials = _beside(a.trials(study, of_trial), b.trials(study, of_trial)).to_pylist()
+    measured = _beside(a.measurements(study), b.measurements(study))
     return all(
-        np.array_equal(numbers(x[name]), numbers(y[name]), equal_nan=True) for name in metrics
+        row["seed"] == row["seed" + OTHER]
+        and json.loads(row["params"]) == json.loads(row["params" + OTHER])
+        for row in trials
+    ) and all(
+        np.array_equal(numbers(measured[name]), numbers(measured[name + OTHER]), equal_nan=True)
+        for name in measured.column_names
+        if is_metric(name) and name + OTHER in measured.column_names
     )
 
 
-def _shared(a: pa.Table, b: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The rows that both tables have, in the same order. A row is told by its trial, its repeat and
-    its step, as far as the tables have these columns."""
-    if not len(a) or not len(b):  # a run without repeats does not even have their column
-        return a.slice(0, 0), b.slice(0, 0)
-    names = np.zeros(len(a) + len(b), dtype=np.int64)
-    for column in ("trial", "repeat", "step"):
-        if column in a.column_names:
-            both = np.concatenate([numbers(a[column]), numbers(b[column])])
-            values, places = np.unique(both, return_inverse=True)
-            names = names * len(values) + places
-    in_a, in_b = np.split(names, [len(a)])
-    _, of_a, of_b = np.intersect1d(in_a, in_b, assume_unique=True, return_indices=True)
-    return a.take(of_a), b.take(of_b)
+def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
+    """The rows of `a` beside those of `b` that are of the same trial, repeat and step, as far as
+    both tables have these columns: a run without repeats does not even have theirs."""
+    keys = [n for n in ("trial", "repeat", "step") if n in a.column_names and n in b.column_names]
+    return a.join(b, keys, join_type="inner", right_suffix=OTHER)

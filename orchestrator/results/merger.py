@@ -25,15 +25,13 @@ RETRY_SECONDS = 60.0
 
 class Merger:
     """A thread of the process that writes a run. Once too many trials have separate files, it
-    merges those of one study after another: first of studies that are over, then of those with the
-    most separate files."""
+    merges those of one study after another, the one with the most first."""
 
     def __init__(self, run: Run, keys: Iterable[StudyKey]) -> None:
         self._run = run
         keys = [*keys]
         self._loose = Counter(dict(zip(keys, run.in_parallel(run.loose, keys), strict=True)))
         self._written = self._loose.total()
-        self._over: set[StudyKey] = set()
         self._closed = False
         self._news = Condition()
         self._thread = Thread(target=self._work, name="merger", daemon=True)
@@ -46,11 +44,6 @@ class Merger:
             self._written += 1
             self._news.notify()
 
-    def over(self, key: StudyKey) -> None:
-        """Takes note that, as far as is known, no more trials of this study will be written."""
-        with self._news:
-            self._over.add(key)
-
     def close(self) -> None:
         """Ends the thread. Returns when the merge in progress is done."""
         with self._news:
@@ -62,7 +55,7 @@ class Merger:
         while (key := self._next()) is not None:
             count = self._loose[key]
             try:
-                self._run.put_together(key, over=key in self._over)
+                self._run.put_together(key, over=False)
             except Exception as error:
                 # No error here may end the sweep. The files stay as they are until more trials of
                 # the study are written, or the sweep is complete.
@@ -83,5 +76,4 @@ class Merger:
             )
             if self._closed:
                 return None
-            over = [key for key in self._over if self._loose[key]]
-            return max(over or self._loose, key=self._loose.__getitem__)
+            return max(self._loose, key=self._loose.__getitem__)

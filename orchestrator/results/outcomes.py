@@ -51,17 +51,16 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
 
 
 def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
-    """The fewest steps in which one of its `trials` has passed every goal of a study."""
+    """The step by which `trials` of a study had passed all goals, whichever trial passed which."""
     goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
-    if study.stop_at_goal and not goes_on:
-        # A trial that reached all its goals was not trained further.
+    if study.stop_at_goal and len(study.goals) == 1 and not goes_on:
+        # A trial that reached its goal was not trained further.
         ended = pc.equal(trials["status"], "reached")
         return min(trials.filter(ended)["steps"].to_pylist(), default=None)
     counted = Counted(study, trials)
     measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
-    last: dict[int, list[int]] = {}
-    for goal in study.goals:
-        found = reached(study, goal, columns(measurements, goal.metric))
-        for steps, index in first_steps(counted, found):
-            last.setdefault(index, []).append(steps)
-    return min((max(s) for s in last.values() if len(s) == len(study.goals)), default=None)
+    firsts = [
+        first_steps(counted, reached(study, goal, columns(measurements, goal.metric)))
+        for goal in study.goals
+    ]
+    return max(first[0][0] for first in firsts) if firsts and all(firsts) else None

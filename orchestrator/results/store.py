@@ -106,16 +106,10 @@ class Run(Purpose):
                 f"it. Name another folder with --out.",
                 code="exists",
             )
-        for name in ("trials", "measurements", "repeats"):
-            if (self.place / name).is_file():
-                raise BadInput(
-                    f"{self.place / name} must be free for a folder, but is a file.", code="exists"
-                )
-        for path in self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ():
-            if path.is_dir():
-                raise BadInput(
-                    f"{path} must be free for a trial's file, but is a folder.", code="exists"
-                )
+        folders = [self.place / name for name in ("trials", "measurements", "repeats")]
+        files = self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ()
+        for path in [*(f for f in folders if f.is_file()), *(f for f in files if f.is_dir())]:
+            raise BadInput(f"{path} is in the way of the run's files. Remove it.", code="exists")
 
     @property
     def exists(self) -> bool:

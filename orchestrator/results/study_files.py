@@ -80,8 +80,9 @@ class _Listing:
 
 
 class StudyFiles:
-    """Reads, writes and merges the files of a study. Only one process writes, but its threads may
-    write trials while another thread merges them. Other processes may read at any time."""
+    """Reads, writes and merges the files of a study, as the methods of `Run` of these names say.
+    Only one process writes, but its threads may write trials while another thread merges them.
+    Other processes may read at any time."""
 
     def __init__(self, trials: Place, measurements: Place) -> None:
         self._trials, self._measurements = trials, measurements
@@ -135,12 +136,9 @@ class StudyFiles:
         write_table(self._trials / WHOLE_STUDY, trials, **options)
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:
-        """The finished trials in order, with all columns or at least the given ones."""
         return self._look(columns)[0]
 
     def measurements(self, metrics: Collection[str] | None = None) -> pa.Table:
-        """The measurements of finished trials: all columns, or trial, step and those of `metrics`
-        that were measured."""
         columns = None if metrics is None else {"trial", "repeat", "step", *metrics}
         return self._steadily(lambda seen: self._measured(seen, columns))
 
@@ -149,7 +147,6 @@ class StudyFiles:
         return self._steadily(lambda seen: self._curve(seen, trial, repeat))
 
     def metrics(self) -> set[str]:
-        """The metrics that were measured in any trial."""
         return self._steadily(self._metrics)
 
     def put_together(self, *, over: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.records import FinishedTrial, Study, Trial, TrialKey, Value
 from orchestrator.search.race import Bounds
@@ -19,6 +19,7 @@ class Chosen:
     bounds: Bounds = ()
     begun = True
     stalled = False
+    lost: Sequence[Trial] = ()
 
     def __init__(self, study: Study) -> None:
         self.study = study
@@ -76,10 +77,6 @@ class Chosen:
 
     def frontier_step(self) -> int | None:
         return None
-
-    @property
-    def lost(self) -> list[Trial]:
-        return []
 
     @property
     def planned(self) -> int:

@@ -20,29 +20,21 @@ def heed_termination() -> None:
     signal.signal(signal.SIGTERM, interrupt)
 
 
-class Interrupts:
-    """Called, it tells whether the user has asked for the end."""
+@contextmanager
+def heeded(asked: threading.Event, told: Callable[[], None]) -> Iterator[None]:
+    """Turns the first interrupt in the `with` block into a request, which sets `asked` and of which
+    `told` is told. A second interrupt raises KeyboardInterrupt as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets interrupts
+        return
 
-    _asked = False
+    def ask(*_: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+        told()
 
-    def __call__(self) -> bool:
-        return self._asked
-
-    @contextmanager
-    def heeded(self, told: Callable[[], None]) -> Iterator[None]:
-        """Turns the first interrupt in the `with` block into a request, of which `told` is told. A
-        second interrupt raises KeyboardInterrupt as usual."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread gets interrupts
-            return
-
-        def ask(*_: object) -> None:
-            self._asked = True
-            signal.signal(signal.SIGINT, before)
-            told()
-
-        before = signal.signal(signal.SIGINT, ask)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

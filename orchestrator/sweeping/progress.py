@@ -31,7 +31,7 @@ class StudyProgress:
     done: int = 0
     running: int = 0
     best_steps: int | None = None
-    """Fewest steps in which a trial has passed every goal."""
+    """The step by which trials had passed every goal."""
     before: int = 0
     """Number of trials that were done before this session."""
     busy_seconds: float = 0.0

@@ -19,11 +19,6 @@ from orchestrator.sweeping.usage import Usage
 
 logger = logging.getLogger(__name__)
 
-UNWRITABLE = (
-    "{run} can't be written: {reason}. Finished trials are kept in memory until it can be written. "
-    "If that takes longer than {patience:g} s (faults.storage_seconds), the sweep ends."
-)
-
 
 class Records:
     """Keeps trials in memory while the run can't be written. Nobody hears of a trial before it is
@@ -78,8 +73,12 @@ class Records:
         logger.warning("%s can't be written; another attempt follows: %s", place, error)
         if self._unwritable_since is None:
             self._unwritable_since = now
-            text = UNWRITABLE.format(run=place, reason=reason, patience=self._patience)
-            self._progress.note("storage", text)
+            self._progress.note(
+                "storage",
+                f"{place} can't be written: {reason}. Finished trials are kept in memory until it "
+                f"can be written. If that takes longer than {self._patience:g} s "
+                f"(faults.storage_seconds), the sweep ends.",
+            )
 
     def settle(self) -> None:
         """Writes what waits once more, at the end. Raises `SweepFailed` if that fails."""
@@ -101,8 +100,6 @@ class Records:
             self._executor.post(key, bounds)
         search = self._queue.searches[key]
         self._merger.wrote(key)
-        if search.done:
-            self._merger.over(key)
         self._progress.follow(key, search)
         self._progress.keep(finished)
         self._usage.add(finished)

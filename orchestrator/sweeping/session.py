@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
-from orchestrator.sweeping.interrupts import Interrupts
+from orchestrator.sweeping.interrupts import heeded
 
 if TYPE_CHECKING:
     from orchestrator.planning.outlook import Outlook
@@ -230,7 +231,7 @@ def _train_missing(
     """Trains what the queue asks for, and shows progress."""
     from orchestrator.sweeping.tracking import Trackers
 
-    run, interrupts = ended.run, Interrupts()
+    run, interrupted = ended.run, Event()
     again = sum(study.most_repeats for study in planned.studies)
     how.say(
         f"{len(planned.studies)} studies, {queue.planned - progress.done} trials to train "
@@ -241,14 +242,14 @@ def _train_missing(
     studies = [search.study for search in queue.searches.values()]
     try:
         with (
-            how.engine(run, planned.sweep, studies, how.data_dir, interrupts) as executor,
-            interrupts.heeded(lambda: progress.notes.append(ENDING)),
+            how.engine(run, planned.sweep, studies, how.data_dir, interrupted.is_set) as executor,
+            heeded(interrupted, lambda: progress.notes.append(ENDING)),
             closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),
         ):
             complete = dispatcher_of(
                 run, queue, planned.sweep, executor, progress,
-                listeners=[trackers.hear], asked_to_end=interrupts,
+                listeners=[trackers.hear], asked_to_end=interrupted.is_set,
             ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")
