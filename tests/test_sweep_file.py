@@ -75,6 +75,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"workloads": ["no_such.py:Thing"]}, "'no_such.py:Thing'"),
     ],
     "not-together": [
+        ({"repeats": {"count": 4, "of": 2}, "repeat_best": 3}, "`repeat_best`", "`repeats.of`"),
         ({"stop": {"at_goal": False, "dominated": True}}, "stop", "`dominated`"),
         ({"resources": {"gpus_per_device": 0.5, "max_devices": 2}}, "resources", "max_devices 1"),
     ],
@@ -280,3 +281,10 @@ def test_without_a_name_it_is_the_quickstart() -> None:
     assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
     with refused("unknown-name", "'quickstrat'", "'quickstart'"):
         find_sweep_file("quickstrat")
+
+
+def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
+    sweep_file: Callable[..., Path],
+) -> None:
+    sweep = load_sweep(sweep_file(repeats={"count": 4}, repeat_best=3))
+    assert (sweep.repeats, sweep.repeat_best) == (4, 3)

@@ -474,7 +474,11 @@ class Sweep(Part):
             document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             long, evaluate = Repeats.model_validate(repeats), document.get("evaluate") or {}
-            document |= {"repeats": long.count, "repeat_best": long.of}
+            document["repeats"] = long.count
+            if "of" in long.model_fields_set:
+                if "repeat_best" in document:
+                    raise BadInput("give `repeat_best` or `repeats.of`", code="not-together")
+                document["repeat_best"] = long.of
             if long.evaluate.noise_scale and isinstance(evaluate, dict):
                 document["evaluate"] = {"noise_scale": "repeats", **evaluate}
         if (scale := document.pop("scale", None)) is not None:

@@ -121,8 +121,8 @@ def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Do
             yield from pool.map(work, jobs, chunksize=1)
     except BrokenProcessPool:
         raise BadInput(
-            "A process that read a part of the archive was killed, most likely because the memory "
-            "was full. The same command continues the import.",
+            "A process that worked on a study was killed, most likely because the memory was full. "
+            "Give the same command again: an import goes on where it was.",
             code="killed",
         ) from None
 
