@@ -33,7 +33,7 @@ from orchestrator.records import EvaluationGrid, Measurement, Outcome, Study, Tr
 from orchestrator.training import Ranks, open_ranks, train, train_on_ranks
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
-from orchestrator.training.together import Together
+from orchestrator.training.stack import Stack
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
 from orchestrator.workloads.mnist import simple_cnn
 
@@ -224,7 +224,7 @@ def _pace(device: torch.device, trial: Trial, width: int, steps: int) -> float |
     """None where memory does not suffice."""
     ranks = Ranks(device=device)
     try:
-        engine: Engine = Single(trial, ranks) if width == 1 else Together(trial, width, ranks)
+        engine: Engine = Single(trial, ranks) if width == 1 else Stack(trial, width, ranks)
         for slot in range(width):
             engine.put(slot, replace(trial, index=slot, seed=slot))
         engine.advance(max(steps // 4, 1))

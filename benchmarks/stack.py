@@ -36,8 +36,8 @@ from orchestrator.records.standing import Standing
 from orchestrator.training import Ranks, train
 from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.loop import Task, train_all
+from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import best_width, why_not
-from orchestrator.training.together import Together
 from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of
 
 CPU = torch.device("cpu")
@@ -121,7 +121,7 @@ def train_stacked(
 ) -> tuple[float, float]:
     """Seconds per trial, and until the first slots are there, which is once per study."""
     began = time.perf_counter()
-    engine = Together(trials[0], width, Ranks(), data_dir=data)
+    engine = Stack(trials[0], width, Ranks(), data_dir=data)
     engine.put(0, trials[0])
     engine.advance(1)
     engine.measure({0: Standing(trials[0].study)})

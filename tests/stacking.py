@@ -4,21 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from orchestrator.records import Measurement, Trial
 from orchestrator.training import Ranks
 from orchestrator.training.loop import Task, train_all
 from orchestrator.training.stack import Stack
-from orchestrator.training.stack_evaluation import StackEvaluator
-from orchestrator.training.together import Together
-from orchestrator.workloads import prepare
-
-
-def make_stack(trial: Trial, width: int, data_dir: Any = None) -> tuple[Stack, StackEvaluator]:
-    workload, splits = prepare(trial.study.workload, data_dir, torch.device("cpu"))
-    evaluator = StackEvaluator(workload=workload, splits=splits, extras=trial.study.extras)
-    return Stack(trial, workload, splits["train"], width), evaluator
 
 
 def train_stacked(
@@ -32,7 +21,7 @@ def train_stacked(
     `order`."""
     ours = [replace(trial) for trial in trials]
     found: dict[int, list[Measurement]] = {id(trial): [] for trial in ours}
-    engine = Together(trials[0], width, Ranks(), data_dir=data_dir)
+    engine = Stack(trials[0], width, Ranks(), data_dir=data_dir)
     tasks = [Task(trial=ours[number]) for number in order or range(len(ours))]
     for trial, event in train_all(engine, tasks):
         if isinstance(event, Measurement):

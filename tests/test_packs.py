@@ -203,14 +203,14 @@ def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
 
 def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
-    original = Stack.advance
+    original = Stack._take_step
 
-    def advance(self: Stack, steps: int) -> None:
+    def take_step(self: Stack, *batch: Any, last: bool) -> None:
         if self.width > 2:
             raise torch.OutOfMemoryError("CUDA error: out of memory")
-        original(self, steps)
+        original(self, *batch, last=last)
 
-    monkeypatch.setattr(Stack, "advance", advance)
+    monkeypatch.setattr(Stack, "_take_step", take_step)
     tasks = [Task(trial=one) for one in variants(trial, 5)]
     ended = [
         event for _, event in train_pack(tasks, 5, Ranks()) if isinstance(event, FinishedTrial)

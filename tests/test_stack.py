@@ -12,10 +12,11 @@ import torch
 from conftest import make_trial, refused, run_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stacking import make_stack, train_stacked, variants
+from stacking import train_stacked, variants
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
+from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 
@@ -218,13 +219,13 @@ def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, l
 
 def test_some_slots_measure_as_all_do() -> None:
     trials = variants(trial_of(NETWORKS["cnn"]), 7)
-    stack, evaluator = make_stack(trials[0], 7)
+    stack = Stack(trials[0], 7, Ranks())
     for slot, trial in enumerate(trials):
         stack.put(slot, trial)
     stack.advance(3)
-    everyone = evaluator.measure(stack, range(7), test=False)
+    everyone = stack.evaluated(range(7), test=False)
     for some in ([6], [2, 3], [5, 4, 3, 2, 1, 0]):
-        assert evaluator.measure(stack, some, test=False) == [everyone[slot] for slot in some]
+        assert stack.evaluated(some, test=False) == [everyone[slot] for slot in some]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_some_slots_measure_as_all_do() -> None:
 def test_impossible_settings_are_refused_as_alone(params: dict[str, Any], values: Any) -> None:
     trial = trial_of(NETWORKS["mlp"])
     good = {name: 0.1 if isinstance(value, float) else value for name, value in params.items()}
-    stack, _ = make_stack(replace(trial, params={**trial.params, **good}), 2)
+    stack = Stack(replace(trial, params={**trial.params, **good}), 2, Ranks())
     with refused("wrong-value", *values):
         stack.put(0, replace(trial, params={**trial.params, **params}))
     stack.put(0, replace(trial, params={**trial.params, **good}))
@@ -261,10 +262,10 @@ def test_a_trial_moves_between_engines(optimizer: str) -> None:
     workload, splits = prepare(trial.study.workload, None, torch.device("cpu"))
     alone = Trainer(trial, workload, splits["train"], Ranks())
     alone.advance(5)
-    first, _ = make_stack(trial, 2)
+    first = Stack(trial, 2, Ranks())
     first.put(1, trial, alone.state())
     first.advance(3)
-    second, _ = make_stack(trial, 3)
+    second = Stack(trial, 3, Ranks())
     second.put(0, trial, first.state(1))
     again = Trainer(trial, workload, splits["train"], Ranks())
     again.load(first.state(1))

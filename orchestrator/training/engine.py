@@ -11,13 +11,13 @@ from typing import Any
 
 from orchestrator.records import Measurement, Trial
 from orchestrator.records.standing import Standing
-from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.evaluation import Evaluator, Metrics
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.tenant import Tenant
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import prepare
+from orchestrator.workloads import Split, Workload, prepare
 
 
 class Engine(ABC):
@@ -36,12 +36,23 @@ class Engine(ABC):
         ranks: Ranks,
         data_dir: Path | None,
         pulse: Callable[[], None],
+        prepared: tuple[Workload, Mapping[str, Split]] | None,
     ) -> None:
-        """The engine takes trials of the study of `first`, in `width` slots."""
+        """The engine takes trials of the study of `first`, in `width` slots. `prepared` replaces
+        the study's workload and its splits."""
         self.ranks, self.width, self._pulse = ranks, width, pulse
-        self._workload, self._splits = prepare(first.study.workload, data_dir, ranks.device)
+        self._workload, self._splits = prepared or prepare(
+            first.study.workload, data_dir, ranks.device
+        )
         self._noise = NoiseMeter(
             workload=self._workload, train=self._splits["train"], device=ranks.device, pulse=pulse
+        )
+        self._evaluator = Evaluator(
+            workload=self._workload,
+            splits=self._splits,
+            extras=first.study.extras,
+            ranks=ranks,
+            pulse=pulse,
         )
 
     @abstractmethod
@@ -58,11 +69,12 @@ class Engine(ABC):
         """Trains the trials in all slots for `steps` steps."""
 
     @abstractmethod
-    def _trained(self, slots: Sequence[int]) -> list[dict[str, float]]:
-        """Returns the metrics of these slots that come from training itself."""
+    def trained(self, slots: Sequence[int]) -> list[Metrics]:
+        """Returns the metrics of these slots that come from training itself, over the steps since
+        the last call."""
 
     @abstractmethod
-    def _evaluated(self, slots: Sequence[int], *, test: bool) -> list[dict[str, float]]:
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
         """Evaluates these slots, on the `test` split or on all other splits."""
 
     @abstractmethod
@@ -81,14 +93,11 @@ class Engine(ABC):
         """Measures the trials in the given slots, which are due, and returns the measurements in
         the order of the slots."""
         slots = list(standings)
-        parts = zip(self._trained(slots), self._evaluated(slots, test=False), strict=True)
-        found = {
-            slot: trained | evaluated
-            for slot, (trained, evaluated) in zip(slots, parts, strict=True)
-        }
+        found = dict(zip(slots, self.trained(slots), strict=True))
+        self._evaluate(found, slots, test=False)
         wanting = [s for s in slots if standings[s].wants_test(found[s], self.at(s).step)]
-        for slot, tested in zip(wanting, self._evaluated(wanting, test=True), strict=True):
-            found[slot] |= tested
+        if wanting:
+            self._evaluate(found, wanting, test=True)
         for slot, metrics in found.items():
             position = self.at(slot)
             wants_noise = position.trial.measures_noise
@@ -102,6 +111,16 @@ class Engine(ABC):
             for slot, metrics in found.items()
         ]
 
+    def _evaluate(self, found: Mapping[int, Metrics], slots: Sequence[int], *, test: bool) -> None:
+        """Adds the results to those that were `found`, and each slot's share of the time to its
+        trial."""
+        began = time.perf_counter()
+        for slot, metrics in zip(slots, self.evaluated(slots, test=test), strict=True):
+            found[slot].update(metrics)
+        spent = time.perf_counter() - began
+        for slot in slots:
+            self.at(slot).evaluation_seconds += spent / len(slots)
+
 
 class Single(Engine):
     """The engine with one slot. It trains any model with any optimizer on any number of ranks."""
@@ -114,16 +133,10 @@ class Single(Engine):
         micro_batch: int | None = None,
         data_dir: Path | None = None,
         pulse: Callable[[], None] = lambda: None,
+        prepared: tuple[Workload, Mapping[str, Split]] | None = None,
     ) -> None:
-        super().__init__(first, 1, ranks, data_dir, pulse)
+        super().__init__(first, 1, ranks, data_dir, pulse, prepared)
         self._micro_batch = micro_batch
-        self._evaluator = Evaluator(
-            workload=self._workload,
-            splits=self._splits,
-            extras=first.study.extras,
-            ranks=ranks,
-            pulse=pulse,
-        )
         self._trainer: Trainer | None = None
 
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
@@ -144,12 +157,12 @@ class Single(Engine):
         trainer.advance(trainer.step + steps)
         self.seconds, self.rate = trainer.seconds, trainer.rate
 
-    def _trained(self, slots: Sequence[int]) -> list[dict[str, float]]:
+    def trained(self, slots: Sequence[int]) -> list[Metrics]:
         self.at().settle()
         return [self.at().batch_metrics()]
 
-    def _evaluated(self, slots: Sequence[int], *, test: bool) -> list[dict[str, float]]:
-        return [self._evaluator.measure(self.at(slot), test=test) for slot in slots]
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+        return [self._evaluator.alone(self.at(slot), test=test) for slot in slots]
 
     def state(self, slot: int) -> Mapping[str, Any]:
         return self.at().state()

@@ -1,9 +1,10 @@
-"""Measures a model: means of metrics over whole splits. Each rank evaluates its slice of the
+"""Measures models: means of metrics over whole splits. Each rank evaluates its slice of the
 examples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -20,22 +21,59 @@ EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
 """Largest number of examples that are put through the model at once, by type of device. A CPU is
 twice as fast if the data fit into its caches."""
 
+Metrics = dict[str, float]
 Sums = dict[str, Tensor]
+"""Each metric's sum over examples, for each model: (models, ...)."""
+SumsOf = Callable[[Batch], Sums]
 
 
 @dataclass(kw_only=True)
-class SplitEvaluator:
-    """What the evaluators of a trainer and of a stack have in common: the examples that they look
-    at, in batches."""
+class Evaluator:
+    """Measures the models of an engine on the splits of a workload."""
 
     workload: Workload
     splits: Mapping[str, Split]
     extras: Extras
+    ranks: Ranks
     pulse: Callable[[], None] = lambda: None
     """Function that is called for every batch, as a sign of life."""
 
     def __post_init__(self) -> None:
+        self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
         self._train = train_subset(self.extras, self.splits["train"])
+
+    def alone(self, trainer: Trainer, *, test: bool) -> Metrics:
+        """Measures the model of a trial that trains alone."""
+
+        @contextmanager
+        def evaluating(averaged: bool) -> Iterator[SumsOf]:
+            with trainer.evaluating(averaged=averaged):
+                yield lambda batch: self._sums(trainer, trainer.cast(batch))
+
+        (metrics,) = self.measure(1, evaluating, averages=trainer.has_average, test=test)
+        return metrics
+
+    def measure(
+        self,
+        models: int,
+        evaluating: Callable[[bool], AbstractContextManager[SumsOf]],
+        *,
+        averages: bool,
+        test: bool,
+    ) -> list[Metrics]:
+        """Returns `split/metric` -> value for each model, for the splits of `examples`.
+        `evaluating` prepares the models for its context, or their averages if it gets True, and
+        returns the function that sums up their metrics. With `averages`, these are measured, too,
+        but not on the training split."""
+        found: list[Metrics] = [{} for _ in range(models)]
+        for averaged in (False, True) if averages else (False,):
+            with evaluating(averaged) as sums_of:
+                for name, index in self.examples(test=test, train=not averaged).items():
+                    numbers = self._numbers(self.splits[name], index, sums_of)
+                    prefix = f"{name}/ema_" if averaged else f"{name}/"
+                    for metrics, of_model in zip(found, numbers, strict=True):
+                        metrics |= {f"{prefix}{metric}": one for metric, one in of_model.items()}
+        return found
 
     def examples(self, *, test: bool, train: bool = True) -> dict[str, Tensor]:
         """Returns split -> indices of the examples to measure: those of the `test` split if `test`,
@@ -50,59 +88,22 @@ class SplitEvaluator:
             found["train"] = self._train
         return found
 
-    def summed(
-        self, split: Split, index: Tensor, at_once: int, sums_of: Callable[[Batch], Sums]
-    ) -> Sums:
-        """Returns each metric's sum over the examples at `index`, from its sums over batches."""
+    def _numbers(self, split: Split, index: Tensor, sums_of: SumsOf) -> list[Metrics]:
+        """Returns the workload's summary of the examples at `index`, for each model."""
+        # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
+        start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
+        draws = [(indices,) for indices in torch.split(index[start:stop], self.at_once)]
         sums: Sums = {}
-        draws = [(indices,) for indices in torch.split(index, at_once)]
         # Starting processes that fetch batches ahead pays only for several batches.
-        for batch in split.batches(draws) if len(draws) > 1 else [split.batch(index)]:
+        for batch in split.batches(draws) if len(draws) > 1 else [split.batch(*draws[0])]:
             self.pulse()
             for metric, value in sums_of(batch).items():
                 sums[metric] = sums.get(metric, 0) + value
         if not sums:
             raise BadInput(f"{type(self.workload).__name__} must return a metric.", code="empty")
-        return sums
-
-
-@dataclass(kw_only=True)
-class Evaluator(SplitEvaluator):
-    """Measures the model of a trainer on the splits of a workload."""
-
-    ranks: Ranks
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
-
-    def measure(self, trainer: Trainer, *, test: bool) -> dict[str, float]:
-        """Returns `split/metric` -> value for the splits of `examples`."""
-        metrics: dict[str, float] = {}
-        with torch.no_grad(), trainer.evaluating():
-            for name, index in self.examples(test=test).items():
-                metrics |= self._means(trainer, name, index, "")
-        if trainer.has_average:
-            with torch.no_grad(), trainer.evaluating(averaged=True):
-                for name, index in self.examples(test=test, train=False).items():
-                    metrics |= self._means(trainer, name, index, "ema_")
-        return metrics
-
-    def _means(self, trainer: Trainer, name: str, index: Tensor, prefix: str) -> dict[str, float]:
-        """Returns the mean of each metric over the examples at `index`."""
-        # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
-        start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
-        sums = self.summed(
-            self.splits[name], index[start:stop], self.at_once,
-            lambda batch: self._sums(trainer, trainer.cast(batch)),
-        )  # fmt: skip
-        flat = torch.cat([total.flatten() for total in sums.values()])
-        means = self.ranks.sum(flat) / len(index)
-        pieces = torch.split(means, [total.numel() for total in sums.values()])
-        shaped = zip(sums.items(), pieces, strict=True)
-        means_of = {metric: mean.view_as(total) for (metric, total), mean in shaped}
-        numbers = summary_of(self.workload, means_of)
-        return {f"{name}/{prefix}{metric}": number for metric, number in numbers.items()}
+        means = {name: (self.ranks.sum(total) / len(index)).cpu() for name, total in sums.items()}
+        of_models = zip(*means.values(), strict=True)
+        return [self._summary(dict(zip(means, values, strict=True))) for values in of_models]
 
     def _sums(self, trainer: Trainer, batch: Batch) -> Sums:
         """Returns each metric's sum over a batch. If memory runs out, the batch is put through the
@@ -111,7 +112,7 @@ class Evaluator(SplitEvaluator):
         try:
             for part in divided(batch, self.at_once):
                 for metric, value in self.workload.metrics(trainer.model, part).items():
-                    sums[metric] = sums.get(metric, 0) + value.double().sum(dim=0)
+                    sums[metric] = sums.get(metric, 0) + value.double().sum(dim=0, keepdim=True)
             return sums
         except RuntimeError as error:
             if not out_of_memory(error) or self.at_once == 1:
@@ -119,20 +120,18 @@ class Evaluator(SplitEvaluator):
         self.at_once //= 2
         return self._sums(trainer, batch)
 
-
-def summary_of(workload: Workload, means: Mapping[str, Tensor]) -> dict[str, float]:
-    """Returns the workload's summary of the means over a split. All numbers are read from the
-    device at once."""
-    summary = workload.summary(means)
-    for metric, value in summary.items():
-        if value.dim():
-            raise BadInput(
-                f"Metric {metric!r} of {type(workload).__name__} must have one value per "
-                f"example, or one number must be made of its means in `summary`, but it has "
-                f"means of shape {tuple(value.shape)}.",
-                code="wrong-result",
-            )
-    return dict(zip(summary, torch.stack(list(summary.values())).tolist(), strict=True))
+    def _summary(self, means: Mapping[str, Tensor]) -> Metrics:
+        """Returns the workload's summary of the means over a split."""
+        summary = self.workload.summary(means)
+        for metric, value in summary.items():
+            if value.dim():
+                raise BadInput(
+                    f"Metric {metric!r} of {type(self.workload).__name__} must have one value per "
+                    f"example, or one number must be made of its means in `summary`, but it has "
+                    f"means of shape {tuple(value.shape)}.",
+                    code="wrong-result",
+                )
+        return {metric: float(value) for metric, value in summary.items()}
 
 
 def train_subset(extras: Extras, train: Split) -> Tensor | None:

@@ -9,15 +9,18 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
+import torch
+from torch.nn.modules.conv import _ConvNd
+
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.loop import Event, Task, the_only, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.stack import LEAST_WIDTH
+from orchestrator.training.stack import LEAST_WIDTH, Stack
 from orchestrator.training.stackable import why_not
-from orchestrator.training.together import Together, convolves
+from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
@@ -52,8 +55,8 @@ def train_pack(
         if width < LEAST_WIDTH:
             engine = Single(first, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
         else:
-            slots = width if convolves(first, data_dir) else min(width, len(waiting))
-            engine = Together(first, max(slots, LEAST_WIDTH), ranks, data_dir=data_dir, pulse=pulse)
+            slots = width if _convolves(first, data_dir) else min(width, len(waiting))
+            engine = Stack(first, max(slots, LEAST_WIDTH), ranks, data_dir=data_dir, pulse=pulse)
         try:
             for trial, event in train_all(engine, coming()):
                 if isinstance(event, FinishedTrial):
@@ -63,6 +66,14 @@ def train_pack(
             width = engine.width // 2
             key = tasks[0].trial.study.key
             logger.warning("%s: %s; from now on, %d trials are trained at once", key, error, width)
+
+
+def _convolves(trial: Trial, data_dir: Path | None) -> bool:
+    """Tells whether a trial's model has convolutions. The bits of their results may depend on the
+    width of the stack."""
+    workload, _ = prepare(trial.study.workload, data_dir, torch.device("cpu"))
+    model = fresh_model(workload, 0, torch.device("cpu"))
+    return any(isinstance(module, _ConvNd) for module in model.modules())
 
 
 def train_in_stack(

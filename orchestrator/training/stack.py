@@ -1,4 +1,4 @@
-"""Trains many trials of one study as one model, each in a slot.
+"""The engine that trains many trials of one study as one model, each in a slot, on one rank.
 
 A slot is a row of the weights and of every tensor of the optimizer's state. Each slot has its own
 step, batches and metaparameters. The measurements of a trial do not depend on its slot, on the
@@ -8,8 +8,11 @@ trials in other slots or on trials that were in the slot before.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +20,9 @@ from torch import Tensor
 
 from orchestrator.records import Trial, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.engine import Engine
+from orchestrator.training.evaluation import Metrics, Sums
+from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
@@ -31,30 +37,45 @@ LEAST_WIDTH = 2
 """Smallest number of slots. With a single slot, kernels use other algorithms than with several, so
 the last bits differ."""
 
+SLOTS_AT_ONCE = 8
+"""Number of slots that a CPU evaluates at once. With more, the activations between two layers would
+not fit into a cache."""
 
-class Stack:
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Turns errors that mean that memory ran out into `OutOfMemory`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise OutOfMemory(str(error)) from None
+        raise
+
+
+class Stack(Engine):
     """The slots of a stack, with their weights, optimizer states and trials."""
 
     def __init__(
         self,
-        trial: Trial,
-        workload: Workload,
-        train_split: Split,
+        first: Trial,
         width: int,
-        device: torch.device | None = None,
+        ranks: Ranks,
+        *,
+        data_dir: Path | None = None,
         pulse: Callable[[], None] = lambda: None,
+        prepared: tuple[Workload, Mapping[str, Split]] | None = None,
     ) -> None:
-        """The stack takes trials of the study of `trial` that are of its kind: metaparameters have
+        """The stack takes trials of the study of `first` that are of its kind: metaparameters have
         the same names, and values that are not numbers are equal."""
         assert width >= LEAST_WIDTH, width
-        self.device = device or torch.device("cpu")
-        self._ranks = Ranks(device=self.device)
-        self.width, self._workload, self._split = width, workload, train_split
-        self._study, self._pulse = trial.study, pulse
-        settings = sort(trial.params, workload)
+        super().__init__(first, width, ranks, data_dir, pulse, prepared)
+        forget_peak(ranks.device)
+        trial, self._split, self._study = first, self._splits["train"], first.study
+        settings = sort(trial.params, self._workload)
         self._kind = trial.kind
-        self.cast = settings.modifiers.cast
-        self.model = StackedModel(self._fresh_model(trial, settings), workload, width)
+        self._cast = settings.modifiers.cast
+        self.model = StackedModel(self._fresh_model(trial, settings), self._workload, width)
         self._layout = self.model.layout
         weights = self.model.weights
         self._rule = make_rule(trial.study.optimizer, settings.optimizer, self._layout)
@@ -73,6 +94,7 @@ class Stack:
         self.tenants: list[Tenant | None] = [None] * width
         self._forget_numbers()
 
+    @_memory_told()
     @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
         """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
@@ -102,7 +124,6 @@ class Stack:
         self._forget_numbers()
 
     def clear(self, slot: int) -> None:
-        """Frees the slot."""
         self.tenants[slot] = None
         # The slot is still computed with the others, but nobody reads the result. Zeros are the
         # fastest numbers to compute with.
@@ -113,18 +134,18 @@ class Stack:
     def occupied(self) -> list[int]:
         return [slot for slot, tenant in enumerate(self.tenants) if tenant is not None]
 
-    def tenant(self, slot: int) -> Tenant:
+    def at(self, slot: int) -> Tenant:
         tenant = self.tenants[slot]
         assert tenant is not None, f"slot {slot} is empty"
         return tenant
 
+    @_memory_told()
     @torch.no_grad()
     def advance(self, steps: int) -> None:
-        """Trains every trial for `steps` steps."""
-        occupied = [self.tenant(slot) for slot in self.occupied]
+        occupied = [self.at(slot) for slot in self.occupied]
         assert steps > 0, steps
         assert occupied, "a stack without trials can't advance"
-        self._ranks.synchronise()
+        self.ranks.synchronise()
         began = time.perf_counter()
         at_once = max(1, INDICES_AT_ONCE // self._study.batch_size)
         for first in range(0, steps, at_once):
@@ -137,23 +158,22 @@ class Stack:
                 self._pulse()
             for tenant in occupied:
                 tenant.step += count
-        self._ranks.synchronise()
-        share = (time.perf_counter() - began) / len(occupied)
+        self.ranks.synchronise()
+        spent = time.perf_counter() - began
+        self.seconds, self.rate = self.seconds + spent, spent / steps
         for tenant in occupied:
-            tenant.seconds += share
+            tenant.seconds += spent / len(occupied)
             tenant.since += steps
             tenant.averaged += steps
 
-    def batch_metrics(self, slots: Sequence[int]) -> list[dict[str, float]]:
-        """Returns the metrics of these slots that come from training itself, over the steps since
-        the last call."""
+    def trained(self, slots: Sequence[int]) -> list[Metrics]:
         totals = self._losses.double().sum(dim=1).tolist()
         distances = None
         if self._initial is not None:
             distances = self._layout.norm(self.model.weights - self._initial).flatten().tolist()
         found = []
         for slot in slots:
-            tenant, metrics = self.tenant(slot), {}
+            tenant, metrics = self.at(slot), {}
             if tenant.since:
                 total = tenant.folded + totals[slot]
                 metrics["batch/loss"] = total / (self._study.batch_size * tenant.since)
@@ -166,17 +186,52 @@ class Stack:
             found.append(metrics)
         return found
 
-    @property
-    def has_average(self) -> bool:
-        return self._sums is not None
+    @_memory_told()
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+        """Evaluates these slots. The bits do not depend on the other slots that are measured."""
+        numbers = torch.tensor(slots, dtype=torch.int64, device=self.ranks.device)
+        return self._evaluator.measure(
+            len(slots),
+            lambda averaged: nullcontext(
+                partial(self._sums_of, self._weights(numbers, averaged=averaged), numbers)
+            ),
+            averages=self._sums is not None,
+            test=test,
+        )
 
-    def weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
+    def _sums_of(self, weights: Tensor, slots: Tensor, batch: Batch) -> Sums:
+        """Returns each metric's sum over a batch, for each of the slots, whose rows of weights are
+        given."""
+        batch = self._cast(batch)
+        at_once, least = self._group(weights, slots, batch)
+        parts = []
+        for first in range(0, len(slots), at_once):
+            rows, numbers = weights[first : first + at_once], slots[first : first + at_once]
+            count = len(numbers)
+            if count < least:
+                more = least - count
+                rows = torch.cat([rows, rows[:1].expand(more, -1)])
+                numbers = torch.cat([numbers, numbers[:1].expand(more)])
+            values = self.model.metrics(rows, numbers, batch)
+            parts.append({m: value[:count].double().sum(dim=1) for m, value in values.items()})
+        return {metric: torch.cat([part[metric] for part in parts]) for metric in parts[0]}
+
+    def _group(self, weights: Tensor, slots: Tensor, batch: Batch) -> tuple[int, int]:
+        """Returns the largest and the smallest number of slots that are put through the model at
+        once. They are equal if the number of slots changes the bits."""
+        if self.ranks.device.type != "cpu":
+            return self.width, self.width
+        if self.model.convolves is None:
+            self.model.metrics(weights[:1], slots[:1], batch)
+        return (1, 1) if self.model.convolves else (SLOTS_AT_ONCE, LEAST_WIDTH)
+
+    def _weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
         """Returns the weights of these slots for an evaluation, one row per slot."""
         rows = self.model.weights.index_select(0, slots)
         if not averaged:
             return rows
         assert self._sums is not None
-        shares = [self.tenant(slot).averaged_share for slot in slots.tolist()]
+        shares = [self.at(slot).averaged_share for slot in slots.tolist()]
         share = rows.new_tensor(shares).unsqueeze(1)
         # Before the first step there is no average, so the weights themselves are evaluated.
         return torch.where(share > 0, self._sums.index_select(0, slots) / share, rows)
@@ -184,7 +239,7 @@ class Stack:
     def state(self, slot: int) -> dict[str, Any]:
         """Returns everything that the next steps of a trial depend on. It has the form of the state
         of a `Trainer` with one rank, so that a stack and a `Trainer` can both resume from it."""
-        tenant, module = self.tenant(slot), self.model.module
+        tenant, module = self.at(slot), self.model.module
         self.model.take(slot, module)
         rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
         numbers = {name: number for number, name in enumerate(tenant.order)}
@@ -198,8 +253,9 @@ class Stack:
         groups = tenant.groups
         if tenant.factor is not None and tenant.step:
             groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
+        dropout_seed = derive_seed(tenant.trial.seed, "dropout", 0)
         rank_state = {
-            "stream": Stream(derive_seed(tenant.trial.seed, "dropout", 0), self.device).state(),
+            "stream": Stream(dropout_seed, self.ranks.device).state(),
             "losses": [self._losses[slot].clone().cpu()],
             "folded": torch.tensor(tenant.folded, dtype=torch.float64),
             "statistics": [part.clone().cpu() for part in running_statistics(self.model.norms)],
@@ -219,7 +275,7 @@ class Stack:
         }
 
     def _fresh_model(self, trial: Trial, settings: Sorted) -> torch.nn.Module:
-        model = fresh_model(self._workload, derive_seed(trial.seed, "init"), self.device)
+        model = fresh_model(self._workload, derive_seed(trial.seed, "init"), self.ranks.device)
         settings.modifiers.prepare(model)
         for norm in ghost_norms(model):
             norm.defer(ghosts(trial.study.batch_size, norm.ghost_size))
@@ -229,7 +285,7 @@ class Stack:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
         batch = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
-        self._workload.loss(model.eval(), self.cast(batch), **settings.loss)
+        self._workload.loss(model.eval(), self._cast(batch), **settings.loss)
         model.train()
 
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
@@ -260,7 +316,7 @@ class Stack:
     def _average(self, slot: int) -> dict[str, Any] | None:
         if self._sums is None:
             return None
-        tenant = self.tenant(slot)
+        tenant = self.at(slot)
         share = tenant.averaged_share
         of_trained = zip(self.model.names, self._layout.views(self._sums[slot]), strict=True)
         sums = {name: view.clone() for name, view in of_trained}
@@ -291,7 +347,7 @@ class Stack:
         """Returns one batch for each slot. All of them are gathered at once."""
         batch = self._split.batch(*(part.flatten() for part in draw))
         shape = (self.width, self._study.batch_size)
-        return self.cast(mapped(lambda tensor: tensor.unflatten(0, shape), batch))
+        return self._cast(mapped(lambda tensor: tensor.unflatten(0, shape), batch))
 
     def _take_step(self, batch: Batch, numbers: Numbers, *, last: bool) -> None:
         losses = self.model.gradients(
@@ -301,7 +357,7 @@ class Stack:
         if last and self._study.extras.gradient_norm:
             norms = self._layout.norm(self._gradient).flatten().tolist()
             for slot in self.occupied:
-                self.tenant(slot).gradient_norm = norms[slot]
+                self.at(slot).gradient_norm = norms[slot]
         if "gradient_clip" in self._numbers.modifiers:
             clip(self._gradient, self._numbers.modifiers["gradient_clip"], self._layout)
         self._rule.update(self.model.weights, self._gradient, self._state, numbers)

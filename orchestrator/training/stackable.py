@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,13 +17,12 @@ from torch import Tensor
 
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.alike import products_are_alike
-from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.engine import Engine, Single
 from orchestrator.training.modifiers import NOISES
 from orchestrator.training.optimizers import is_built_in
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
-from orchestrator.training.stack_evaluation import StackEvaluator
 from orchestrator.training.trainer import Trainer
 from orchestrator.training.uncompiled import flop_counter
 from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of, prepare
@@ -73,12 +72,13 @@ def why_not(
     small = {name: first(split, POOL) for name, split in splits.items()}
     plain = _plain(trial, workload, small["train"])
     pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
-    alone = [_alone(trial, workload, small, device) for trial in pair]
+    ranks, prepared = Ranks(device=device), (workload, small)
+    alone = [_trained(Single(trial, ranks, prepared=prepared), [trial])[0] for trial in pair]
     try:
         with warnings.catch_warnings():
             # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
-            stacked = _stacked(pair, workload, small, device)
+            stacked = _trained(Stack(plain, len(pair), ranks, prepared=prepared), pair)
     except BadInput:
         raise
     except Exception as error:
@@ -86,8 +86,8 @@ def why_not(
         first_line, _, _ = str(error).strip().partition("\n")
         return f"{type(error).__name__}: {first_line}"
     for in_stack, single in zip(stacked, alone, strict=True):
-        if (found := _difference(in_stack, *single)) is not None:
-            return f"a stack makes {found}"
+        if (difference := _difference(in_stack, single)) is not None:
+            return f"a stack makes {difference}"
     return None
 
 
@@ -127,50 +127,46 @@ def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
     return replace(trial, study=study, params={**params, "learning_rate": LEARNING_RATE})
 
 
-Found = tuple[dict[str, float], Mapping[str, Tensor]]
-"""Metrics after a few steps, and the weights and buffers at that point."""
+@dataclass(frozen=True)
+class _Result:
+    """What a trial's training gives."""
+
+    before: Mapping[str, Tensor]
+    """Weights and buffers before the first step."""
+    after: Mapping[str, Tensor]
+    metrics: Mapping[str, float]
 
 
-def _alone(
-    trial: Trial, workload: Workload, splits: Mapping[str, Split], device: torch.device
-) -> tuple[Found, Mapping[str, Tensor]]:
-    """Trains a trial alone. Returns the result, and the weights before the first step."""
-    ranks = Ranks(device=device)
-    evaluator = Evaluator(workload=workload, splits=splits, extras=trial.study.extras, ranks=ranks)
-    trainer = Trainer(trial, workload, splits["train"], ranks)
-    before = deepcopy(trainer.model.state_dict())
-    trainer.advance(STEPS)
-    metrics = trainer.batch_metrics() | evaluator.measure(trainer, test=False)
-    return (metrics, trainer.model.state_dict()), before
-
-
-def _stacked(
-    trials: Sequence[Trial], workload: Workload, splits: Mapping[str, Split], device: torch.device
-) -> list[Found]:
-    stack = Stack(trials[0], workload, splits["train"], len(trials), device)
-    evaluator = StackEvaluator(workload=workload, splits=splits, extras=trials[0].study.extras)
+def _trained(engine: Engine, trials: Sequence[Trial]) -> list[_Result]:
+    """Trains the trials for a few steps."""
+    slots = range(len(trials))
     for slot, trial in enumerate(trials):
-        stack.put(slot, trial)
-    stack.advance(STEPS)
-    slots = stack.occupied
-    trained, measured = stack.batch_metrics(slots), evaluator.measure(stack, slots, test=False)
-    return [(trained[slot] | measured[slot], stack.state(slot)["model"]) for slot in slots]
+        engine.put(slot, trial)
+    before = [deepcopy(engine.state(slot)["model"]) for slot in slots]
+    engine.advance(STEPS)
+    metrics = zip(engine.trained(slots), engine.evaluated(slots, test=False), strict=True)
+    return [
+        _Result(before[slot], engine.state(slot)["model"], trained | evaluated)
+        for slot, (trained, evaluated) in zip(slots, metrics, strict=True)
+    ]
 
 
-def _difference(stacked: Found, alone: Found, before: Mapping[str, Tensor]) -> str | None:
+def _difference(stacked: _Result, alone: _Result) -> str | None:
     """Describes a difference that is larger than rounding; None if there is none."""
+    before = alone.before
     floats = [name for name, tensor in before.items() if tensor.is_floating_point()]
     tolerance = TOLERANCE.get(before[floats[0]].dtype, max(TOLERANCE.values()))
-    for name, value in alone[0].items():
-        if not math.isclose(stacked[0][name], value, rel_tol=tolerance, abs_tol=tolerance) and (
-            math.isfinite(value)
+    for name, value in alone.metrics.items():
+        found = stacked.metrics[name]
+        if math.isfinite(value) and not math.isclose(
+            found, value, rel_tol=tolerance, abs_tol=tolerance
         ):
-            return f"{name} {stacked[0][name]:g}, which is {value:g} alone"
-    moved = max(float((alone[1][name] - before[name]).abs().max()) for name in floats)
+            return f"{name} {found:g}, which is {value:g} alone"
+    moved = max(float((alone.after[name] - before[name]).abs().max()) for name in floats)
     largest = max(float(before[name].abs().max()) for name in floats)
     allowed = tolerance * (moved + LEARNING_RATE * tolerance * largest)
-    for name, tensor in alone[1].items():
-        if float((stacked[1][name] - tensor).abs().max()) > allowed:
+    for name, tensor in alone.after.items():
+        if float((stacked.after[name] - tensor).abs().max()) > allowed:
             return f"{name!r} differ from its value alone"
     return None
 

@@ -93,7 +93,7 @@ class Trainer:
         self.seconds = 0.0
         """Seconds that the slowest rank has spent in steps."""
         self.evaluation_seconds = 0.0
-        """Seconds that this rank has spent in `evaluating`."""
+        """Seconds that this rank has spent in evaluations."""
         self.rate = math.inf
         """Seconds per step in the last call of `advance`."""
         self._settled = True
@@ -186,18 +186,17 @@ class Trainer:
     def evaluating(self, *, averaged: bool = False) -> Iterator[None]:
         """Prepares the model for an evaluation within the context, and restores it afterwards, bit
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
-        swap = getattr(self.optimizer, "eval", None) if self.step else None
-        began = time.perf_counter()
-        with self._average.in_place() if averaged and self._average else nullcontext():
+        swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
+        average = self._average if averaged else None
+        with torch.no_grad(), average.in_place() if average else nullcontext():
             self.model.eval()
-            if swap is None or averaged:
+            if swap is None:
                 yield
             else:
                 with kept(self.parameters):
                     swap()
                     yield
                     self.optimizer.train()  # type: ignore[attr-defined]
-        self.evaluation_seconds += time.perf_counter() - began
 
     def close(self) -> None:
         """Ends the processes that fetch batches ahead."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import BadInput, Trial
-from orchestrator.training.evaluation import Evaluator
+from orchestrator.training.engine import Single
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Split, Workload, first, prepare
@@ -30,10 +30,11 @@ def rehearse(
     two_examples: dict[str, Split] = {name: first(split, 2) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)
-    trainer = Trainer(replace(trial, study=study), workload, two_examples["train"], ranks)
-    evaluator = Evaluator(workload=workload, splits=two_examples, extras=extras, ranks=ranks)
+    engine = Single(replace(trial, study=study), ranks, prepared=(workload, two_examples))
+    engine.put(0, replace(trial, study=study))
+    trainer = engine.at()
     try:
-        with trainer.evaluating(), torch.no_grad():
+        with trainer.evaluating():
             batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
             _check_shape(workload, "loss", losses, size)
@@ -41,15 +42,16 @@ def rehearse(
                 _check_shape(workload, f"metric {name!r}", values, size, more=True)
             if count > 1:
                 _check_gradients(workload, trainer, batch)
-        measured = evaluator.measure(trainer, test=False) | evaluator.measure(trainer, test=True)
+        (measured,) = engine.evaluated([0], test=False)
+        (tested,) = engine.evaluated([0], test=True)
     except BadInput:
         raise
     except Exception as error:
         return error
     finally:
-        trainer.close()
+        engine.clear(0)
     by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
-    return [*by_training, *trainer.batch_metrics(), *measured]
+    return [*by_training, *trainer.batch_metrics(), *measured, *tested]
 
 
 def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:
