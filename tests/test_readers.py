@@ -36,23 +36,17 @@ def test_idx_plain_and_gzipped(tmp_path: Path, pack: type) -> None:
     assert np.array_equal(read_idx(path, shape=(None, 4, 3)), IMAGES)
 
 
-def test_idx_of_other_types(tmp_path: Path) -> None:
-    numbers = np.array([1.5, -2.25, 1e30], dtype=">f8")
-    (tmp_path / "numbers").write_bytes(idx(numbers, 0x0E))
-    assert np.array_equal(read_idx(tmp_path / "numbers", shape=(3,)), numbers)
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         (b"", ("corrupt", "nothing")),
         (b"\x89PNG", ("corrupt", "89 50 4e 47")),
         (idx(IMAGES)[:-1], ("corrupt", "60 bytes", 59)),
-        (idx(IMAGES) + b"x", ("corrupt", "60 bytes", "more")),
-        (idx(IMAGES)[:9], ("corrupt", "3 dimensions")),
+        (idx(IMAGES) + b"x", ("corrupt", "60 bytes", 61)),
+        (idx(IMAGES)[:9], ("corrupt", "00 00 08 03 00", "3 dimensions")),
         (struct.pack(">BBBB3i", 0, 0, 8, 3, 2**31 - 1, 4, 3), ("corrupt", "25,769,803,764 bytes")),
         (struct.pack(">BBBB3i", 0, 0, 8, 3, -1, 4, 3), ("corrupt", "-1x4x3")),
-        (struct.pack(">BBBB", 0, 0, 8, 255), ("corrupt", "255 dimensions")),
+        (struct.pack(">BBBB", 0, 0, 8, 255), ("corrupt", "00 00 08 ff")),
         (idx(IMAGES.reshape(5, 3, 4)), ("corrupt", "5x3x4", "Nx4x3")),
         (idx(IMAGES, 0x07), ("corrupt", "00 00 07 03")),
         (gzip.compress(idx(IMAGES), mtime=0)[:-9], ("unreadable",)),

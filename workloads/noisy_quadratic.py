@@ -16,9 +16,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 from orchestrator.workloads.augmentation import example_seeds
-from orchestrator.workloads.base import Workload
+from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
 
@@ -45,12 +45,9 @@ class NoisyQuadratic(Workload):
     evaluation_min_examples: ClassVar[int | None] = 1
 
     def __post_init__(self) -> None:
-        if self.d < 1 or self.replicas < 1 or not math.isfinite(self.precondition):
-            raise BadInput(
-                f"The noisy quadratic needs `d` and `replicas` from 1 up and a finite "
-                f"`precondition`, but got {self.d}, {self.replicas}, {self.precondition}.",
-                code="wrong-value",
-            )
+        check_range(self, d=(1, LARGEST), replicas=(1, LARGEST))
+        if not math.isfinite(self.precondition):
+            raise wrong_value("`precondition`", "a finite number", self.precondition)
         if self.d * self.replicas > LARGEST:
             raise BadInput(
                 f"`d * replicas` must be at most {LARGEST:,}, but got {self.d} * {self.replicas}.",

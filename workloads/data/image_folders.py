@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -206,7 +207,7 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
         images: dict[str, FileSpan] = {}
         texts: dict[str, str] = {}
         with shard.open("rb") as file:
-            for name, start, size in _members(shard, file.fileno()):
+            for name, start, size in _members(shard, file):
                 key, suffix = os.path.splitext(name)
                 if key in (texts if suffix == ".cls" else images):
                     raise corrupt(shard, f"it holds {name} twice")
@@ -221,30 +222,20 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
     return ImageFiles.at(folder, places, labels)
 
 
-def _members(path: Path, file: int) -> Iterator[tuple[str, int, int]]:
-    """Yields name, first byte and size of each file in the tar that is open as `file`. The standard
-    library's reader takes a shard that ends early, or is damaged in the middle, for a shorter
-    shard."""
-    length, at, long_name = os.fstat(file).st_size, 0, ""
-    while (header := os.pread(file, tarfile.BLOCKSIZE, at)) != bytes(tarfile.BLOCKSIZE):
-        try:
-            member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
-        except tarfile.HeaderError as error:
-            raise corrupt(path, f"no part of a tar file at byte {at:,}: {error}") from None
-        start = at + tarfile.BLOCKSIZE
-        if not 0 <= member.size <= length - start:
-            raise corrupt(
-                path,
-                f"{member.name} should have {member.size:,} bytes from byte {start:,} on, but the "
-                f"file has {length:,} in all",
-            )
-        if member.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
-            content = os.pread(file, member.size, start).decode("utf-8", "surrogateescape")
-            found = re.search(
-                r"\d+ path=(.+)\n" if member.type == tarfile.XHDTYPE else r"[^\0]+", content
-            )
-            long_name = found[found.re.groups] if found else ""
-        elif member.isreg():
-            yield long_name or member.name, start, member.size
-            long_name = ""
-        at = start + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+def _members(path: Path, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """Yields name, first byte and size of each file in the tar that is open as `file`."""
+    try:
+        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as tar:
+            for member in tar:
+                tar.members.clear()  # type: ignore[attr-defined]  # it would hold millions of them
+                if member.size < 0:
+                    raise ValueError(f"{member.name} has {member.size:,} bytes")
+                if member.isreg():
+                    yield member.name, member.offset_data, member.size
+            # The library takes a shard that ends early, or is damaged, for a shorter shard.
+            file.seek(tar.offset)
+            if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise ValueError(f"no part of a tar file at byte {tar.offset:,}")
+    # The library raises errors of many types for a damaged header.
+    except Exception as error:
+        raise corrupt(path, error) from None
