@@ -274,7 +274,6 @@ def test_a_trial_moves_between_engines(optimizer: str) -> None:
     assert_states(first.state(1), second.state(0), rel=0)
     for trainer in (alone, again):
         trainer.advance(16)
-        trainer.settle()
     for state in (first.state(1), second.state(0), again.state()):
         assert_states(state, alone.state(), rel=1e-9)
 

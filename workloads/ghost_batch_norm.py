@@ -215,20 +215,18 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
 
 
 def running_statistics(modules: Sequence[GhostBatchNorm]) -> list[Tensor]:
-    """Returns the running means and variances in a fixed order.
-
-    `commit` is linear in these statistics and in the ghosts. So if all ranks but one set their
-    statistics to zero and each rank commits its ghosts, the sum of the statistics over ranks equals
-    the statistics of whole batches.
-    """
+    """Returns the running means and variances in a fixed order."""
     buffers = (b for module in modules for b in (module.running_mean, module.running_var))
     return [buffer for buffer in buffers if buffer is not None]
 
 
 @torch.no_grad()
-def commit(modules: Sequence[GhostBatchNorm]) -> None:
+def commit(
+    modules: Sequence[GhostBatchNorm], over_ranks: Callable[[Tensor], Tensor] | None = None
+) -> None:
     """Moves the running statistics by the pending sums, once per optimizer step, and clears these
-    sums. A rank without ghosts commits too, since its share of the running statistics decays."""
+    sums. If several ranks share a batch, `over_ranks` adds up what they pass to it, and every rank
+    commits, with ghosts or without."""
     modules = [module for module in modules if module.track_running_stats]
     if not modules:
         return
@@ -236,11 +234,14 @@ def commit(modules: Sequence[GhostBatchNorm]) -> None:
     running = running_statistics(modules)
     momenta = [module.momentum for module in modules for _ in range(2)]
     torch._foreach_mul_(running, [1 - momentum for momentum in momenta])
-    if seen:
-        sums = [module.pending for module in modules if module.pending is not None]
-        pending = [row for rows in sums for row in rows]
-        torch._foreach_mul_(pending, [momentum / total for momentum in momenta])
-        torch._foreach_add_(running, pending)
+    sums = [module.pending for module in modules if module.pending is not None and seen]
+    pending = [row for rows in sums for row in rows] or list(map(torch.zeros_like, running))
+    if over_ranks is not None:
+        lengths = [len(row) for row in pending]
+        pending = [*torch.split(over_ranks(torch.cat(pending)), lengths)]
+    torch._foreach_add_(
+        running, torch._foreach_mul(pending, [momentum / total for momentum in momenta])
+    )
     counts = [module.num_batches_tracked for module in modules]
     torch._foreach_add_([count for count in counts if count is not None], 1)
     discard(modules)

@@ -158,7 +158,6 @@ class Single(Engine):
         self.seconds, self.rate = trainer.seconds, trainer.rate
 
     def trained(self, slots: Sequence[int]) -> list[Metrics]:
-        self.at().settle()
         return [self.at().batch_metrics()]
 
     def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:

@@ -29,9 +29,9 @@ from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
 from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
-from orchestrator.training.trainer import fresh_model, whole_statistics
+from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
-from orchestrator.workloads.ghost_batch_norm import ghost_norms, running_statistics
+from orchestrator.workloads.ghost_batch_norm import ghost_norms
 
 LEAST_WIDTH = 2
 """Smallest number of slots. With a single slot, kernels use other algorithms than with several, so
@@ -116,9 +116,6 @@ class Stack(Engine):
         if state is not None:
             model.load_state_dict(state["model"])
             self._load(slot, tenant, state)
-            running = running_statistics(ghost_norms(model))
-            for statistic, value in zip(running, whole_statistics(state), strict=True):
-                statistic.copy_(value)
         self.model.put(slot, model)
         self.tenants[slot] = tenant
         self._forget_numbers()
@@ -258,7 +255,6 @@ class Stack(Engine):
             "stream": Stream(dropout_seed, self.ranks.device).state(),
             "losses": [self._losses[slot].clone().cpu()],
             "folded": torch.tensor(tenant.folded, dtype=torch.float64),
-            "statistics": [part.clone().cpu() for part in running_statistics(self.model.norms)],
         }
         return {
             "model": deepcopy(module.state_dict()),
@@ -270,7 +266,6 @@ class Stack(Engine):
             "since": tenant.since,
             "gradient_norm": tenant.gradient_norm,
             "micro_batch": None,
-            "settled": True,
             "ranks": [rank_state],
         }
 

@@ -23,12 +23,7 @@ from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Split, Workload, ghosts
-from orchestrator.workloads.ghost_batch_norm import (
-    commit,
-    discard,
-    ghost_norms,
-    running_statistics,
-)
+from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
 GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
@@ -96,7 +91,6 @@ class Trainer:
         """Seconds that this rank has spent in evaluations."""
         self.rate = math.inf
         """Seconds per step in the last call of `advance`."""
-        self._settled = True
         self._since = 0
         """Number of steps since the batch loss was last read."""
 
@@ -137,12 +131,6 @@ class Trainer:
         self.model.train()
         for module in self._frozen:
             module.eval()
-        if self._settled and self._ranks.rank > 0:
-            # Running statistics are linear in the batches that they have seen. So each rank may
-            # count its own ghosts: if only rank 0 holds the past, the sum over ranks is right.
-            for statistic in self._statistics():
-                statistic.zero_()
-        self._settled = False
         self._ranks.synchronise()
         began = time.perf_counter()
         with self._stream.in_use():
@@ -155,13 +143,6 @@ class Trainer:
         self._since += until - self.step
         self.rate = spent / (until - self.step)
         self.step, self.seconds = until, self.seconds + spent
-
-    def settle(self) -> None:
-        """Sums the running statistics over ranks, for an evaluation."""
-        if not self._settled:
-            for statistic in self._statistics():
-                self._ranks.sum(statistic)
-        self._settled = True
 
     def batch_metrics(self) -> dict[str, float]:
         """Returns the metrics that come from training itself, over the steps since the last call.
@@ -215,11 +196,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
         this."""
-        rank_state = {
-            "stream": self._stream.state(),
-            **self._losses.state(),
-            "statistics": [part.cpu() for part in running_statistics(self._norms)],
-        }
+        rank_state = {"stream": self._stream.state(), **self._losses.state()}
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -230,7 +207,6 @@ class Trainer:
             "since": self._since,
             "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
-            "settled": self._settled,
             "ranks": self._ranks.gather(rank_state),
         }
 
@@ -250,13 +226,6 @@ class Trainer:
         self._share.deliver(min(sizes, default=None), from_step=self.step)
         self._losses.forget(self._share.pieces)
         rank_states = state["ranks"]
-        self._settled = state["settled"]
-        if len(rank_states) == self._ranks.count:
-            statistics = rank_states[self._ranks.rank]["statistics"]
-        else:
-            statistics, self._settled = whole_statistics(state), True
-        for statistic, value in zip(running_statistics(self._norms), statistics, strict=True):
-            statistic.copy_(value)
         if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             rank_state = rank_states[self._ranks.rank]
             self._losses.load(rank_state)
@@ -287,7 +256,7 @@ class Trainer:
         self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
         self._update()
         if self._norms:
-            commit(self._norms)
+            commit(self._norms, self._ranks.sum if self._ranks.count > 1 else None)
         if self._average is not None:
             self._average.update()
 
@@ -359,21 +328,6 @@ class Trainer:
             torch.cuda.empty_cache()
         self._share.deliver(halved, from_step=step)
         self._losses.regroup(self._share.pieces)
-
-    def _statistics(self) -> list[Tensor]:
-        """Returns the running statistics of batch norms if ranks share them, else nothing."""
-        return running_statistics(self._norms) if self._ranks.count > 1 else []
-
-
-def whole_statistics(state: Mapping[str, Any]) -> list[Tensor]:
-    """Returns the running statistics of batch norms in the state of a trial. Between two
-    evaluations, each rank holds a share of them, and they are the sum of the shares."""
-    rank_states = state["ranks"]
-    if state["settled"]:
-        found: list[Tensor] = rank_states[0]["statistics"]
-        return found
-    parts = zip(*(rank_state["statistics"] for rank_state in rank_states), strict=True)
-    return [torch.stack(shares).sum(dim=0) for shares in parts]
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
