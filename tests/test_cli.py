@@ -124,9 +124,8 @@ def test_every_setting_that_spaces_lists_can_be_given() -> None:
 @pytest.mark.parametrize(
     ("optimizer", "setting", "said"),
     [
-        ("lbfgs", "learning_rate=1", ("unusable", "closure")),
+        ("lbfgs", "learning_rate=1", ("unknown-name", "FILE.py:CLASS")),
         ("soap", "bata1=0.9", ("unknown-name", "'beta1'")),
-        ("kron", "learning_rate=1", ("unusable", "random numbers")),
         ("a2grad", "decay=cosine", ("no-effect", "'a2grad'")),
         ("sgd", "dropout=0.1", ("no-effect", "Sequential")),
         ("muon", "ns_steps=many", ("wrong-value", "'ns_steps'")),

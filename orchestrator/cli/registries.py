@@ -105,8 +105,9 @@ def spaces(as_json: JsonOption = False) -> None:
         entry["also"] = [name for name in entry["also"] if name not in GENERAL]
     answer_entries(*found)
     answer(
-        "Any other optimizer of torch.optim or pytorch_optimizer can be used by its name, with "
-        "its arguments.\nWith any optimizer, a recipe may fix or search these settings:\n"
+        "More optimizers of torch.optim and pytorch_optimizer can be used by name, any other by "
+        "FILE.py:CLASS (docs/recipes.md).\nWith any optimizer, a recipe may fix or search these "
+        "settings:\n"
     )
     answer_entries(GENERAL)
     answer("It may also set the metaparameters of the workload (`orchestrate workloads`).")

@@ -179,7 +179,7 @@ class Recipe(Part):
     name: Annotated[FolderName, STUDIES] = Field(examples=["tame"])
     """What tables, figures and folders call the recipe."""
     optimizer: Annotated[Text, STUDIES] = Field(examples=["nesterov"])
-    """A built-in optimizer, one of torch.optim or pytorch_optimizer, or `my_file.py:MyOptimizer`.
+    """A built-in optimizer, one of the libraries' in docs/recipes.md, or `my_file.py:MyOptimizer`.
     Default: the name of the recipe."""
     space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all

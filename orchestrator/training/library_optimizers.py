@@ -1,5 +1,5 @@
-"""Finds any optimizer of torch.optim or pytorch_optimizer by its name, and users' own classes,
-given as `FILE.py:Class`.
+"""Finds optimizers of torch.optim and pytorch_optimizer by name, from a table, and all other
+classes as `FILE.py:Class`.
 
 The metaparameters of these optimizers get this project's names (`lr` is `learning_rate`). Weight
 decay is 0 unless it is given, whatever the library's default is.
@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -30,27 +30,20 @@ _NOT_TUNED = ("maximize", "foreach", "fused", "capturable", "differentiable")
 
 _DECAYS = ("weight_decay", "weight_decay_1d", "adamw_wd")
 
-_OWN_RANDOMNESS = "it draws random numbers that do not depend on the trial's seed"
-_NOT_PLAIN_STATE = "its state can't be saved in a checkpoint that is read without running code"
-_WITHOUT_RANK = "its groups would need a rank, without which it is Adam under another name"
-_OBSTACLES = {
-    "adashift": _NOT_PLAIN_STATE,
-    "conda": _NOT_PLAIN_STATE,
-    "scalableshampoo": _NOT_PLAIN_STATE,
-    "dash": _OWN_RANDOMNESS,
-    "gravity": _OWN_RANDOMNESS,
-    "kron": _OWN_RANDOMNESS,
-    "alig": "its step needs a closure that returns the loss",
-    "demo": "it averages gradients over processes by itself",
-    "distributedmuon": "it divides its step over processes, and there may be only one",
-    "apollo": _WITHOUT_RANK,
-    "fira": _WITHOUT_RANK,
-    "galore": _WITHOUT_RANK,
-    "lorarite": "it takes pairs of LoRA factors only",
-    "sparseadam": "it takes sparse gradients only",
-    "spectralsphere": "it takes matrices only, no biases",
-}
-"""Optimizer -> the reason why the training loop can't use it, if its signature does not show it."""
+_CLASSES = {
+    torch.optim.__name__: ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop"),
+    # Its import takes one to two seconds, so it happens only if one of these is used.
+    "pytorch_optimizer": (
+        "A2Grad", "AdaBelief", "ADOPT", "Adan", "CAME", "DAdaptAdam", "Grams", "LaProp", "Lion",
+        "MARS", "Muon", "NovoGrad", "Prodigy", "QHAdam", "ScheduleFreeAdamW", "ScheduleFreeRAdam",
+        "ScheduleFreeSGD", "Shampoo", "SOAP", "StableAdamW", "Tiger", "Yogi",
+    ),
+}  # fmt: skip
+"""Library -> the classes of it that tests train. torch's Muon is not among them, since it takes
+matrices only."""
+
+LIBRARY = {name.lower(): (library, name) for library, names in _CLASSES.items() for name in names}
+"""Name in lower case -> library and class."""
 
 
 @dataclass(frozen=True)
@@ -86,24 +79,12 @@ class LibraryOptimizer:
 
 def find(name: str) -> LibraryOptimizer | None:
     """Returns the optimizer called `name`, in upper or lower case and with or without underscores;
-    None if there is none.
-
-    Refuses optimizers that can't work in the training loop, which takes a step after each backward
-    pass and passes nothing but the gradients.
-    """
+    None if it is not in the table."""
     wanted = name.replace("_", "").lower()
-    # torch's Muon takes matrices only, so a model needs a second optimizer for its biases.
-    kind = None if wanted == "muon" else _classes(torch.optim).get(wanted)
-    if kind is None:
-        # The import takes one to two seconds, so it happens only if an optimizer is not in torch.
-        import pytorch_optimizer
-
-        kind = _classes(pytorch_optimizer).get(wanted)
-    if kind is None:
+    if wanted not in LIBRARY:
         return None
-    obstacle = _obstacle(kind)
-    if obstacle is not None:
-        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.", code="unusable")
+    library, member = LIBRARY[wanted]
+    kind = getattr(import_module(library), member)
     return LibraryOptimizer(wanted, dict(_settings(kind)), kind)
 
 
@@ -120,28 +101,6 @@ def own(place: str) -> LibraryOptimizer:
         raise BadInput(f"Optimizer {place!r} can't be used here: {obstacle}.", code="unusable")
     required = tuple(_OUR_WORDS.get(name, name) for name in _without_default(kind))
     return LibraryOptimizer(place, dict(_settings(kind)), kind, required)
-
-
-def all_classes() -> dict[str, type[Optimizer]]:
-    """Returns the optimizers of both libraries by name, including those that are refused."""
-    import pytorch_optimizer
-
-    return dict(sorted((_classes(pytorch_optimizer) | _classes(torch.optim)).items()))
-
-
-def _classes(library: ModuleType) -> dict[str, type[Optimizer]]:
-    return {
-        name.lower(): member
-        for name, member in vars(library).items()
-        if isinstance(member, type) and issubclass(member, Optimizer) and member is not Optimizer
-    }
-
-
-def _obstacle(kind: type[Optimizer]) -> str | None:
-    """Returns the reason why the training loop can't use an optimizer; None if it can."""
-    if extra := _without_default(kind):
-        return f"it needs {', '.join(extra)}"
-    return _obstacle_in_step(kind) or _OBSTACLES.get(kind.__name__.lower())
 
 
 def _without_default(kind: type[Optimizer]) -> list[str]:

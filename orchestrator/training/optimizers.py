@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LibraryOptimizer, all_classes, find, own
+from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own
 from orchestrator.training.uncompiled import spare_compiler
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
@@ -162,7 +161,6 @@ def _from_library(name: str) -> LibraryOptimizer:
         return own(name)
     found = find(name)
     if found is None:
-        # The libraries have more than a hundred optimizers, so only similar names are listed.
-        error = unknown("optimizer", name, [*OPTIMIZERS, *get_close_matches(name, all_classes())])
-        raise BadInput(f"{error} And all of torch.optim and pytorch_optimizer.", code=error.code)
+        error = unknown("optimizer", name, [*OPTIMIZERS, *LIBRARY])
+        raise BadInput(f"{error} Any other class: FILE.py:CLASS.", code=error.code)
     return found
