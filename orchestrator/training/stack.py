@@ -252,7 +252,7 @@ class Stack(Engine):
             groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
         dropout_seed = derive_seed(tenant.trial.seed, "dropout", 0)
         rank_state = {
-            "stream": Stream(dropout_seed, self.ranks.device).state(),
+            "stream": Stream(dropout_seed, self.ranks.device).states,
             "losses": [self._losses[slot].clone().cpu()],
             "folded": torch.tensor(tenant.folded, dtype=torch.float64),
         }

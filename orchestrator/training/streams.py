@@ -19,24 +19,19 @@ class Stream:
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-        self._states = self._current()
+        self.states = self._current()
+        """The state of each generator, of the CPU and of a GPU."""
         self._set(before)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         before = self._current()
-        self._set(self._states)
+        self._set(self.states)
         try:
             yield
         finally:
-            self._states = self._current()
+            self.states = self._current()
             self._set(before)
-
-    def state(self) -> list[Tensor]:
-        return self._states
-
-    def load(self, states: list[Tensor]) -> None:
-        self._states = states
 
     def _current(self) -> list[Tensor]:
         states = [torch.get_rng_state()]

@@ -196,7 +196,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
         this."""
-        rank_state = {"stream": self._stream.state(), **self._losses.state()}
+        rank_state = {"stream": self._stream.states, **self._losses.state()}
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -229,7 +229,7 @@ class Trainer:
         if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             rank_state = rank_states[self._ranks.rank]
             self._losses.load(rank_state)
-            self._stream.load(rank_state["stream"])
+            self._stream.states = rank_state["stream"]
         elif self._ranks.rank == 0:
             self._losses.load_sum(rank_states)
 
