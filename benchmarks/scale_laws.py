@@ -151,7 +151,7 @@ def law_of_run(
         run.create({"name": "planted", "scales": scales}, [study for study, _ in studies], {})
         for study, of_rates in studies:
             run.replace(study, [trained(study, *one) for one in enumerate(of_rates)])
-        answer = scale_answer([run], "val/loss")
+        answer = scale_answer({"": run}, "val/loss")
     return next(law for law in answer.laws if law.quantity == BEST_BATCH)
 
 

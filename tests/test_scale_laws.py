@@ -27,6 +27,7 @@ from orchestrator.analysis.scale_laws import (
     laws_of,
     laws_of_critical,
     predicted_in_words,
+    scales_of,
 )
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.valleys import Points, minima
@@ -41,7 +42,6 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.results import Run, Within, best_of, frontier_of
-from orchestrator.results.scales import scales_of
 
 SIZES = 2 ** np.arange(1, 10)
 DATA = 2.0**14
@@ -142,10 +142,16 @@ def test_published_exponents_agree_differ_or_are_undecided() -> None:
 
 def test_points_that_cannot_tell_have_no_law() -> None:
     found = planted(lambda d, n: d**0.5, np.random.default_rng(5))
-    assert laws_of(BEST_BATCH, "r", found[:2]) == []
+    assert [*laws_of(BEST_BATCH, "r", found[:2])] == []
     together = [replace(p, at={"data": p.at["data"], "model": p.at["data"] / 20}) for p in found]
     assert [[*law.exponents] for law in laws_of(BEST_BATCH, "r", together)] == [["data"]]
-    assert laws_of(BEST_BATCH, "r", [replace(p, at={"data": 1.0}) for p in found]) == []
+    assert [*laws_of(BEST_BATCH, "r", [replace(p, at={"data": 1.0}) for p in found])] == []
+
+
+def test_laws_are_held_against_their_largest_data() -> None:
+    found = planted(lambda d, n: d**0.5, np.random.default_rng(6))
+    turned = [replace(p, at={"model": p.at["model"], "data": p.at["data"]}) for p in found]
+    assert [one.point.at["data"] for one in law_through(turned).held] == [64e9] * 3
 
 
 def study(size: int, workload: str = "w", **changes: Any) -> Study:
@@ -299,8 +305,25 @@ def test_the_command_says_laws_and_places(scaled: Run) -> None:
     assert 'id="scales"' in page
 
 
+def test_laws_of_several_amounts_say_which(scaled: Run) -> None:
+    amounts = ["steps=4", "examples=8192"]
+    found = scale_answer({"": scaled}, within=[Within.parse(text) for text in amounts])
+    laws = [law for law in found.laws if law.quantity.startswith(BEST_BATCH)]
+    assert [law.quantity for law in laws] == [f"{BEST_BATCH} within examples=8192"]
+    assert laws[0].published == {"data": {}}  # which are about whole trainings
+
+
+def test_runs_of_equal_names_are_told_apart(scaled: Run) -> None:
+    assert_refused(orchestrate("scale", scaled.place, scaled.place), "given-twice")
+    one, two = (
+        {best.workload for best in scale_answer(dict.fromkeys(names, scaled)).bests}
+        for names in (["a"], ["a", "b"])
+    )
+    assert two == {f"{name}: {workload}" for name in ("a", "b") for workload in one}
+
+
 def test_the_laws_of_rates_and_timescales(scaled: Run) -> None:
-    laws = {law.quantity: law for law in scale_answer([scaled]).laws}
+    laws = {law.quantity: law for law in scale_answer({"": scaled}).laws}
     assert TIMESCALE not in laws  # nothing decays
     low, high = laws[BEST_RATE].exponents["data"].ends
     assert low <= 0 <= high  # the best rate is the same everywhere
@@ -332,7 +355,7 @@ def test_a_law_of_critical_batch_sizes() -> None:
 
 
 def test_runs_without_scales_say_so(tmp_path: Path) -> None:
-    found = scale_answer([run_of(tmp_path / "run", map(study, SIZES.tolist()))])
+    found = scale_answer({"": run_of(tmp_path / "run", map(study, SIZES.tolist()))})
     assert found.laws == ()
     assert "no scale is named" in found.notes[0]
 

@@ -1,12 +1,7 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
 from orchestrator.analysis.agreement import Agreement, agreement_in_words, remarks_on
-from orchestrator.analysis.best_batch import (
-    BestBatch,
-    best_batch_sizes,
-    best_in_words,
-    notes_on,
-)
+from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
 from orchestrator.analysis.branches import FactorCost, Verdict
 from orchestrator.analysis.comparisons import compared_with, relative, shared_size
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about
@@ -26,13 +21,7 @@ from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
 from orchestrator.analysis.quality import Held, Largeness, gaps, largeness
 from orchestrator.analysis.rule_costs import RuleCost, rule_costs, tables_of_rules
-from orchestrator.analysis.scale_laws import (
-    Law,
-    ScaleAnswer,
-    law_in_words,
-    predicted_in_words,
-    scale_answer,
-)
+from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,

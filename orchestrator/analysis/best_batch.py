@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import Run, Within
-from orchestrator.results.best import reaches
+from orchestrator.results.best import reaches, sign_of
 from orchestrator.results.compact import refuse_compact
 from orchestrator.results.counting import Counted, columns, has_finished
 from orchestrator.results.frontier import refuse_unmeasured
@@ -68,8 +68,6 @@ class LowestAt:
     """Whether the best value lies at an end of the range of such a metaparameter."""
     steps: int
     """Steps of the whole amount."""
-    timed_on: str
-    """Number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +87,8 @@ class BestBatch:
     points: tuple[LowestAt, ...]
     left_out: tuple[str, ...]
     """Batch sizes that are not used, with the reasons."""
-    devices: str = ""
+    devices: str
     """What it was timed on, if the amount is one of seconds."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def best_batch_sizes(
@@ -104,10 +99,7 @@ def best_batch_sizes(
     refuse_branches(run)
     refuse_compact(run, "the values of all trials, which best batch sizes need")
     studies = sorted(run.studies(), key=lambda study: study.batch_size)
-    if maximise is None:
-        goals = [goal for study in studies for goal in study.goals if goal.metric == metric]
-        maximise = any(goal.direction == ">" for goal in goals)
-    sign = -1.0 if maximise else 1.0
+    sign = sign_of(studies, metric, maximise)
     read = run.in_parallel(partial(_Searched, run, metric, sign), studies)
     if not any(one.measured for one in read):
         refuse_unmeasured(run, studies, metric)
@@ -118,35 +110,42 @@ def best_batch_sizes(
     found = []
     amounts: list[Within | None] = [*within] if within else [None]
     for amount in amounts:
+        bests = [_points(metric, mine, amount) for mine in curves.values()]
         # The scatter about the curves is taken from all that are about one amount.
-        told = {}
-        for names, mine in curves.items():
-            asked = amount or _whole([one.study for one in mine])
-            points, reasons = _points(mine, asked)
-            told[names] = asked, points, reasons
-        usable = {
-            names: _scaled(points, sign)
-            for names, (_, points, _) in told.items()
-            if len(points) >= ENOUGH_SIZES
-        }
-        places = dict(zip(usable, minima([*usable.values()]), strict=True))
-        for (workload, recipe), (asked, points, reasons) in told.items():
-            place = places.get((workload, recipe))
-            tried = len(curves[workload, recipe])
-            ranks = {point.timed_on for point in points if asked.unit == "seconds"}
-            best = BestBatch(
-                workload=workload,
-                recipe=recipe,
-                metric=metric,
-                within=str(asked),
-                batch_size=place,
-                verdict=_verdict(place, points, tried),
-                points=tuple(points),
-                left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
-                devices=" or ".join(sorted(ranks)),
-            )
-            found.append(best)
+        usable = [best.points for best in bests if len(best.points) >= ENOUGH_SIZES]
+        places = iter(minima([_scaled(points, sign) for points in usable]))
+        for best, mine in zip(bests, curves.values(), strict=True):
+            place = next(places) if len(best.points) >= ENOUGH_SIZES else None
+            verdict = _verdict(place, best.points, len(mine))
+            found.append(replace(best, batch_size=place, verdict=verdict))
     return found
+
+
+def _points(metric: str, curve: Sequence[_Searched], amount: Within | None) -> BestBatch:
+    """The values of those batch sizes that can answer, and the others by reason."""
+    asked = amount or _whole([one.study for one in curve])
+    points, medians, reasons = [], [], dict[str, list[int]]()
+    for one in curve:
+        lowest = one.at(asked)
+        if isinstance(lowest, str):
+            reasons.setdefault(lowest, []).append(one.study.batch_size)
+        else:
+            points.append(lowest[0])
+            medians.append(lowest[1])
+    repeated = [median for median in medians if median is not None]
+    if len(repeated) == len(points):
+        points = repeated
+    return BestBatch(
+        workload=curve[0].study.workload,
+        recipe=curve[0].study.recipe,
+        metric=metric,
+        within=str(asked),
+        batch_size=None,
+        verdict="",
+        points=tuple(points),
+        left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
+        devices=_devices(curve) if asked.unit == "seconds" else "",
+    )
 
 
 def _whole(studies: Sequence[Study]) -> Within:
@@ -158,31 +157,15 @@ def _whole(studies: Sequence[Study]) -> Within:
     return Within(amount=min(examples), unit="examples")
 
 
-def _points(
-    curve: Sequence[_Searched], asked: Within
-) -> tuple[list[LowestAt], dict[str, list[int]]]:
-    """The values of those batch sizes that can answer, and the others by reason."""
-    points, medians, reasons = [], [], dict[str, list[int]]()
-    for one in curve:
-        lowest = one.at(asked)
-        if isinstance(lowest, str):
-            reasons.setdefault(lowest, []).append(one.study.batch_size)
-        else:
-            points.append(lowest[0])
-            medians.append(lowest[1])
-    repeated = [median for median in medians if median is not None]
-    return repeated if len(repeated) == len(points) else points, reasons
-
-
 class _Searched:
     """All that was measured in one study."""
 
     def __init__(self, run: Run, metric: str, sign: float, study: Study) -> None:
         self.study, self._sign, self._metric = study, sign, metric
-        self._trials = run.trials(study.key)
-        self._counted = Counted(study, self._trials)
+        self.trials = run.trials(study.key)
+        self._counted = Counted(study, self.trials)
         self._params: dict[int, dict[str, Value]] = {
-            index: json.loads(self._trials["params"][place].as_py())
+            index: json.loads(self.trials["params"][place].as_py())
             for index, place in self._counted.places.items()
         }
         self._of_trials = run.measurements(study.key, {metric, "seconds"})
@@ -197,19 +180,18 @@ class _Searched:
         # What was made for the amount counts to its end, whatever its steps were rounded to.
         made_for = not timed and abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
         span = None if made_for else within
-        enough, early = reaches(study, self._trials, self._counted, span)
+        enough, early = reaches(study, self.trials, self._counted, span)
         fair = made_for or timed or self._has_come_down(last)
         refused = {
             EARLY: early,
-            "not finished yet": not has_finished(study, self._trials),
+            "not finished yet": not has_finished(study, self.trials),
             "not trained that long": not enough,
             HIGH_RATE: not fair,
         }
-        for reason in (reason for reason, holds in refused.items() if holds):
-            return reason
         lowest = self._lowest(self._of_trials, span, "trial", self._params)
-        if not lowest:
-            return "nothing was measured"
+        for reason, holds in {**refused, "nothing was measured": not lowest}.items():
+            if holds:
+                return reason
         trial = min(lowest, key=lambda index: lowest[index])
         best = LowestAt(
             batch_size=study.batch_size,
@@ -217,13 +199,13 @@ class _Searched:
             trial=trial,
             params=self._params[trial],
             steps=study.budget_steps if made_for else last,
-            timed_on=self._timed_on(),
         )
         again = [*self._lowest(self._of_repeats, span, "repeat", [trial]).values()]
-        if len(again) < ENOUGH_REPEATS:
-            return self._between(best, lowest), None
-        error = MEDIAN_ERROR * float(np.std(again, ddof=1)) / len(again) ** 0.5
-        return best, replace(best, value=self._sign * float(np.median(again)), error=error)
+        median = None
+        if len(again) >= ENOUGH_REPEATS:
+            error = MEDIAN_ERROR * float(np.std(again, ddof=1)) / len(again) ** 0.5
+            median = replace(best, value=self._sign * float(np.median(again)), error=error)
+        return self._between(best, lowest), median
 
     def _has_come_down(self, last: int) -> bool:
         """Whether the learning rates at step `last` are what they are at the end of a training."""
@@ -253,7 +235,7 @@ class _Searched:
         names = {name for params in self._params.values() for name in params}
         every = {name: [params.get(name) for params in self._params.values()] for name in names}
         differing = [name for name, values in every.items() if len({*values}) > 1]
-        if len(differing) != 1 or not all(map(_is_positive, every[differing[0]])):
+        if len(differing) != 1 or not all(map(is_positive, every[differing[0]])):
             return best
         (name,) = differing
         of_place: dict[float, float] = {}
@@ -281,15 +263,16 @@ class _Searched:
             params={**best.params, name: float(2**place)},
         )
 
-    def _timed_on(self) -> str:
-        ranks = sorted({ranks or 0 for ranks in self._trials["ranks"].to_pylist()})
-        said = listed([f"{count} rank{'s' * (count != 1)}" for count in ranks if count] or ["?"])
-        stacked = any((width or 1) > 1 for width in self._trials["width"].to_pylist())
-        return said + ", shared by stacked trials" * stacked
+
+def _devices(curve: Sequence[_Searched]) -> str:
+    ranks = {count for one in curve for count in one.trials["ranks"].to_pylist() if count}
+    said = listed([f"{count} rank{'s' * (count != 1)}" for count in sorted(ranks)] or ["?"])
+    stacked = any((width or 1) > 1 for one in curve for width in one.trials["width"].to_pylist())
+    return said + ", shared by stacked trials" * stacked
 
 
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+def is_positive(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and value is not True and 0 < value < math.inf
 
 
 def _in_logs(values: Floats, sign: float) -> tuple[Floats, bool]:
@@ -325,13 +308,20 @@ def best_in_words(best: BestBatch) -> str:
     return in_words(best.batch_size) if best.batch_size and not best.verdict else best.verdict
 
 
-def notes_on(best: BestBatch) -> list[str]:
-    """Sentences that a reader of a best batch size should know."""
-    ends = [point.batch_size for point in best.points if point.at_end]
-    said = [f"left out: {one}" for one in best.left_out]
-    if ends:
-        said.append(f"at {_sizes(ends)} the best value is at an end of the range searched")
-    return said + [f"timed on {best.devices}"] * bool(best.devices)
+HEADS = ("Workload", "Recipe", "Within", "Best batch size", "Notes")
+
+
+def rows_of(bests: Sequence[BestBatch]) -> list[list[str]]:
+    """The best batch sizes below `HEADS`, with what a reader should know of them."""
+    rows = []
+    for best in bests:
+        notes = [f"left out: {one}" for one in best.left_out]
+        if ends := [point.batch_size for point in best.points if point.at_end]:
+            notes.append(f"at {_sizes(ends)} the best value is at an end of the range searched")
+        notes += [f"timed on {best.devices}"] * bool(best.devices)
+        said = [best.within, best_in_words(best), "; ".join(notes)]
+        rows.append([best.workload, best.recipe, *said])
+    return rows
 
 
 def _sizes(sizes: Sequence[int]) -> str:

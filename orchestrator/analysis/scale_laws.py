@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.best_batch import BestBatch, LowestAt, best_batch_sizes
+from orchestrator.analysis.best_batch import BestBatch, LowestAt, best_batch_sizes, is_positive
 from orchestrator.analysis.estimates import Estimate, Floats, reach_of
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.words import in_words, listed
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 from orchestrator.results import GoalOf, Run, Within, frontier_of
-from orchestrator.results.scales import scales_of
+
+DATA, MODEL = "data", "model"
+"""The scales that published laws are about: the amount of training data, and the number of
+parameters."""
 
 BEST_BATCH, BEST_RATE, TIMESCALE = (
     "best batch size",
@@ -38,10 +41,10 @@ RATES, DECAYS = ("learning_rate", "lr"), ("weight_decay", "wd")
 """Names of metaparameters, here and in tables from elsewhere."""
 
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
-    (BEST_BATCH, "data"): {"2505.13738": 0.383, "Step Law": 0.571},
-    (BEST_BATCH, "model"): {"2505.13738": 0.0, "Step Law": 0.0},
-    (BEST_RATE, "data"): {"Step Law": 0.307},
-    (BEST_RATE, "model"): {"Step Law": -0.713},
+    (BEST_BATCH, DATA): {"2505.13738": 0.383, "Step Law": 0.571},
+    (BEST_BATCH, MODEL): {"2505.13738": 0.0, "Step Law": 0.0},
+    (BEST_RATE, DATA): {"Step Law": 0.307},
+    (BEST_RATE, MODEL): {"Step Law": -0.713},
 }
 """Exponents by quantity and scale, for language models. Step Law is 2503.04715."""
 
@@ -107,8 +110,7 @@ class Law:
     constant if its interval does not hold 0."""
     held: tuple[Held, ...]
     points: tuple[ScalePoint, ...]
-    left_out: tuple[str, ...] = ()
-    fit: _Fit | None = field(default=None, repr=False)
+    left_out: tuple[str, ...]
 
     @property
     def bent(self) -> list[str]:
@@ -117,23 +119,19 @@ class Law:
 
     def at(self, place: Mapping[str, float]) -> Predicted:
         """The law at another place, which must name each of its scales."""
-        assert self.fit is not None
-        whole = {name: place[name] for name in self.exponents}
-        beyond = {}
-        for name, value in whole.items():
+        names, whole, beyond = [*self.exponents], {}, {}
+        for name in names:
             tried = [point.at[name] for point in self.points]
-            beyond[name] = max(value / max(tried), min(tried) / value, 1.0)
-        names = [*self.exponents]
-        bent = _fitted(self.points, names, [name for name in names if name in self.bends])
-        return Predicted(
-            at=whole,
-            value=self.fit.at(whole),
-            if_bent=bent.at(whole) if bent is not None and self.bends else None,
-            beyond=beyond,
-        )
+            whole[name] = place[name]
+            beyond[name] = max(place[name] / max(tried), min(tried) / place[name], 1.0)
+        straight = _fitted(self.points, names)
+        bent = _fitted(self.points, names, [*self.bends]) if self.bends else None
+        assert straight is not None
+        if_bent = None if bent is None else bent.at(whole)
+        return Predicted(at=whole, value=straight.at(whole), if_bent=if_bent, beyond=beyond)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(replace(self, fit=None)), "bent": self.bent}
+        return {**asdict(self), "bent": self.bent}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +140,8 @@ class _Fit:
 
     names: Sequence[str]
     bent: Sequence[str]
-    middle: Mapping[str, float]
+    """The scales whose logarithms also count by their squares."""
+    middle: Floats
     """Mean logarithm of each scale."""
     coefficients: Floats
     covariance: Floats
@@ -157,27 +156,20 @@ class _Fit:
     def at(self, place: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
         """The law at a place, with the interval of a point there that has this error, or of the
         `mean` of such points."""
-        (row,) = _design([place], self.names, self.bent, self.middle)
+        (row,) = _design(_logs([place], self.names) - self.middle, self.names, self.bent)
         variance = row @ self.covariance @ row + error**2 + (0 if mean else self.scatter**2)
         middle, reach = float(row @ self.coefficients), variance**0.5 * reach_of(self.freedom)
         low, value, high = (math.exp(min(m, 700)) for m in (middle - reach, middle, middle + reach))
         return Estimate(value=value, low=low, high=high)
 
 
-def _design(
-    places: Iterable[Mapping[str, float]],
-    names: Sequence[str],
-    bent: Sequence[str],
-    middle: Mapping[str, float],
-) -> Floats:
-    return np.array(
-        [
-            [1.0]
-            + [math.log(at[name]) - middle[name] for name in names]
-            + [(math.log(at[name]) - middle[name]) ** 2 for name in bent]
-            for at in places
-        ]
-    )
+def _logs(places: Iterable[Mapping[str, float]], names: Sequence[str]) -> Floats:
+    return np.array([[math.log(at[name]) for name in names] for at in places])
+
+
+def _design(logs: Floats, names: Sequence[str], bent: Sequence[str]) -> Floats:
+    squares = logs[:, [names.index(name) for name in bent]] ** 2
+    return np.column_stack([np.ones(len(logs)), logs, squares])
 
 
 def _fitted(
@@ -187,8 +179,9 @@ def _fitted(
     freedom = len(points) - 1 - len(names) - len(bent)
     if freedom < 1:
         return None
-    middle = {name: float(np.mean([math.log(p.at[name]) for p in points])) for name in names}
-    design = _design([point.at for point in points], names, bent, middle)
+    logs = _logs([point.at for point in points], names)
+    middle = np.array([column.mean() for column in logs.T])
+    design = _design(logs - middle, names, bent)
     scale = np.abs(design).max(axis=0)
     if not scale.all() or np.linalg.cond(design / scale) > 100:
         return None
@@ -227,65 +220,45 @@ def error_of(value: Estimate) -> float:
 
 
 def laws_of(
-    quantity: str,
-    recipe: str,
-    points: Sequence[ScalePoint],
-    left_out: Sequence[str] = (),
-) -> list[Law]:
-    """The law in all scales that vary and, if there are several, the law in `data` alone. Empty if
-    the points are too few for any."""
-    names = [name for name in _shared(points) if len({point.at[name] for point in points}) > 1]
-    kinds = [names, ["data"]] if "data" in names and len(names) > 1 else [names]
-    laws = (_law(quantity, recipe, points, kind, left_out) for kind in kinds if kind)
-    return [law for law in laws if law is not None]
+    quantity: str, recipe: str, points: Sequence[ScalePoint], left_out: Sequence[str] = ()
+) -> Iterator[Law]:
+    """The law in all scales that vary and, if there are several, the law in `data` alone; none if
+    the points are too few."""
+    shared = [n for n in (points[0].at if points else ()) if all(n in p.at for p in points)]
+    names = [name for name in shared if len({point.at[name] for point in points}) > 1]
+    names.sort(key=lambda name: name != DATA)
+    for kind in [names, names[:1]] if DATA in names[:1] and names[1:] else [names]:
+        if (fit := _fitted(points, kind) if kind else None) is None:
+            continue
+        exponents = {name: fit.estimate(1 + place) for place, name in enumerate(kind)}
+        yield Law(
+            quantity=quantity,
+            recipe=recipe,
+            exponents=exponents,
+            published={
+                name: _beside(exponent, PUBLISHED.get((quantity, name), {}))
+                for name, exponent in exponents.items()
+            },
+            scatter=fit.scatter,
+            bends=dict(_bends(points, kind)),
+            held=tuple(_held(points, kind)),
+            points=tuple(points),
+            left_out=tuple(left_out),
+        )
 
 
-def _shared(points: Sequence[ScalePoint]) -> list[str]:
-    """The scales on which all points have a place."""
-    first = points[0].at if points else {}
-    return [name for name in first if all(name in point.at for point in points)]
-
-
-def _law(
-    quantity: str,
-    recipe: str,
-    points: Sequence[ScalePoint],
-    names: Sequence[str],
-    left_out: Sequence[str],
-) -> Law | None:
-    fit = _fitted(points, names)
-    if fit is None:
-        return None
-    exponents = {name: fit.estimate(1 + place) for place, name in enumerate(names)}
-    bends = {}
+def _bends(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[tuple[str, Estimate]]:
     for name in names:
         if (bent := _fitted(points, names, [name])) is not None:
             logs = [math.log(point.at[name]) for point in points]
-            bends[name] = bent.estimate(-1, 2 * (max(logs) - min(logs)))
-    return Law(
-        quantity=quantity,
-        recipe=recipe,
-        exponents=exponents,
-        published={
-            name: _beside(exponent, PUBLISHED.get((quantity, name), {}))
-            for name, exponent in exponents.items()
-        },
-        scatter=fit.scatter,
-        bends=bends,
-        held=tuple(_held(points, names)),
-        points=tuple(points),
-        left_out=tuple(left_out),
-        fit=fit,
-    )
+            yield name, bent.estimate(-1, 2 * (max(logs) - min(logs)))
 
 
 def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
     largest = max(point.at[names[0]] for point in points)
     fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
-    if fit is None:
-        return
     for point in points:
-        if point.at[names[0]] == largest:
+        if fit is not None and point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
             holds = _holds(predicted, point.value.value)
             yield Held(point=point, predicted=predicted, holds=holds)
@@ -309,33 +282,28 @@ def _holds(estimate: Estimate, value: float) -> bool:
 def at_best(best: BestBatch, name: str) -> Estimate | None:
     """The best learning rate, or timescale, at the best batch size: by a power of the batch size
     through its best values nearby. None if it was not searched, or at too few batch sizes."""
-    if best.batch_size is None or best.verdict:
-        return None
-    low, high = (best.batch_size.value * 2**off for off in (-NEARBY, NEARBY))
-    values = {
-        point.batch_size: _value(point, name)
-        for point in best.points
-        if low <= point.batch_size <= high and not point.at_end
-    }
+    assert best.batch_size is not None
+    middle, values = best.batch_size, {}
+    for point in best.points:
+        near = abs(math.log2(point.batch_size / middle.value)) <= NEARBY
+        if near and not point.at_end and (value := _value(point, name)) is not None:
+            values[point.batch_size] = value
     nearby = [
-        ScalePoint(
-            workload="", at={"size": size}, value=Estimate(value=value, low=value, high=value)
-        )
-        for size, value in values.items()
-        if value is not None
+        ScalePoint(workload="", at={"size": size}, value=Estimate(value=one, low=one, high=one))
+        for size, one in values.items()
     ]
     fit = _fitted(nearby, ["size"]) if len({*values.values()}) > 1 else None
     if fit is None:
         return None
-    error = abs(float(fit.coefficients[1])) * error_of(best.batch_size)
-    return fit.at({"size": best.batch_size.value}, error, mean=True)
+    error = abs(float(fit.coefficients[1])) * error_of(middle)
+    return fit.at({"size": middle.value}, error, mean=True)
 
 
 def _value(point: LowestAt, name: str) -> float | None:
     product = 1.0
     for names in (RATES, DECAYS) if name == TIMESCALE else (RATES,):
         value = next((point.params[one] for one in names if one in point.params), None)
-        if not isinstance(value, int | float) or value <= 0:
+        if not is_positive(value):
             return None
         product *= value
     return 1 / (product * point.steps) if name == TIMESCALE else product
@@ -348,92 +316,94 @@ class ScaleAnswer:
     bests: tuple[BestBatch, ...]
     laws: tuple[Law, ...]
     notes: tuple[str, ...]
-    """Why there is no law."""
+    """Why there is no law, or what it leaves out."""
+
+
+Scales = Mapping[str, Mapping[str, float]]
+"""Workload -> its place."""
 
 
 def scale_answer(
-    runs: Sequence[Run],
+    runs: Mapping[str, Run],
     metric: str | None = None,
     *,
     within: Sequence[Within] = (),
     goals: Sequence[GoalOf] = (),
     maximise: bool | None = None,
 ) -> ScaleAnswer:
-    """The best batch sizes and the laws of one run, or of several together."""
+    """The best batch sizes and the laws of one run, or of several together by their names."""
     bests: list[BestBatch] = []
     curves: list[Scaling] = []
     scales: dict[str, Mapping[str, float]] = {}
-    for run in runs:
-        label = f"{run.sweep()['name']}: " if len(runs) > 1 else ""
-        found = best_batch_sizes(run, metric or metric_of(run), within=within, maximise=maximise)
+    metric = metric or _metric_of(next(iter(runs.values())), goals)
+    for name, run in runs.items():
+        label = f"{name}: " if len(runs) > 1 else ""
+        found = best_batch_sizes(run, metric, within=within, maximise=maximise)
         bests += [replace(one, workload=label + one.workload) for one in found]
         scales |= {label + workload: at for workload, at in scales_of(run).items()}
         if goals or any(study.goals for study in run.studies()):
             of_run = scalings(without_growing(frontier_of(run, goals)))
             curves += [replace(one, workload=label + one.workload) for one in of_run]
     laws = [*laws_of_critical(curves, scales)]
-    for amount in dict.fromkeys(one.within for one in bests) if within else [None]:
-        laws += _of_best([one for one in bests if amount in (None, one.within)], scales)
+    for amount in dict.fromkeys(one.within for one in bests) if within else [""]:
+        laws += _of_best([one for one in bests if amount in ("", one.within)], scales, amount)
     missing = [name for name in dict.fromkeys(one.workload for one in bests) if name not in scales]
-    notes = []
-    if missing:
-        notes.append(f"no scale is named for {listed(missing, 3)}")
-    elif not laws:
+    notes = [f"no scale is named for {listed(missing, 3)}"] if missing else []
+    if not (missing or laws):
         notes.append("too few places on the scales are known for a law")
     return ScaleAnswer(bests=tuple(bests), laws=tuple(laws), notes=tuple(notes))
 
 
-def metric_of(run: Run) -> str:
-    """The metric of the run's first goal or, without goals, the first that it was imported with, or
-    the only one that it measured."""
-    studies = run.studies()
-    goals = [goal.metric for study in studies for goal in study.goals]
-    mapped = (run.sweep().get("mapping") or {}).get("metrics") or []
-    known = (
-        goals[:1]
-        or mapped[:1]
-        or sorted({name for study in studies for name in run.metrics(study.key)})
-    )
-    if len(known) != 1:
+def scales_of(run: Run) -> dict[str, dict[str, float]]:
+    """The place of each workload, by the name of the scale. Empty if the run names no scales."""
+    told: Any = run.sweep().get("scales") or {}
+    places = told.values() if isinstance(told, Mapping) else [None]
+    if not all(isinstance(at, Mapping) and all(map(is_positive, at.values())) for at in places):
+        rule = "a mapping of workloads to numbers above 0, by the name of the scale"
+        raise wrong_value(f"`scales` of {run.place}", rule, told)
+    return {name: {scale: float(one) for scale, one in at.items()} for name, at in told.items()}
+
+
+def _metric_of(run: Run, goals: Sequence[GoalOf]) -> str:
+    """The metric of the first goal or, without goals, the first that the run was imported with."""
+    known = [one.goal.metric for one in goals]
+    known += [goal.metric for study in run.studies() for goal in study.goals]
+    known += (run.sweep().get("mapping") or {}).get("metrics") or []
+    if not known:
         raise BadInput(
-            f"{run.place} has no goals. Name the metric by --metric: {', '.join(known) or 'none'}.",
-            code="missing-option",
+            f"{run.place} has no goals. Name the metric by --metric.", code="missing-option"
         )
     return known[0]
 
 
-def _of_best(
-    bests: Sequence[BestBatch], scales: Mapping[str, Mapping[str, float]]
-) -> Iterator[Law]:
-    """The laws of best batch sizes, and of what is tuned with them, by recipe."""
+def _of_best(bests: Sequence[BestBatch], scales: Scales, amount: str) -> Iterator[Law]:
+    """The laws of best batch sizes, and of what is tuned with them, by recipe. Exponents are
+    published for whole trainings, not for a fixed `amount`."""
     for recipe in dict.fromkeys(best.recipe for best in bests):
         mine = [best for best in bests if best.recipe == recipe and best.workload in scales]
+        known = [best for best in mine if not best.verdict]
         left_out = [f"{best.workload} ({best.verdict})" for best in mine if best.verdict]
         for quantity in (BEST_BATCH, BEST_RATE, TIMESCALE):
-            points = []
-            for best in mine:
-                of_size = best.batch_size if quantity == BEST_BATCH else at_best(best, quantity)
-                if of_size is not None and not best.verdict:
-                    at = scales[best.workload]
-                    points.append(ScalePoint(workload=best.workload, at=at, value=of_size))
-            yield from laws_of(quantity, recipe, points, left_out)
+            of_quantity = (
+                (one.workload, one.batch_size if quantity == BEST_BATCH else at_best(one, quantity))
+                for one in known
+            )
+            said = f"{quantity} within {amount}" if amount else quantity
+            yield from laws_of(said, recipe, _placed(of_quantity, scales), left_out)
 
 
-def laws_of_critical(
-    curves: Sequence[Scaling], scales: Mapping[str, Mapping[str, float]]
-) -> Iterator[Law]:
+def laws_of_critical(curves: Sequence[Scaling], scales: Scales) -> Iterator[Law]:
     """The laws of B_crit or, if more curves tell it, of the batch size that takes a fifth more
     examples, by recipe and goal."""
     for recipe, goal in dict.fromkeys((one.recipe, one.goal) for one in curves):
         mine = [c for c in curves if (c.recipe, c.goal) == (recipe, goal) and c.workload in scales]
-        told: dict[str, list[ScalePoint]] = {CRITICAL: [], FIFTH_MORE: []}
-        for one in mine:
-            fifth_more = None if one.critical_by_examples_is else one.critical_by_examples
-            values = {CRITICAL: one.critical_batch_size, FIFTH_MORE: fifth_more}
-            for quantity, value in values.items():
-                if value is not None and value.low and value.high and value.high < math.inf:
-                    at = scales[one.workload]
-                    told[quantity].append(ScalePoint(workload=one.workload, at=at, value=value))
+        critical = ((one.workload, one.critical_batch_size) for one in mine)
+        fifth_more = (
+            (one.workload, one.critical_by_examples)
+            for one in mine
+            if not one.critical_by_examples_is
+        )
+        told = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
         quantity = max(told, key=lambda quantity: len(told[quantity]))
         used = {point.workload for point in told[quantity]}
         why = f"no {quantity} with both ends of its interval"
@@ -441,40 +411,53 @@ def laws_of_critical(
         yield from laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
 
 
+def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> list[ScalePoint]:
+    """Those values of workloads that have both ends of an interval."""
+    return [
+        ScalePoint(workload=workload, at=scales[workload], value=value)
+        for workload, value in values
+        if value is not None and value.low and value.high and value.high < math.inf
+    ]
+
+
 def law_in_words(law: Law) -> list[str]:
     """The law, what was published beside it, whether its exponents are constant, and how it
     predicts its own largest scale."""
     powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
-    said = [f"{law.quantity}, {law.recipe}: like {powers}, by {len(law.points)} points"]
-    for name, published in law.published.items():
-        for source, verdict in published.items():
-            value = PUBLISHED[law.quantity, name][source]
-            said.append(f"beside {name}^{value:g} of {source}: {verdict}")
-    for name in law.bent:
-        change = _exponent(law.bends[name])
-        said.append(f"the exponent of {name} changes along it by {change}: no one power holds")
-    said += [
-        f"held against itself: {_place(one.point.at)} is predicted from all smaller as "
-        f"{in_words(one.predicted, _number)} and measured as {in_words(one.point.value, _number)}: "
-        f"{'holds' if one.holds else 'misses'}"
-        for one in law.held
+    return [
+        f"{law.quantity}, {law.recipe}: like {powers}, by {len(law.points)} points",
+        *(
+            f"beside {name}^{PUBLISHED[law.quantity, name][source]:g} of {source}: {verdict}"
+            for name, published in law.published.items()
+            for source, verdict in published.items()
+        ),
+        *(
+            f"the exponent of {name} changes along it by {_exponent(law.bends[name])}: no one "
+            f"power holds"
+            for name in law.bent
+        ),
+        *(
+            f"held against itself: {_place(one.point.at)} is predicted from all smaller as "
+            f"{in_words(one.predicted, _number)} and measured as "
+            f"{in_words(one.point.value, _number)}: {'holds' if one.holds else 'misses'}"
+            for one in law.held
+        ),
+        *(f"left out: {one}" for one in law.left_out),
     ]
-    return said + [f"left out: {one}" for one in law.left_out]
 
 
 def predicted_in_words(law: Law, found: Predicted) -> str:
     """The law at another place, from how far it is said, and what a change of exponent would do."""
     far = [f"{times:,.3g} times beyond {name}" for name, times in found.beyond.items() if times > 1]
-    said = f"{law.quantity}, {law.recipe}, at {_place(found.at)}: {in_words(found.value, _number)}"
-    said += f", {listed(far)} that was measured" if far else ", within what was measured"
-    if far and law.bent:
+    said = f"at {_place(found.at)}: {in_words(found.value, _number)}, "
+    if not far:
+        return f"{said}within what was measured"
+    said += f"{listed(far)} that was measured"
+    if law.bent:
         said += f". NOT to be trusted: the exponent of {listed(law.bent)} changes along the points"
-    if far and found.if_bent is not None:
-        low, high = found.if_bent.ends
-        said += (
-            f". If the exponent may go on changing as it does over the points: {_number(low)} to "
-            f"{_number(high)}"
-        )
+    if found.if_bent is not None:
+        low, high = map(_number, found.if_bent.ends)
+        said += f". If the exponent may go on changing as it does over the points: {low} to {high}"
     return said
 
 
@@ -483,7 +466,7 @@ def _place(at: Mapping[str, float]) -> str:
 
 
 def _exponent(estimate: Estimate) -> str:
-    return in_words(estimate, lambda value: f"{value:.2f}")
+    return in_words(estimate, "{:.2f}".format)
 
 
 def _number(value: float) -> str:

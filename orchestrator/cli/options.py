@@ -45,6 +45,14 @@ GoalOption = Annotated[
         "pattern: 'mnist/*: val/error<0.02'. Repeatable. Default: the goals of the sweep.",
     ),
 ]
+MaximiseOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--maximise/--minimise",
+        help="Whether the largest or the smallest value is best. Default: as in the run's goals, "
+        "else the smallest.",
+    ),
+]
 TrialsOption = Annotated[
     int | None,
     typer.Option(

@@ -14,6 +14,7 @@ from orchestrator.cli.options import (
     CsvOption,
     GoalOption,
     JsonOption,
+    MaximiseOption,
     RunArgument,
     TrialsOption,
     print_json,
@@ -126,14 +127,7 @@ def best(
     metric: Annotated[
         str, typer.Argument(metavar="METRIC", help="Name of a metric, such as val/error.")
     ],
-    maximise: Annotated[
-        bool | None,
-        typer.Option(
-            "--maximise/--minimise",
-            help="Whether the largest or the smallest value is best. Default: as in the run's "
-            "goals, else the smallest.",
-        ),
-    ] = None,
+    maximise: MaximiseOption = None,
     within: Annotated[
         list[str] | None,
         typer.Option(

@@ -59,7 +59,7 @@ def report(
     from orchestrator.report import write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
 
-    names = _names(paths)
+    names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
@@ -161,7 +161,7 @@ def _answers(
     return found
 
 
-def _names(paths: Sequence[str]) -> list[str]:
+def names_of(paths: Sequence[str]) -> list[str]:
     """The last part of each path, or whole paths if two of these parts are the same."""
     last = [path.rstrip("/").rpartition("/")[2] for path in paths]
     names = last if len(set(last)) == len(last) else [*paths]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import GoalOption, JsonOption, print_json
+from orchestrator.cli.options import GoalOption, JsonOption, MaximiseOption, print_json
+from orchestrator.cli.report import names_of
 from orchestrator.cli.terminal import answer
-from orchestrator.records import BadInput, unknown, wrong_value
-
-if TYPE_CHECKING:
-    from orchestrator.analysis.scale_laws import Law
+from orchestrator.records import unknown, wrong_value
 
 
 def scale(
@@ -25,14 +23,7 @@ def scale(
         str | None,
         typer.Option(help="Metric whose best value is asked for. Default: that of the first goal."),
     ] = None,
-    maximise: Annotated[
-        bool | None,
-        typer.Option(
-            "--maximise/--minimise",
-            help="Whether the largest or the smallest value is best. Default: as in the run's "
-            "goals, else the smallest.",
-        ),
-    ] = None,
+    maximise: MaximiseOption = None,
     within: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,45 +44,37 @@ def scale(
 ) -> None:
     """Show the batch size with the best value at a fixed amount of training, and how it and the
     critical batch size grow with data and model, over the workloads of one or several runs."""
-    from rich.table import Table
-
-    from orchestrator.analysis.best_batch import best_in_words, notes_on
+    from orchestrator.analysis.best_batch import HEADS, rows_of
     from orchestrator.analysis.scale_laws import law_in_words, predicted_in_words, scale_answer
     from orchestrator.cli.answers import print_table
+    from orchestrator.cli.terminal import table_of
     from orchestrator.results import Run, Within, parse_goals
 
     place = _place(at or [])
     found = scale_answer(
-        [Run.open(path) for path in paths],
+        {name: Run.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
         metric,
         within=[Within.parse(text) for text in within or []],
         goals=parse_goals(goal or []),
         maximise=maximise,
     )
-    asked = {n: law.at(place) for n, law in enumerate(found.laws) if _is_at(law, place)}
-    if place and found.laws and not asked:
+    laws = [(law, law.at(place) if {*law.exponents} <= {*place} else None) for law in found.laws]
+    if place and laws and not any(there for _, there in laws):
         names = {name for law in found.laws for name in law.exponents}
         raise unknown("place on the scales of the laws", ", ".join(place), names)
     if as_json:
-        told = {n: asdict(one) for n, one in asked.items()}
-        laws = [{**law.to_json(), "at": told.get(n)} for n, law in enumerate(found.laws)]
-        bests = [best.to_json() for best in found.bests]
-        print_json({"best_batch_sizes": bests, "laws": laws, "notes": found.notes})
+        told = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
+        bests = [asdict(best) for best in found.bests]
+        print_json({"best_batch_sizes": bests, "laws": told, "notes": found.notes})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("Workload", "Recipe", "Within", "Best batch size", "Notes"):
-        table.add_column(heading, overflow="fold")
-    for best in found.bests:
-        said = best_in_words(best), "; ".join(notes_on(best))
-        table.add_row(best.workload, best.recipe, best.within, *said)
-    print_table(table)
-    for n, law in enumerate(found.laws):
+    print_table(table_of(HEADS, rows_of(found.bests)))
+    for law, there in laws:
         first, *more = law_in_words(law)
         answer(f"\n{first}")
-        for line in [*more, *([predicted_in_words(law, asked[n])] if n in asked else [])]:
+        for line in [*more, *([predicted_in_words(law, there)] if there else [])]:
             answer(f"  {line}")
     for note in found.notes:
-        answer(f"No law: {note}." if not found.laws else f"Left out of the laws: {note}.")
+        answer(f"\nLaws: {note}.")
 
 
 def _place(texts: list[str]) -> dict[str, float]:
@@ -102,13 +85,8 @@ def _place(texts: list[str]) -> dict[str, float]:
             value = float(number)
         except ValueError:
             value = math.nan
-        if not (name and 0 < value < math.inf):
-            raise wrong_value("`--at`", "SCALE=N with N above 0, such as data=1e12", text)
-        if name in place:
-            raise BadInput(f"`--at {name}` is given twice.", code="given-twice")
+        if not (name and 0 < value < math.inf) or name in place:
+            rule = "SCALE=N with N above 0, once for each scale, such as data=1e12"
+            raise wrong_value("`--at`", rule, text)
         place[name] = value
     return place
-
-
-def _is_at(law: Law, place: dict[str, float]) -> bool:
-    return law.exponents.keys() <= place.keys()

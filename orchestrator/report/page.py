@@ -21,7 +21,7 @@ from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
-from orchestrator.report.scales import scale_folds
+from orchestrator.report.scales import best_batch_fold, laws_fold
 from orchestrator.report.sections import alone, contents, provenance_section
 
 Images = tuple[Path, str] | None
@@ -118,7 +118,9 @@ def _parts(
         figures.workload = panel.workload
         text += panel_section(number, panel, figures.show, len(panels) > 1)
     figures.workload = ""
-    text += alone("Data and model size", lambda: scale_folds(scales, figures.show))
+    if scales is not None:
+        text += alone("Best batch size", lambda: best_batch_fold(scales, figures.show))
+        text += alone("Data and model size", lambda: laws_fold(scales.laws, figures.show))
     return glance, text + alone("Recipes compared", lambda: comparisons(drawn, figures.show))
 
 

@@ -43,7 +43,7 @@ def write_report_of(
         title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
         panels=_panels(runs, asked or {}),
         notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
-        scales=scale_answers([run for run, _ in runs.values()]),
+        scales=scale_answers({name: run for name, (run, _) in runs.items()}),
         provenance=provenance,
         sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
     )
@@ -110,7 +110,7 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
     """Returns all figures of the page, by workload and title."""
-    scales = scale_answers([run for run, _ in runs.values()])
+    scales = scale_answers({name: run for name, (run, _) in runs.items()})
     return all_figures(_panels(runs, {}), scales)
 
 

@@ -67,13 +67,20 @@ def best_of(
     the run asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
-    if maximise is None:
-        goals = {goal for study in studies for goal in study.goals if goal.metric == metric}
-        maximise = any(goal.direction == ">" for goal in goals)
-    rows = best_of_studies(run, studies, metric, maximise=maximise, first=first, within=within)
+    sign = sign_of(studies, metric, maximise)
+    rows = best_of_studies(run, studies, metric, maximise=sign < 0, first=first, within=within)
     if all(row.value is None for row in rows):
         refuse_unmeasured(run, studies, metric)
     return rows
+
+
+def sign_of(studies: Sequence[Study], metric: str, maximise: bool | None = None) -> float:
+    """The factor by which the best value becomes the lowest. If `maximise` is None, the highest
+    value is best if a goal asks for more of the metric."""
+    if maximise is None:
+        goals = {goal for study in studies for goal in study.goals if goal.metric == metric}
+        maximise = any(goal.direction == ">" for goal in goals)
+    return -1.0 if maximise else 1.0
 
 
 def best_of_studies(
