@@ -27,7 +27,7 @@ from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import Run, Within
 from orchestrator.results.best import reaches, sign_of
 from orchestrator.results.compact import refuse_compact
-from orchestrator.results.counting import Counted, columns, has_finished
+from orchestrator.results.counting import Counted, columns, has_finished, lowest_of_each
 from orchestrator.results.frontier import refuse_unmeasured
 from orchestrator.results.store import refuse_branches
 from orchestrator.results.tables import numbers
@@ -192,7 +192,7 @@ class _Searched:
         for reason, holds in {**refused, "nothing was measured": not lowest}.items():
             if holds:
                 return reason
-        trial = min(lowest, key=lambda index: lowest[index])
+        trial = min(lowest, key=lambda index: (lowest[index], index))
         best = LowestAt(
             batch_size=study.batch_size,
             value=self._sign * lowest[trial],
@@ -227,8 +227,7 @@ class _Searched:
         usable = np.isfinite(value) & np.isin(trial, [*trials])
         if span is not None:
             usable &= span.covers(self.study, table)
-        keys, value = numbers(table[key])[usable], self._sign * value[usable]
-        return {int(one): float(value[keys == one].min()) for one in np.unique(keys)}
+        return lowest_of_each(numbers(table[key])[usable], self._sign * value[usable])
 
     def _between(self, best: LowestAt, lowest: Mapping[int, float]) -> LowestAt:
         """The lowest point between the trials, if they differ in one number alone."""

@@ -279,5 +279,4 @@ def settled(verdicts: Collection[Verdict]) -> bool:
 def _agree(first: Estimate, second: Estimate) -> bool:
     if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
-    (low, high), (least, most) = first.ends, second.ends
-    return low <= second.value <= high and least <= first.value <= most
+    return first.holds(second.value) and second.holds(first.value)

@@ -33,8 +33,6 @@ class Device:
 
     overhead: float
     per_example: float
-    residual: float | None
-    """Root mean square relative error of the fit; None for two sizes, which are always met."""
     smallest: int
     largest: int
     """Largest number of examples per device and step that was measured."""
@@ -206,7 +204,6 @@ def fit_device(points: Sequence[tuple[int, float]]) -> Device:
     return Device(
         overhead=float(allowed[best, 0]),
         per_example=float(allowed[best, 1]),
-        residual=float(np.sqrt((off[best] ** 2).mean())) if len(set(examples)) > 2 else None,
         smallest=int(examples.min()),
         largest=int(examples.max()),
     )

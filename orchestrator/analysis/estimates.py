@@ -31,6 +31,10 @@ class Estimate:
         assert self.high is not None
         return self.low, self.high
 
+    def holds(self, value: float) -> bool:
+        low, high = self.ends
+        return low <= value <= high
+
     def times(self, factor: float) -> Estimate:
         low, high = (end and factor * end for end in (self.low, self.high))
         return Estimate(value=factor * self.value, low=low, high=high)

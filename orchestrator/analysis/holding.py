@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.points import curves_of
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.words import headline, listed
@@ -54,7 +53,7 @@ class Holding:
         """Whether an answer of one goal lies outside the interval of the other, and vice versa."""
         first, held = self.first, self.held
         return any(
-            a is not None and b is not None and _outside(a, b) and _outside(b, a)
+            a is not None and b is not None and not (b.holds(a.value) or a.holds(b.value))
             for a, b in (
                 (first.critical_by_examples, held.critical_by_examples),
                 (first.critical_batch_size, held.critical_batch_size),
@@ -69,11 +68,6 @@ class Holding:
             "not_held": self.not_held,
             "held": self.held.to_json(),
         }
-
-
-def _outside(a: Estimate, b: Estimate) -> bool:
-    low, high = b.ends
-    return not low <= a.value <= high
 
 
 def holdings(rows: Sequence[FrontierRow], known: Sequence[Scaling]) -> list[Holding]:

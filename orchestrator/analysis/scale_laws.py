@@ -115,7 +115,7 @@ class Law:
     @property
     def bent(self) -> list[str]:
         """The scales along which the exponent changes."""
-        return [name for name, change in self.bends.items() if not _holds(change, 0.0)]
+        return [name for name, change in self.bends.items() if not change.holds(0.0)]
 
     def at(self, place: Mapping[str, float]) -> Predicted:
         """The law at another place, which must name each of its scales."""
@@ -260,23 +260,18 @@ def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
     for point in points:
         if fit is not None and point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
-            holds = _holds(predicted, point.value.value)
+            holds = predicted.holds(point.value.value)
             yield Held(point=point, predicted=predicted, holds=holds)
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
-    inside = {value for value in {*published.values(), 0.0} if _holds(exponent, value)}
+    inside = {value for value in {*published.values(), 0.0} if exponent.holds(value)}
     low, high = exponent.ends
     agrees = len(inside) == 1 and high - low < TELLING
     return {
         law: "differs" if value not in inside else "agrees" if agrees else "undecided"
         for law, value in published.items()
     }
-
-
-def _holds(estimate: Estimate, value: float) -> bool:
-    low, high = estimate.ends
-    return low <= value <= high
 
 
 def at_best(best: BestBatch, name: str) -> Estimate | None:

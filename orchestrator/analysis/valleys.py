@@ -76,10 +76,7 @@ class _Valley:
         self.values = points.values[used] - points.values[used].min()
         self.errors = points.errors[used]
         self.height = max(float(self.values.max()), 1e-12)
-        self.ends = (
-            bool(self.sizes[0] == points.log_sizes[0]),
-            bool(self.sizes[-1] == points.log_sizes[-1]),
-        )
+        self.is_whole = used.start == 0, used.stop == len(points.values)
         self.places = np.linspace(self.sizes[0], self.sizes[-1], PLACES)
         everywhere = np.concatenate([self.sizes, self.places])
         x, half = everywhere - self.sizes[0], (self.sizes[-1] - self.sizes[0]) / 2
@@ -129,8 +126,8 @@ class _Valley:
         sizes = 2.0**self.places
         return Estimate(
             value=float(sizes[value]),
-            low=0.0 if low == 0 and self.ends[0] else float(sizes[low]),
-            high=np.inf if high == PLACES - 1 and self.ends[1] else float(sizes[high]),
+            low=0.0 if low == 0 and self.is_whole[0] else float(sizes[low]),
+            high=np.inf if high == PLACES - 1 and self.is_whole[1] else float(sizes[high]),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -13,9 +13,6 @@ from orchestrator.analysis.words import in_count, in_time
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled
-
-MOST_TOLD = 8
-"""The most Pareto-optimal choices in the text; the figure shows all."""
 
 BY_STEP_TIMES = (
     "We compare every batch size on every number of devices on which steps were timed. "
@@ -40,7 +37,7 @@ def costs(panel: Panel, show: Show) -> str:
     shown = show(
         _examples_against_steps(panel.costs, panel.recipes),
         "Work against time",
-        _optimal(f"{cost.recipe} {cost.batch_size:,}" for cost in panel.costs if cost.pareto),
+        "",
         "Steps stand for time, if there are devices enough for the whole batch; examples stand for "
         "work. A filled mark is Pareto-optimal: no other batch size takes fewer steps without "
         "taking more examples.",
@@ -48,16 +45,10 @@ def costs(panel: Panel, show: Show) -> str:
     priced = [cost for cost in panel.costs if cost.priced]
     if priced:
         price = panel.settings.price_per_device_hour
-        front = (
-            f"{cost.recipe} {cost.batch_size:,} on {in_devices(one.devices)}"
-            for cost in priced
-            for one in cost.priced
-            if one.pareto
-        )
         shown += show(
             _device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",
-            _optimal(front),
+            "",
             "Each batch size is a line from one device to as many as it keeps half busy. A filled "
             "mark is Pareto-optimal among the numbers of devices on which steps were timed. On "
             "other numbers, these are the times if exchanging gradients took no time."
@@ -89,13 +80,6 @@ def _basis(panel: Panel) -> str:
     said = []
     if any(advice.by_step_times for advice in found):
         said.append(BY_STEP_TIMES)
-        residuals = [device.residual for device in panel.devices.values()]
-        off = [residual for residual in residuals if residual is not None]
-        if off:
-            said.append(
-                f"Step times scatter about a straight line in the batch size by up to "
-                f"{100 * max(off):.0f} % (root mean square of a recipe)."
-            )
     if not all(advice.by_step_times for advice in found):
         said.append(BY_STEPS)
     return " ".join(said)
@@ -112,13 +96,6 @@ def _if_free(panel: Panel) -> str:
         f"{free.batch_size:,} would take {in_time(one.seconds)} on {in_devices(one.devices)}. "
         f"Nobody has timed that: train with several ranks (<code>resources</code>) to know."
     )
-
-
-def _optimal(front: Iterable[str]) -> str:
-    names = [*front]
-    more = len(names) - MOST_TOLD
-    rest = f" and {more:,} more" if more > 0 else ""
-    return f"Pareto-optimal: {', '.join(names[:MOST_TOLD])}{rest}."
 
 
 def found(panel: Panel) -> str:

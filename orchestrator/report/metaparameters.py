@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.sections import Show, bullets, lead, short
+from orchestrator.report.sections import Show, bullets, lead
 from orchestrator.report.style import (
     GUIDE,
     exact,
@@ -125,30 +125,15 @@ def options(panel: Panel, show: Show) -> str:
         show(
             _options(points, name, panel.goal),
             f"{recipe}: what {name} changes",
-            _told(points),
+            "",
             "Left: of the trials with each value, the fewest steps to the goal. Right: the best "
             "value that any of them reached. A point is missing if no trial reached the goal, or "
             "if trials with that value were stopped early, which would tell too little.",
         )
         for recipe, several in panel.options.items()
         for name, points in several.items()
-        if any(map(_is_known, points))
+        if any(point.steps or point.best is not None for point in points)
     )
-
-
-def _is_known(point: OptionPoint) -> bool:
-    return bool(point.steps) or point.best is not None
-
-
-def _told(points: Sequence[OptionPoint]) -> str:
-    size = max(point.batch_size for point in points if _is_known(point))
-    said = [
-        f"{short(point.option)}" + (f" in {point.steps:,} steps" if point.steps else "")
-        + ("" if point.best is None else f", best {point.best:.4g}")
-        for point in points
-        if point.batch_size == size
-    ]  # fmt: skip
-    return f"At batch size {size:,}: {'; '.join(said)}."
 
 
 def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> go.Figure:

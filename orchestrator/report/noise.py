@@ -21,21 +21,13 @@ def noise_along(panel: Panel, show: Show) -> str:
         show(
             _noise_along(lines),
             f"{recipe}: noise scale while it trains",
-            _grows(lines),
+            "",
             "The noise scale is the variance of one example's gradient, divided by the squared "
             "length of the mean gradient. Far below it, doubling the batch halves the steps. It "
             "was measured in the winner's repeats; bars are 90 % intervals. Dark lines are small "
             "batch sizes, bright lines large ones.",
         )
         for recipe, lines in panel.noise.items()
-    )
-
-
-def _grows(lines: Mapping[int, Sequence[NoisePoint]]) -> str:
-    first, last = lines[max(lines)][0], lines[max(lines)][-1]
-    return (
-        f"At batch size {max(lines):,}: {in_words(first.scale)} at first, "
-        f"{in_words(last.scale)} at step {last.step:,}."
     )
 
 

@@ -71,7 +71,7 @@ def best_values_within(panel: Panel, show: Show) -> str:
             shown += show(
                 _best_within(rows, panel.goal),
                 f"{recipe}: best {metric} within budgets",
-                _ends(rows),
+                "",
                 "They show whether a large batch size gets worse values with as many steps, and "
                 "with as many epochs. Dark lines are small budgets, bright lines are large ones.",
             )
@@ -85,25 +85,13 @@ def best_values_within(panel: Panel, show: Show) -> str:
     return shown
 
 
-def _ends(rows: Sequence[BestRow]) -> str:
-    """Says the best values within the largest budget, at the smallest and the largest batch
-    size."""
-    known = [row for row in rows if row.within == rows[-1].within and row.value is not None]
-    said = [f"{row.value:.4g} at batch size {row.batch_size:,}" for row in known]
-    unit, _, amount = (rows[-1].within or "").partition("=")
-    ends = ", ".join([*said[:1], *said[1:][-1:]])
-    return f"Within {float(amount):,g} {unit}: {ends}." if said else ""
-
-
 def generalisation(panel: Panel, show: Show) -> str:
     if not panel.gaps:
         return ""
-    widest = max(panel.gaps, key=lambda gap: gap.value)
     return show(
         _generalisation_gap(panel.gaps, panel.goal.metric, panel.recipes),
         "Generalisation gap",
-        f"Widest with {widest.recipe} at batch size {widest.batch_size:,}: {widest.judged:.4g} "
-        f"against {widest.trained:.4g} on the training set.",
+        "",
         "The gap is how much better the winners are on the training set, "
         + (
             "at their best value within the recipe's budget."

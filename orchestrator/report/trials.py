@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 
 from orchestrator.records import Choice, Goal, Range, Study, Value
 from orchestrator.report.content import Grid, Panel, Tried, grouped
-from orchestrator.report.sections import Show, short
+from orchestrator.report.sections import Show
 from orchestrator.report.style import (
     COLOURS,
     GUIDE,
@@ -167,7 +167,7 @@ def grids(panel: Panel, show: Show) -> str:
         show(
             _heat_maps(grid),
             f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
-            _best_cell(grid, panel.goal),
+            "",
             "Each cell is the best trial with these two values. A cell is empty if no such trial "
             + (
                 "reached the goal, or if all of them were stopped early."
@@ -177,16 +177,6 @@ def grids(panel: Panel, show: Show) -> str:
         )
         for recipe, grid in panel.grids.items()
         if any(values for _, values in grid.cells)
-    )
-
-
-def _best_cell(grid: Grid, goal: Goal) -> str:
-    size, values = [cell for cell in grid.cells if cell[1]][-1]
-    best = max if goal.direction == ">" and not grid.is_steps else min
-    x, y = best(values, key=lambda at: values[at])
-    return (
-        f"Best at batch size {size:,}: {values[x, y]:.4g} with {grid.x} {short(x)} and {grid.y} "
-        f"{short(y)}."
     )
 
 
