@@ -420,7 +420,7 @@ def law_in_words(law: Law) -> list[str]:
     predicts its own largest scale."""
     powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
     return [
-        f"{law.quantity}, {law.recipe}: like {powers}, by {len(law.points)} points",
+        f"like {powers}, by {len(law.points)} points",
         *(
             f"beside {name}^{PUBLISHED[law.quantity, name][source]:g} of {source}: {verdict}"
             for name, published in law.published.items()

@@ -70,7 +70,7 @@ def scale(
     print_table(table_of(HEADS, rows_of(found.bests)))
     for law, there in laws:
         first, *more = law_in_words(law)
-        answer(f"\n{first}")
+        answer(f"\n{law.quantity}, {law.recipe}: {first}")
         for line in [*more, *([predicted_in_words(law, there)] if there else [])]:
             answer(f"  {line}")
     for note in found.notes:

@@ -162,7 +162,7 @@ def _along(content: BranchContent, show: Show) -> str:
     text = show(
         figure,
         "Batch sizes along the training",
-        _found([verdict for verdict in content.verdicts if verdict.is_known]),
+        "",
         f"Marks of one point stand side by side, with 90 % intervals.{steps} The dashed line is "
         f"the trunk's batch size, the dotted line the largest that was measured. A hollow mark is "
         f"a lower bound. The noise scale of the trunk's gradients is a forecast of the local "
@@ -171,19 +171,6 @@ def _along(content: BranchContent, show: Show) -> str:
     )
     text += _noise_table(content)
     return section("along", "How large the batch may be", text)
-
-
-def _found(known: Sequence[Verdict]) -> str:
-    if not known:
-        return "No batch size is known yet."
-    first, last = known[0], known[-1]
-    said = (
-        f"After {first.at_examples:,} examples, batch size {fifth_more_in_words(first)} costs a "
-        f"fifth more examples"
-    )
-    if last is first:
-        return f"{said}."
-    return f"{said}; after {last.at_examples:,} examples, {fifth_more_in_words(last)} does."
 
 
 def _not_known(content: BranchContent) -> str:
@@ -199,16 +186,11 @@ def _costs(content: BranchContent, show: Show) -> str:
         text = show(
             trunk_and_branches(content.trunk_losses, content.points, content.curves, content.loss),
             f"{content.loss} of the trunk and its branches",
-            _falls(content),
+            "",
             f"Diamonds are the points from which branches go on.{LINES if content.curves else ''}",
         )
     text += _cost_table(content.verdicts) + _length_table(content)
     return section("costs", "What larger batches cost", text) if text else ""
-
-
-def _falls(content: BranchContent) -> str:
-    (_, first), (examples, last) = content.trunk_losses[0], content.trunk_losses[-1]
-    return f"The trunk falls from {first:.3g} to {last:.3g}, after {examples:,} examples."
 
 
 def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:

@@ -77,12 +77,8 @@ def _in_short(cost: Cost) -> str:
 def _basis(panel: Panel) -> str:
     """Says how recommendations are derived."""
     found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
-    said = []
-    if any(advice.by_step_times for advice in found):
-        said.append(BY_STEP_TIMES)
-    if not all(advice.by_step_times for advice in found):
-        said.append(BY_STEPS)
-    return " ".join(said)
+    used = {advice.by_step_times for advice in found}
+    return " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
 
 
 def _if_free(panel: Panel) -> str:

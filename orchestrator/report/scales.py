@@ -95,8 +95,8 @@ def laws_fold(laws: Sequence[Law], show: Show) -> str:
     for law in laws:
         first, *more = law_in_words(law)
         title = f"{law.quantity[0].upper()}{law.quantity[1:]} of {law.recipe}"
-        inside += show(_points(law), f"{title} over {' and '.join(law.exponents)}", f"{first}.", "")
-        inside += bullets(more)
+        title += f" over {' and '.join(law.exponents)}"
+        inside += show(_points(law), title, f"It goes {first}.", "") + bullets(more)
     said = f"{len(laws)} laws; {sum(bool(law.bent) for law in laws)} with an exponent that changes"
     return fold("scales", "Data and model size", said, inside) if laws else ""
 

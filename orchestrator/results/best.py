@@ -162,10 +162,6 @@ def reaches(
         seconds = {index: float(took or 0) for index, took in rows if index in counted.places}
         enough = max(seconds.values(), default=0) >= asked.amount
         return enough, any(seconds[index] <= asked.amount for _, index in stopped)
-    budget = _budget(study, trials)
+    budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
     last = budget if asked is None else asked.steps(study)
     return budget >= last, any(upcoming <= last for upcoming, _ in stopped)
-
-
-def _budget(study: Study, trials: pa.Table) -> int:
-    return study.budget_steps or min(trials["steps"].to_pylist(), default=0)

@@ -37,23 +37,16 @@ class Within:
 
     @classmethod
     def parse(cls, text: str) -> Within:
-        name, _, amount = text.partition("=")
-        try:
-            return cls.of(float(amount), name)
-        except ValueError:
-            raise cls._refused(text) from None
-
-    @classmethod
-    def of(cls, amount: float, name: str) -> Within:
+        name, _, number = text.partition("=")
         units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
+        try:
+            amount = float(number)
+        except ValueError:
+            amount = math.nan
         if name not in units or not 0 <= amount < 2**62:
-            raise cls._refused(f"{name}={amount}")
+            rule = "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10"
+            raise wrong_value("A budget", rule, text)
         return cls(amount=amount, unit=units[name])
-
-    @staticmethod
-    def _refused(text: str) -> BadInput:
-        rule = "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10"
-        return wrong_value("A budget", rule, text)
 
     def __str__(self) -> str:
         return f"{self.unit}={self.amount:.15g}"
