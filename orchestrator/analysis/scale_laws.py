@@ -339,6 +339,7 @@ def scale_answer(
         if goals or any(study.goals for study in run.studies()):
             of_run = scalings(without_growing(frontier_of(run, goals)))
             curves += [replace(one, workload=label + one.workload) for one in of_run]
+    bests.sort(key=lambda one: [*scales.get(one.workload, {}).values()])
     laws = [*laws_of_critical(curves, scales)]
     for amount in dict.fromkeys(one.within for one in bests) if within else [""]:
         laws += _of_best([one for one in bests if amount in ("", one.within)], scales, amount)

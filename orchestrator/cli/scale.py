@@ -67,7 +67,8 @@ def scale(
         bests = [asdict(best) for best in found.bests]
         print_json({"best_batch_sizes": bests, "laws": told, "notes": found.notes})
         return
-    print_table(table_of(HEADS, rows_of(found.bests)))
+    rows = [dict(zip(HEADS, row, strict=True)) for row in rows_of(found.bests)]
+    print_table(table_of(rows, shared={"Recipe": "{}"}))
     for law, there in laws:
         first, *more = law_in_words(law)
         answer(f"\n{law.quantity}, {law.recipe}: {first}")
