@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -68,6 +67,22 @@ class Rows:
         return guess(self.table, read_mapping(written, self.table.column_names), self.settings)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """A run of the table."""
+
+    number: int
+    key: StudyKey
+    params: Mapping[str, Value]
+    seed: tuple[Any, ...]
+    status: str
+    """What the source says of its end."""
+
+
+Points = dict[str, dict[Any, _Training]]
+"""The points of a study, each with its trainings by their seed."""
+
+
 def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
     if run.exists:
@@ -76,386 +91,294 @@ def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
     run.check_writable()
     with run.locked():
         runs = _Runs(rows, meaning)
-        studies = [_write(run, runs, key, places) for key, places in runs.studies().items()]
+        points = runs.points()
+        spaces = _spaces(points)
+        studies = [
+            _write(run, runs, key, points[key], spaces[key.workload, key.recipe])
+            for key in sorted(points)
+        ]
+        rows.problems.extend(
+            Problem(path=escaped(rows.name), reason=escaped(f"{number:,} {what}"))
+            for what, number in runs.counted.items()
+            if number
+        )
         if not studies:
             first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
             raise BadInput(f"{rows.name} holds no run that can be used.{first}", code="no-study")
-        for what, number in runs.ends.items():
-            runs.count(what, number)
         (run.place / "problems.txt").write_text("".join(f"{each}\n" for each in rows.problems))
-        told = {"mapping": meaning.document(), "counted": runs.counted, "scales": runs.scales}
+        told = {"mapping": meaning.document(), "scales": runs.scales}
         run.create(
             {"name": rows.name, "imported": True, **told},
             studies,
             {**provenance(), "imported from": rows.name},
         )
     trials = sum(study.trials for study in studies)
-    repeats = len(runs.order) - trials
+    repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
 
 
 class _Runs:
-    """The runs of a table in order of study, trial and repeat, with their measurements."""
+    """The runs of a table, and their measurements in order of run and step."""
 
     def __init__(self, rows: Rows, meaning: Meaning) -> None:
-        self._rows, self._meaning = rows, meaning
-        self.counted: dict[str, int] = {}
-        self.ends = Counter[str]()
+        self.meaning = meaning
+        self.counted = Counter[str]()
+        """What is odd -> how often it is found."""
         self.scales: dict[str, dict[str, float]] = {}
-        self._metrics = {name: self._number(name) for name in meaning.metrics}
-        self._run = self._runs_of_rows()
-        self._describe()
-        step, used = self._steps()
-        self._arrange(*self._trials(step, used), step, used)
+        self._name, self._table = rows.name, rows.table
+        run = self._run_of_rows()
+        # Without a step, a run is as long as its data are enough for.
+        amount = _floats(self._number(meaning.step or meaning.scale["data"]))
+        order = np.lexsort((amount, run))
+        if (order[1:] < order[:-1]).any():
+            self._table, run, amount = self._table.take(pa.array(order)), run[order], amount[order]
+        self._begins = np.searchsorted(run, np.arange(run.max(initial=-1) + 2))
+        self.trainings = self._describe()
+        self._measure(run, amount)
 
-    def count(self, what: str, number: Any, told: str = "") -> None:
-        if number:
-            self.counted[what] = self.counted.get(what, 0) + int(number)
-            reason = escaped(f"{number:,} {what}{told}")
-            self._rows.problems.append(Problem(path=escaped(self._rows.name), reason=reason))
-
-    def _number(self, name: str) -> pa.Array:
+    def _number(self, name: str) -> pa.ChunkedArray:
         """A column as numbers."""
-        column = self._rows.table[name]
+        column = self._table[name]
         if pa.types.is_dictionary(column.type):
             raise BadInput(f"The column {name!r} holds texts, not numbers.", code="mapping")
-        return pc.cast(column, pa.float64()).combine_chunks()
+        return column.cast(pa.float64())
 
-    def _runs_of_rows(self) -> NDArray[np.int32]:
+    def _run_of_rows(self) -> NDArray[np.int64]:
         """The number of each row's run, in order of appearance."""
-        meaning, length = self._meaning, len(self._rows.table)
-        apart = [*meaning.workload, *meaning.recipe, *meaning.scale.values(), *meaning.batch_size]
-        names = meaning.run or dict.fromkeys([*apart, *meaning.params, *meaning.seed])
-        codes = [self._codes(name) for name in names]
+        meaning, length = self.meaning, len(self._table)
         if not meaning.run and meaning.step is None:
-            codes = [np.arange(length)]  # a row per run
-        changes = np.zeros(length, bool)
-        changes[:1] = True
-        for code in codes:
-            changes[1:] |= code[1:] != code[:-1]
-        heads = np.flatnonzero(changes)
-        together = np.zeros(len(heads), np.int64)
-        for code in codes:
-            key = together * (int(code.max(initial=0)) + 1) + code[heads]
-            together = np.unique(key, return_inverse=True)[1]
-        _, first, number = np.unique(together, return_index=True, return_inverse=True)
-        self._many = len(first)
-        number = np.argsort(np.argsort(first))[number].astype(np.int32)
-        return np.repeat(number, np.diff(heads, append=length))
+            return np.arange(length)  # a row per run
+        apart = [*meaning.workload, *meaning.recipe, *meaning.scale.values(), *meaning.batch_size]
+        number: NDArray[np.int64] = np.zeros(length, np.int64)
+        for name in meaning.run or dict.fromkeys([*apart, *meaning.params, *meaning.seed]):
+            coded = self._table[name].dictionary_encode().unify_dictionaries().combine_chunks()
+            code = pc.fill_null(coded.indices, -1).to_numpy() + np.int64(1)
+            both = pa.array(number * (code.max(initial=0) + 1) + code).dictionary_encode()
+            number = both.indices.to_numpy().astype(np.int64)
+        return number
 
-    def _codes(self, name: str) -> NDArray[np.int64]:
-        """A number for each value of a column; 0 where there is none."""
-        column = self._rows.table[name]
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        coded = column.unify_dictionaries().combine_chunks()
-        codes: NDArray[np.int64] = pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
-        return codes + 1
-
-    def _settings(self, name: str | None, *, last: bool = False) -> list[Any]:
-        """For each run, the first value of a column, or its last one."""
-        found: list[Any] = [None] * self._many
-        if name is None:
-            return found
-        column = self._rows.table[name]
-        if not last:
-            code = self._codes(name)
-            moved = (code[1:] != code[:-1]) & (code[1:] > 0) & (code[:-1] > 0)
-            moved &= self._run[1:] == self._run[:-1]
-            changing = len(np.unique(self._run[1:][moved]))
-            self.count(f"runs in which {name!r} changes", changing, "; its first value counts")
-        rows = np.flatnonzero(column.is_valid().to_numpy())
-        rows = rows[::-1] if last else rows
-        runs, at = np.unique(self._run[rows], return_index=True)
-        for number, value in zip(runs.tolist(), column.take(rows[at]).to_pylist(), strict=True):
-            found[number] = value
-        return found
-
-    def _describe(self) -> None:
-        """Finds what each run is a training of."""
-        meaning = self._meaning
+    def _describe(self) -> list[_Training | None]:
+        """What each run is a training of; None if it can't be used."""
+        meaning = self.meaning
         named = [*meaning.batch_size, *meaning.workload, *meaning.recipe, *meaning.seed]
         named += [*meaning.params, *meaning.scale.values()]
-        values = {name: self._settings(name) for name in dict.fromkeys(named)}
-        self._words = [str(word or "") for word in self._settings(meaning.status, last=True)]
-        self.keys: list[StudyKey | None] = [None] * self._many
-        self.params: list[dict[str, Value]] = []
-        self.seeds: list[tuple[Any, ...]] = []
-        wrong = Counter[str]()
-        for number in range(self._many):
+        values = {name: self._of_runs(name) for name in named}
+        for name, firsts in values.items():
+            lasts = self._of_runs(name, last=True)
+            told = f"runs in which {name!r} changes; its first value counts"
+            self.counted[told] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
+        found: list[_Training | None] = []
+        for number, word in enumerate(self._of_runs(meaning.status, last=True)):
             of = {name: column[number] for name, column in values.items()}
-            self.params.append({name: of[name] for name in meaning.params if _is_setting(of[name])})
-            self.seeds.append(tuple(of[name] for name in meaning.seed))
             try:
-                self.keys[number] = self._key(of)
+                training = _Training(
+                    number=number,
+                    key=self._key(of),
+                    params={name: of[name] for name in meaning.params if _is_setting(of[name])},
+                    seed=tuple(of[name] for name in meaning.seed),
+                    status=str(word or "").lower(),
+                )
             except ValueError as error:
-                wrong[str(error)] += 1
-        for reason, many in wrong.items():
-            self.count("runs are left out", many, f": {reason}")
+                self.counted[f"runs are left out: {error}"] += 1
+                training = None
+            found.append(training)
+        return found
+
+    def _of_runs(self, name: str | None, *, last: bool = False) -> list[Any]:
+        """For each run, the first value of a column, or its last one."""
+        if name is None:
+            return [None] * (len(self._begins) - 1)
+        values: list[Any] = _one_of_each(self._table[name], self._begins, last=last).to_pylist()
+        return values
 
     def _key(self, of: Mapping[str, Any]) -> StudyKey:
-        meaning = self._meaning
-        size = math.prod(_float(of[name]) or math.nan for name in meaning.batch_size)
+        meaning = self.meaning
+        size = math.prod(_float(of[name]) for name in meaning.batch_size)
         if not (1 <= size <= MANY and size == int(size)):
             raise ValueError(f"the batch size is no whole number from 1 to {MANY:,}")
-        place = {variable: _float(of[name]) or 0.0 for variable, name in meaning.scale.items()}
+        place = {variable: _float(of[name]) for variable, name in meaning.scale.items()}
         if not all(0 < value < 1e30 for value in place.values()):
             raise ValueError("a scale is no number above 0")
         parts = [str(of[name]) for name in meaning.workload]
         parts += [",".join(f"{name}={value:.12g}" for name, value in place.items())] * bool(place)
-        workload = _name("/".join(dict.fromkeys(parts)) or self._rows.name)
+        workload = _name("/".join(dict.fromkeys(parts)) or self._name)
         recipe = _name("/".join(dict.fromkeys(str(of[n]) for n in meaning.recipe)) or "as trained")
         if place:
             self.scales[workload] = place
         return StudyKey(workload=workload, recipe=recipe, batch_size=int(size))
 
-    def _steps(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The step of each row, and which rows are used: those that measure something."""
-        meaning, run = self._meaning, self._run
-        size = np.array([key.batch_size if key else math.nan for key in self.keys])[run]
-        per_step: Any = size
-        if meaning.step is None:
-            data = self._settings(meaning.scale["data"])
-            exact = np.array([_float(value) or math.nan for value in data])[run]
-        else:
-            exact = _floats(self._number(meaning.step))
-        if meaning.step is None or meaning.unit == "tokens":
-            per_step = size * meaning.tokens_per_example
-        elif meaning.unit == "epochs":
-            per_step = size / (meaning.examples or math.nan)
-        if meaning.step is None or meaning.unit != "steps":
+    def _measure(self, run: NDArray[np.int64], amount: NDArray[np.float64]) -> None:
+        """Makes one row of the rows of a run and a step, and leaves out those without either."""
+        meaning = self.meaning
+        size = np.array([one.key.batch_size if one else math.nan for one in self.trainings], float)
+        per_example = {
+            "examples": 1,
+            "tokens": meaning.tokens_per_example,
+            "epochs": 1 / (meaning.examples or math.nan),
+        }.get(meaning.unit if meaning.step else "tokens")
+        if per_example is not None:
             # A last batch that is not full is a step, too; what rounding adds is none.
-            exact = np.ceil(exact / per_step * (1 - 1e-6))
-        used = ~np.isnan(size)
-        used &= np.any([_is_there(column) for column in self._metrics.values()], axis=0)
-        right = (exact >= 0) & (exact <= MANY) & (exact == np.floor(exact))
-        rule = f": it must be a whole number from 0 to {MANY:,}"
-        self.count("rows have no usable step", np.count_nonzero(used & ~right), rule)
-        return np.where(right, exact, 0).astype(np.int64), used & right
-
-    def _trials(
-        self, step: NDArray[np.int64], used: NDArray[np.bool_]
-    ) -> tuple[list[tuple[StudyKey, int, int, int]], NDArray[np.int32]]:
-        """Each run's study, trial, repeat and number, in order; and the place there of each row."""
-        last = np.full(self._many, -1, np.int64)
-        np.maximum.at(last, self._run[used], step[used])
-        points: dict[tuple[StudyKey, str], dict[Any, int]] = {}
-        again = empty = 0
-        for number, key in enumerate(self.keys):
-            empty += key is not None and last[number] < 0
-            if key is None or last[number] < 0:
-                continue
-            point = points.setdefault((key, json.dumps(self.params[number], sort_keys=True)), {})
-            seed = self.seeds[number] if self._meaning.seed else number
-            again += seed in point
-            if seed not in point or last[number] > last[point[seed]]:
-                point[seed] = number
-        self.count("runs have no measurements", empty)
-        self.count("runs have the point and the seed of another", again, ": the longest counts")
-        self.most = Counter[StudyKey]()
-        for (key, _), point in points.items():
-            self.most[key] = max(self.most[key], len(point) - 1)
-        trials, order = Counter[StudyKey](), []
-        for (key, _), point in points.items():
-            first, *others = sorted(point.values())
-            order.append((key, trials[key], 0, first))
-            # Half of a point's repeats choose the point, and have the numbers up to half of `most`.
-            half = len(others) // 2
-            for place, number in enumerate(others, start=1):
-                moved = self.most[key] // 2 - half if place > half else 0
-                order.append((key, trials[key], place + moved, number))
-            trials[key] += 1
-        order.sort(key=lambda one: (one[0], one[2] > 0, one[1], one[2]))
-        places = np.full(self._many, -1, np.int32)
-        places[[number for *_, number in order]] = np.arange(len(order))
-        return order, places[self._run]
-
-    def _arrange(
-        self,
-        order: list[tuple[StudyKey, int, int, int]],
-        at: NDArray[np.int32],
-        step: NDArray[np.int64],
-        used: NDArray[np.bool_],
-    ) -> None:
-        """Brings the rows into this order, and makes one of the rows of a run and a step."""
-        used &= at >= 0
-        seconds = None if (name := self._meaning.seconds) is None else self._number(name)
-        columns = {**self._metrics, "": seconds}
+            amount = np.ceil(amount / (size * per_example)[run] * (1 - 1e-6))
+        columns = {name: self._number(name) for name in meaning.metrics}
+        measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
+        used = measured & ~np.isnan(size)[run]
+        right = (amount >= 0) & (amount <= MANY) & (amount == np.floor(amount))
+        told = f"rows have no usable step: it must be a whole number from 0 to {MANY:,}"
+        self.counted[told] += int(np.sum(used & ~right))
+        used &= right
+        if meaning.seconds:
+            columns["seconds"] = self._number(meaning.seconds)
         if not used.all():
-            rows = np.flatnonzero(used)
-            at, step = at[rows], step[rows]
-            columns = {name: c and c.take(pa.array(rows)) for name, c in columns.items()}
-        same = at[1:] == at[:-1]
-        mixed = np.unique(at[1:][same & (step[1:] < step[:-1])])
-        self.count("runs have steps that are not in order", len(mixed), "; they were sorted")
-        if len(mixed) or (at[1:] < at[:-1]).any():
-            rows = np.lexsort((step, at))
-            at, step = at[rows], step[rows]
-            columns = {name: c and c.take(pa.array(rows)) for name, c in columns.items()}
-        new = np.ones(len(at), bool)
-        new[1:] = (at[1:] != at[:-1]) | (step[1:] != step[:-1])
+            run, amount = run[used], amount[used]
+            columns = {name: column.filter(pa.array(used)) for name, column in columns.items()}
+        new = np.ones(len(run), bool)
+        new[1:] = (run[1:] != run[:-1]) | (amount[1:] != amount[:-1])
         if not new.all():
-            columns = self._merged(columns, np.cumsum(new) - 1)
-            at, step = at[new], step[new]
-        self.order, self.at, self.step = order, at, step
-        self.begins = np.searchsorted(at, np.arange(len(order) + 1))
-        self._seconds, self._metrics = columns.pop(""), columns
-
-    def _merged(
-        self, columns: Mapping[str, pa.Array | None], group: NDArray[np.int64]
-    ) -> dict[str, pa.Array | None]:
-        """The first value of each column in each group of rows."""
-        many = int(group[-1]) + 1
-        twice, other = np.zeros(many, bool), np.zeros(many, bool)
-        found: dict[str, pa.Array | None] = {}
+            begins, twice = np.append(np.flatnonzero(new), len(new)), np.zeros(new.sum(), bool)
+            for name, column in columns.items():
+                if name != "seconds":
+                    twice |= np.add.reduceat(column.is_valid().to_numpy(), begins[:-1]) > 1
+                columns[name] = _one_of_each(column, begins, last=False)
+            self.counted["steps are there twice; the first value counts"] += int(twice.sum())
+            run, amount = run[new], amount[new]
+        self._step = amount.astype(np.int64)
+        self._begins = np.searchsorted(run, np.arange(len(size) + 1))
+        seconds = np.full(len(run), math.nan)
+        if meaning.seconds:
+            # The time of day, not the time since the start, is a large number from the beginning.
+            column = columns.pop("seconds")
+            start = _floats(_one_of_each(column, self._begins, last=False))
+            seconds = _floats(column) - np.where(start > 1e8, start, 0)[run]
+        known = pa.array(seconds, mask=~((seconds >= 0) & (seconds <= 1e15)))
+        self._table = pa.table({"step": self._step, "seconds": known, **columns})
+        self._seconds = self._of_runs("seconds", last=True)
+        goals = {Goal.parse(text).metric for text in meaning.goal}
+        self._diverged = np.zeros(len(size), bool)
         for name, column in columns.items():
-            if column is None:
-                continue
-            rows = np.flatnonzero(_is_there(column))
-            value, of = _floats(column)[rows], group[rows]
-            groups, first = np.unique(of, return_index=True)
-            kept = np.full(many, math.nan)
-            kept[groups] = value[first]
-            counts = np.bincount(of, minlength=many)
-            found[name] = pa.array(kept, mask=counts == 0)
-            if name:
-                twice |= counts > 1
-                other[of[(value != kept[of]) & ~(np.isnan(value) & np.isnan(kept[of]))]] = True
-        self.count("steps are there twice", np.count_nonzero(twice))
-        told = "; the first counts"
-        self.count("steps have several values of a metric", np.count_nonzero(other), told)
-        return {"": None, **found}
+            if name in goals or name.endswith("loss"):
+                finite = pc.is_finite(_one_of_each(column, self._begins, last=True))
+                self._diverged |= ~finite.fill_null(True).to_numpy()
 
-    def studies(self) -> dict[StudyKey, range]:
-        """Study -> the places of its runs."""
-        found: dict[StudyKey, range] = {}
-        for place, (key, *_) in enumerate(self.order):
-            found[key] = range(found[key].start if key in found else place, place + 1)
+    def points(self) -> dict[StudyKey, Points]:
+        """Study -> its points."""
+        found: dict[StudyKey, Points] = {}
+        for training in filter(None, self.trainings):
+            if not len(self.steps(training)):
+                self.counted["runs have no measurements"] += 1
+                continue
+            name = json.dumps(training.params, sort_keys=True)
+            point = found.setdefault(training.key, {}).setdefault(name, {})
+            seed = training.seed if self.meaning.seed else training.number
+            if seed in point:
+                told = "runs have the point and the seed of another: the longest counts"
+                self.counted[told] += 1
+            if seed not in point or self.steps(training)[-1] > self.steps(point[seed])[-1]:
+                point[seed] = training
         return found
 
-    def table(self, places: range, batch_size: int) -> pa.Table:
-        """The measurements of runs that follow each other."""
-        begin, end = self.begins[places.start], self.begins[places.stop]
-        of, step = self.at[begin:end] - places.start, self.step[begin:end]
-        order = self.order[places.start : places.stop]
-        seconds = [self.seconds(place) for place in places]
+    def steps(self, training: _Training) -> NDArray[np.int64]:
+        return self._step[slice(*self._begins[training.number : training.number + 2])]
+
+    def measurements(self, order: Sequence[tuple[int, int, _Training]]) -> pa.Table:
+        """The measurements of trainings, each given by trial, repeat and training."""
+        trials, repeats, trainings = zip(*order, strict=True)
+        begins = [self._begins[training.number] for training in trainings]
+        lengths = [len(self.steps(training)) for training in trainings]
+        table = pa.concat_tables(map(self._table.slice, begins, lengths)).combine_chunks()
         columns = {
-            "trial": np.array([trial for _, trial, *_ in order], np.int32)[of],
-            "repeat": np.array([repeat for *_, repeat, _ in order], np.int32)[of],
-            "step": step,
-            "examples": step * batch_size,
-            "seconds": pa.array(np.concatenate(seconds) if seconds else [], from_pandas=True),
+            "trial": np.repeat(np.array(trials, np.int32), lengths),
+            "repeat": np.repeat(np.array(repeats, np.int32), lengths),
+            "step": table["step"],
+            "examples": pc.multiply(table["step"], trainings[0].key.batch_size),
+            "seconds": table["seconds"],
         }
-        columns |= {name: c.slice(begin, end - begin) for name, c in self._metrics.items()}
-        empty = {n for n in self._metrics if columns[n].null_count == len(columns[n])}
-        return pa.table({name: c for name, c in columns.items() if name not in empty})
+        metrics = [name for name in self.meaning.metrics if table[name].null_count < len(table)]
+        return pa.table(columns | {name: table[name] for name in metrics})
 
-    def seconds(self, place: int) -> NDArray[np.float64]:
-        """The times of a run since its start; NaN where they are not known."""
-        begin, end = self.begins[place], self.begins[place + 1]
-        if self._seconds is None:
-            return np.full(end - begin, math.nan)
-        seconds = _floats(self._seconds.slice(begin, end - begin))
-        # The time of day, not the time since the start, is a large number from the first row on.
-        seconds = seconds - (seconds[0] if seconds[0] > 1e8 else 0)
-        return np.where((seconds >= 0) & (seconds <= 1e15), seconds, math.nan)
+    def row(self, trial: int, repeat: int, training: _Training, budget: int) -> dict[str, Any]:
+        """A training's row in `trials`."""
+        seed = _float(training.seed[0]) if len(training.seed) == 1 else math.nan
+        return {
+            "trial": trial,
+            "repeat": repeat,
+            "optimizer": training.key.recipe,
+            "status": self._status(training, budget),
+            "steps": int(self.steps(training)[-1]),
+            "params": json.dumps(training.params),
+            "seed": int(seed) if abs(seed) < 2**62 else None,
+            "seconds": self._seconds[training.number],
+            "error": training.status[:MOST_LETTERS] if training.status in CRASHED else None,
+            "archive_status": "COMPLETE",
+        }
 
-    def rows(self, places: range, budget: int) -> Iterator[dict[str, Any]]:
-        """The rows in `trials` of runs that follow each other."""
-        for place in places:
-            key, trial, repeat, number = self.order[place]
-            word, seconds = self._words[number], float(self.seconds(place)[-1])
-            seed = _float(self.seeds[number][0]) if len(self.seeds[number]) == 1 else None
-            yield {
-                "trial": trial,
-                "repeat": repeat,
-                "optimizer": key.recipe,
-                "status": self._status(place, word.lower(), budget),
-                "steps": int(self.step[self.begins[place + 1] - 1]),
-                "params": json.dumps(self.params[number]),
-                "seed": int(seed) if seed is not None and abs(seed) < 2**62 else None,
-                "seconds": None if math.isnan(seconds) else seconds,
-                "error": word[:MOST_LETTERS] if word.lower() in CRASHED else None,
-                "archive_status": "COMPLETE",
-            }
-
-    def _status(self, place: int, word: str, budget: int) -> Status:
-        begin, end = self.begins[place], self.begins[place + 1]
-        gaps = np.diff(self.step[begin:end])
+    def _status(self, training: _Training, budget: int) -> Status:
+        steps = self.steps(training)
+        gaps = np.diff(steps)
         # Steps may be equally far apart or farther and farther, but a run's last may come sooner.
-        uneven = len(gaps) > 2 and (gaps[1:-1] + 1 < 0.75 * gaps[:-2]).any()
-        self.ends["runs have uneven steps"] += bool(uneven)
-        self.ends["runs crashed"] += word in CRASHED
-        for name in self._watched:
-            values = self._metrics[name].slice(begin, end - begin).drop_null()
-            if len(values) and not math.isfinite(values[-1].as_py()):
-                self.ends["runs diverged"] += 1
-                return "diverged"
-        gap, missing = int(gaps[-1]) if len(gaps) else 0, budget - int(self.step[end - 1])
-        if missing <= 0 or missing < gap or (missing == gap and word in COMPLETE):
+        self.counted["runs have uneven steps"] += bool((gaps[1:-1] + 1 < 0.75 * gaps[:-2]).any())
+        self.counted["runs crashed"] += training.status in CRASHED
+        if self._diverged[training.number]:
+            self.counted["runs diverged"] += 1
+            return "diverged"
+        gap, missing = int(gaps[-1]) if len(gaps) else 0, budget - int(steps[-1])
+        if missing <= 0 or missing < gap or (missing == gap and training.status in COMPLETE):
             return "exhausted"
-        self.ends["runs ended before the longest of their study"] += 1
+        self.counted["runs ended before the longest of their study"] += 1
         return "paused"
 
-    @cached_property
-    def _goals(self) -> set[str]:
-        return {Goal.parse(text).metric for text in self._meaning.goal} & self._metrics.keys()
 
-    @cached_property
-    def _watched(self) -> list[str]:
-        """The metrics of which a value that is not finite means divergence."""
-        return [name for name in self._metrics if name in self._goals or name.endswith("loss")]
-
-    def grid(self, places: range, budget: int) -> EvaluationGrid:
-        """A grid that is nowhere wider than the steps of these runs, the last of each left out. So
-        no run that ended early could have been measured earlier than the grid says."""
-        begin, end = self.begins[places.start], self.begins[places.stop]
-        columns = [self._metrics[name] for name in self._goals or self._metrics]
-        there = np.any([_is_there(c.slice(begin, end - begin)) for c in columns], axis=0)
-        at, step = self.at[begin:end][there], self.step[begin:end][there]
-        same, gaps = at[1:] == at[:-1], np.diff(step)
-        goes_on = same & np.append(same[1:], False)
-        counted = goes_on if goes_on.any() else same
-        if not counted.any():
-            return EvaluationGrid(spacing=0, min_gap=max(budget, 1))
-        spacing = float((gaps[counted] / np.maximum(step[:-1][counted], 1e-9)).min()) * (1 - 1e-9)
-        gap = max(int(gaps[counted].min()), 1)
-        return EvaluationGrid(spacing=min(spacing, WIDEST_SPACING), min_gap=gap)
-
-    @cached_property
-    def spaces(self) -> dict[tuple[str, str], Space]:
-        """Workload and recipe -> the values that its runs had."""
-        values: dict[tuple[str, str], dict[str, set[Value]]] = {}
-        for key, _, _, number in self.order:
-            of = values.setdefault((key.workload, key.recipe), {})
-            for name, value in self.params[number].items():
-                of.setdefault(name, set()).add(value)
-        return {key: {n: _entry([*of[n]]) for n in of} for key, of in values.items()}
-
-
-def _write(run: Run, runs: _Runs, key: StudyKey, places: range) -> Study:
+def _write(run: Run, runs: _Runs, key: StudyKey, points: Points, space: Space) -> Study:
     """Stores a study's trials and repeats."""
-    budget = int(runs.step[runs.begins[places.start] : runs.begins[places.stop]].max())
-    rows = [*runs.rows(places, budget)]
-    repeated = {row["trial"] for row in rows if row["repeat"]}
-    trials = sum(row["repeat"] == 0 for row in rows)
-    middle = places.start + trials
-    table = pa.Table.from_pylist(rows[:trials], schema=IMPORTED_TRIALS)
-    of_trials = runs.table(range(places.start, middle), key.batch_size)
-    run.write_study(key, table, of_trials.drop(["repeat"]))
-    if repeated or run.repeats.holds(key):  # of an import that was killed
-        again = pa.Table.from_pylist(rows[trials:], schema=IMPORTED_TRIALS.insert(1, REPEAT))
-        of_repeats = runs.table(range(middle, places.stop), key.batch_size)
-        run.repeats.write_study(key, again, of_repeats)
-    meaning = runs._meaning
+    most = max(len(point) - 1 for point in points.values())
+    order = []
+    for trial, point in enumerate(points.values()):
+        for repeat, training in enumerate(point.values()):
+            # Half of a point's repeats choose the point, and have the numbers up to half of `most`.
+            half = (len(point) - 1) // 2
+            order.append((trial, repeat + (most // 2 - half) * (repeat > half), training))
+    order.sort(key=lambda one: one[1] > 0)
+    steps = [runs.steps(training) for *_, training in order]
+    budget = int(max(each[-1] for each in steps))
+    trials = pa.Table.from_pylist(
+        [runs.row(*one, budget) for one in order], schema=IMPORTED_TRIALS.insert(1, REPEAT)
+    )
+    middle = len(points)
+    run.write_study(
+        key, trials[:middle].drop("repeat"), runs.measurements(order[:middle]).drop("repeat")
+    )
+    if most:
+        run.repeats.write_study(key, trials[middle:], runs.measurements(order[middle:]))
+    meaning = runs.meaning
     return Study(
         workload=key.workload, recipe=key.recipe, optimizer=key.recipe, batch_size=key.batch_size,
-        goals=tuple(map(Goal.parse, meaning.goal)), budget_steps=budget,
-        grid=runs.grid(places, budget), space=runs.spaces[key.workload, key.recipe], trials=trials,
-        search=SearchPlan(algorithm="unknown"), train_size=meaning.examples,
-        repeats=runs.most[key], repeat_best=max(len(repeated), 1),
+        goals=tuple(map(Goal.parse, meaning.goal)), budget_steps=budget, grid=_grid(steps, budget),
+        space=space, trials=middle, search=SearchPlan(algorithm="unknown"),
+        train_size=meaning.examples, repeats=most,
+        repeat_best=max(sum(len(point) > 1 for point in points.values()), 1),
         stop_at_goal=False, stop_dominated=False,
     )  # fmt: skip
+
+
+def _grid(steps: Sequence[NDArray[np.int64]], budget: int) -> EvaluationGrid:
+    """A grid that is nowhere wider than the steps of these runs, the last of each left out. So no
+    run that ended early could have been measured earlier than the grid says."""
+    last = int(any(len(each) > 2 for each in steps))
+    gaps = np.concatenate([np.diff(each[: len(each) - last]) for each in steps])
+    if not len(gaps):
+        return EvaluationGrid(spacing=0, min_gap=max(budget, 1))
+    begins = np.concatenate([each[: -1 - last] for each in steps])
+    spacing = float((gaps / np.maximum(begins, 1e-9)).min()) * (1 - 1e-9)
+    return EvaluationGrid(spacing=min(spacing, WIDEST_SPACING), min_gap=max(int(gaps.min()), 1))
+
+
+def _spaces(studies: Mapping[StudyKey, Points]) -> dict[tuple[str, str], Space]:
+    """Workload and recipe -> the values that its runs had."""
+    values: dict[tuple[str, str], dict[str, set[Value]]] = {}
+    for key, points in studies.items():
+        of = values.setdefault((key.workload, key.recipe), {})
+        for name, value in [pair for point in points for pair in json.loads(point).items()]:
+            of.setdefault(name, set()).add(value)
+    return {key: {n: _entry([*of[n]]) for n in of} for key, of in values.items()}
 
 
 def _entry(options: Sequence[Any]) -> Range | Choice | Value:
@@ -472,21 +395,25 @@ def _entry(options: Sequence[Any]) -> Range | Choice | Value:
     return Range(low=low, high=high, scale="reverse_log" if near_one else "linear")
 
 
-def _is_there(column: pa.Array) -> NDArray[np.bool_]:
-    there: NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return there
+def _one_of_each(column: pa.ChunkedArray, begins: NDArray[np.int64], *, last: bool) -> Any:
+    """The first value, or the last one, of each group of rows that follow each other."""
+    there = np.append(np.flatnonzero(column.is_valid().to_numpy()), 0)
+    ends = np.searchsorted(there[:-1], begins)
+    places = there[ends[1:] - 1 if last else ends[:-1]]
+    return column.take(pa.array(places, mask=ends[1:] == ends[:-1]))
 
 
-def _floats(column: pa.Array) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = pc.fill_null(column, math.nan).to_numpy(zero_copy_only=False)
+def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = column.to_numpy()
     return found
 
 
-def _float(value: Any) -> float | None:
+def _float(value: Any) -> float:
+    """NaN for what is no number."""
     try:
-        return None if value is None else float(value)
+        return math.nan if value is None else float(value)
     except (ValueError, OverflowError):
-        return None
+        return math.nan
 
 
 def _is_setting(value: Any) -> bool:
