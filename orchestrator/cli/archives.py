@@ -88,23 +88,23 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     """Makes the run, or, without one, prints the mapping."""
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.results.outside import import_rows
-    from orchestrator.results.outside_sources import is_optuna, joined_trials, read_source
+    from orchestrator.results.outside_sources import is_optuna, joined, read_source
     from orchestrator.search.optuna_storage import trials_in
 
     written = {} if map_ is None else read_yaml(map_)
     rows = (
-        joined_trials(Path(source).stem, trials_in(source))
+        joined(Path(source).stem, trials_in(source), [])
         if is_optuna(source)
         else read_source(source)
     )
-    guess = rows.guess(written)
+    meaning = rows.guess(written)
     if run is None:
-        answer(guess.to_yaml())
+        answer(meaning.to_yaml())
         return
     say("What the columns are taken to mean (--guess prints it for a file, --map takes it):")
-    for line in guess.to_yaml().splitlines():
+    for line in meaning.to_yaml().splitlines():
         say(f"  {line}")
-    told = import_rows(rows, guess.meaning, run)
+    told = import_rows(rows, meaning, run)
     say(f"{told}, now in {run.place}")
     _tell(run, "things were counted or could not be used", rows.problems)
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 # Message -> field -> (number, type), where a list is a repeated field and a capital a message.
-_TENSORBOARD: dict[str, dict[str, tuple[int, str | list[str]]]] = {
+_FIELDS: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "Event": {"wall_time": (1, "double"), "step": (2, "int64"), "summary": (5, "Summary")},
     "Summary": {"value": (1, ["Value"])},
     "Value": {
@@ -29,8 +29,6 @@ _TENSORBOARD: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "Constant": {
         "number_value": (2, "double"), "string_value": (3, "string"), "bool_value": (4, "bool"),
     },
-}  # fmt: skip
-_WANDB: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "Record": {
         "history": (2, "History"), "config": (5, "Config"), "run": (17, "Run"),
         "exit": (18, "Exit"),
@@ -38,7 +36,7 @@ _WANDB: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "History": {"item": (1, ["Item"]), "step": (2, "Step")},
     "Step": {"num": (1, "int64")},
     "Item": {"key": (1, "string"), "nested_key": (2, ["string"]), "value_json": (16, "string")},
-    "Run": {"run_id": (1, "string"), "config": (4, "Config"), "display_name": (8, "string")},
+    "Run": {"config": (4, "Config")},
     "Config": {"update": (1, ["Item"])},
     "Exit": {"exit_code": (1, "int64")},
 }  # fmt: skip
@@ -50,7 +48,7 @@ def _messages() -> dict[str, Any]:
 
     kinds = {"double": 1, "float": 2, "int64": 3, "bool": 8, "string": 9, "bytes": 12}
     file = descriptor_pb2.FileDescriptorProto(name="outside.proto", package="outside")
-    for message, entries in (_TENSORBOARD | _WANDB).items():
+    for message, entries in _FIELDS.items():
         made = file.message_type.add(name=message)
         for name, (number, kind) in entries.items():
             one = kind[0] if isinstance(kind, list) else kind
@@ -62,7 +60,7 @@ def _messages() -> dict[str, Any]:
     pool.Add(file)
     return {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"outside.{name}"))
-        for name in _TENSORBOARD | _WANDB
+        for name in _FIELDS
     }
 
 

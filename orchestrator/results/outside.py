@@ -40,7 +40,7 @@ from orchestrator.records.ranges import LARGEST, SMALLEST
 from orchestrator.records.studies import WIDEST_SPACING
 from orchestrator.results.archive import IMPORTED_TRIALS, Problem
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
-from orchestrator.results.outside_mapping import Guess, Meaning, check, guess, read_mapping
+from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
 from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Run
 from orchestrator.results.tables import REPEAT
@@ -62,7 +62,7 @@ class Rows:
     """Columns that hold settings of runs; None if the source does not tell them from metrics."""
     problems: list[Problem] = field(default_factory=list)
 
-    def guess(self, written: Mapping[str, Any]) -> Guess:
+    def guess(self, written: Mapping[str, Any]) -> Meaning:
         """What the columns mean. What the user has `written` of it stands."""
         return guess(self.table, read_mapping(written, self.table.column_names), self.settings)
 

@@ -49,6 +49,9 @@ CONFIGS = ("config.yaml", "config.yml", "config.json", "hparams.yaml")
 
 Row = dict[str, Any]
 
+Runs = dict[str, tuple[Row, list[Row]]]
+"""Name of a run -> its settings and its rows."""
+
 
 def is_archive(source: str) -> bool:
     """Whether a source is a folder in the layout of published measurements, or holds nothing that
@@ -67,12 +70,13 @@ def is_optuna(source: str) -> bool:
 
 def read_source(source: str) -> Rows:
     """The rows of a source. Raises `BadInput` if none can be read."""
-    path, problems = Path(source), list[Problem]()
+    path, told = Path(source), list[str]()
     name = escaped(path.resolve().stem) or "runs"
     tables = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
     try:
         if path.is_dir():
-            return _joined(name, _runs_in(path, problems), problems)
+            problems = list[Problem]()
+            return joined(name, _runs_in(path, problems), problems)
         if path.suffix.lower() not in tables:
             raise BadInput(
                 f"{escaped(source)} is no source that is known. A source is {SOURCES}.",
@@ -80,18 +84,18 @@ def read_source(source: str) -> Rows:
             )
         if (size := path.stat().st_size) > MOST_BYTES or not path.is_file():
             raise ValueError(f"is no file of up to {MOST_BYTES:,} bytes, but has {size:,}")
-        table = tables[path.suffix.lower()](path, problems)
-        return Rows(name=name, table=_usable(table, name, problems), problems=problems)
+        table = _usable(tables[path.suffix.lower()](path, told), told)
     except BadInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise unreadable(escaped(source), cut(escaped(str(error)), 500)) from None
+    return Rows(name=name, table=table, problems=[Problem(path=name, reason=each) for each in told])
 
 
 # Tables with a row per measurement
 
 
-def _csv(source: Path | bytes, problems: list[Problem]) -> pa.Table:
+def _csv(source: Path | bytes, told: list[str]) -> pa.Table:
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
@@ -113,22 +117,21 @@ def _csv(source: Path | bytes, problems: list[Problem]) -> pa.Table:
     parse = pa_csv.ParseOptions(invalid_row_handler=skip)
     table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
-        reason = f"{len(lost):,} have other columns than the first"
-        problems.append(Problem(path="rows", reason=reason))
+        told.append(f"{len(lost):,} rows have other columns than the first")
     return table
 
 
-def _parquet(path: Path, problems: list[Problem]) -> pa.Table:
+def _parquet(path: Path, told: list[str]) -> pa.Table:
     file = pq.ParquetFile(path)
     _refuse_many(file.metadata.num_rows, file.metadata.num_columns)
     return file.read()
 
 
-def _json_lines(path: Path, problems: list[Problem]) -> pa.Table:
-    return _table([*_objects(path.open("rb"), problems)])
+def _json_lines(path: Path, told: list[str]) -> pa.Table:
+    return _table([*_objects(path.open("rb"), told)])
 
 
-def _objects(lines: Iterable[bytes], problems: list[Problem]) -> Iterator[Row]:
+def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
     lost = 0
     for line in lines:
         try:
@@ -137,7 +140,7 @@ def _objects(lines: Iterable[bytes], problems: list[Problem]) -> Iterator[Row]:
         except (ValueError, AttributeError, RecursionError):
             lost += bool(line.strip())
     if lost:
-        problems.append(Problem(path="rows", reason=f"{lost:,} are no JSON objects"))
+        told.append(f"{lost:,} rows are no JSON objects")
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Row:
@@ -161,18 +164,10 @@ def _table(rows: Sequence[Row]) -> pa.Table:
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    if any(isinstance(value, str) for value in values):
-        values = [value if value is None else str(value) for value in values]
-    elif any(isinstance(value, float) or abs(value or 0) > 2**62 for value in values):
-        values = [value if value is None else _as_float(value) for value in values]
-    return pa.array(values)
-
-
-def _as_float(value: Any) -> float:
     try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError):  # of several types, or with huge numbers
+        return pa.array([value if value is None else str(value) for value in values])
 
 
 def _refuse_many(rows: int, columns: int) -> None:
@@ -182,7 +177,7 @@ def _refuse_many(rows: int, columns: int) -> None:
         raise ValueError(f"has {rows * columns:,} values; at most {MOST_VALUES:,} are read")
 
 
-def _usable(table: pa.Table, name: str, problems: list[Problem]) -> pa.Table:
+def _usable(table: pa.Table, told: list[str]) -> pa.Table:
     """The columns that hold whole numbers, numbers or texts, the latter as dictionaries."""
     while any(pt.is_struct(kind) for kind in table.schema.types):
         _refuse_many(len(table), table.num_columns)
@@ -201,31 +196,23 @@ def _usable(table: pa.Table, name: str, problems: list[Problem]) -> pa.Table:
         else:
             columns[title] = found
             continue
-        told = escaped(f"column {cut(title)!r} {reason}")
-        problems.append(Problem(path=name, reason=told))
+        told.append(escaped(f"column {cut(title)!r} {reason}"))
     return pa.table(columns)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    kind = column.type
-    if pt.is_dictionary(kind):
-        kind = kind.value_type
-        if not pt.is_string(kind):
-            column = column.cast(kind)
+    kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
+    if pt.is_string(kind):
+        return _numbers_in(column.dictionary_encode().unify_dictionaries())
     if pt.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
         return pc.divide(micros.cast(pa.float64()), 1e6)
-    if pt.is_integer(kind) and not pt.is_uint64(kind):
-        return column.cast(pa.int64())
-    if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind):
-        return column.cast(pa.float64())
     if pt.is_boolean(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        column, kind = column.cast(pa.string()), pa.string()
-    if not pt.is_string(kind):
+        return _plain(column.cast(kind).cast(pa.string()))
+    if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind)):
         return None
-    if not pt.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    return _numbers_in(column.unify_dictionaries())
+    whole = pt.is_integer(kind) and not pt.is_uint64(kind)
+    return column.cast(kind).cast(pa.int64() if whole else pa.float64())
 
 
 def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -240,37 +227,31 @@ def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
 # Folders with files of single runs
 
 
-def _runs_in(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, Row, list[Row]]]:
-    """The name of each run, its settings and its rows."""
-    found: dict[str, tuple[Row, list[Row]]] = {}
+def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
+    found: Runs = {}
     for where, inside, files in os.walk(folder):
         inside.sort()
         for name in sorted(files):
             path = Path(where, name)
             if (reader := _reader(path)) is None:
                 continue
-            place, told = os.path.relpath(path, folder), list[Problem]()
-            settings: Row = {}
-            rows: list[Row] = []
-            try:
-                settings = _named_in(Path(place)) | _config_beside(path, told)
-                reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
-            except (OSError, ValueError, pa.ArrowException) as error:
-                reason = reason_of(error) if isinstance(error, OSError) else str(error)
-                told.append(Problem(path="", reason=reason))
-            problems += [Problem.at(path, folder, each.reason) for each in told]
+            place, told = os.path.relpath(path, folder), list[str]()
             # TensorBoard begins a new file whenever a run goes on.
             run = os.path.dirname(place) if reader is _tensorboard else place
             # torch's add_hparams writes to a folder of its own, named by the time of day.
             above, _, last = run.rpartition("/")
             run = above if above in found and re.fullmatch(r"\d{9,}\.\d+", last) else run
-            before, known = found.setdefault(run, ({}, []))
-            before |= settings
-            known += rows
-    yield from ((run, settings, rows) for run, (settings, rows) in found.items())
+            settings, rows = found.setdefault(run, ({}, []))
+            try:
+                settings |= _named_in(Path(place)) | _config_beside(path, told)
+                reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                told.append(reason_of(error) if isinstance(error, OSError) else str(error))
+            problems += [Problem.at(path, folder, each) for each in told]
+    return found
 
 
-def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[Problem]], None] | None:
+def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[str]], None] | None:
     if "tfevents" in path.name:
         return _tensorboard
     return {".wandb": _wandb, ".csv": _history, ".jsonl": _history}.get(path.suffix.lower())
@@ -278,68 +259,59 @@ def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[Problem]], None
 
 def _named_in(place: Path) -> Row:
     """The settings that a path names, as in lr=0.1,seed=3/events."""
-    pairs = [
-        part.partition("=") for part in str(place.with_suffix("")).replace("/", ",").split(",")
-    ]
+    parts = str(place.with_suffix("")).replace("/", ",").split(",")
+    pairs = [part.partition("=") for part in parts]
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-def _config_beside(path: Path, told: list[Problem]) -> Row:
+def _config_beside(path: Path, told: list[str]) -> Row:
     for name in CONFIGS:
         if not (file := path.with_name(name)).is_file():
             continue
         try:
             config = parse_mapping(content_of(str(file), 2**20).decode(), name)
-            # As W&B writes it: NAME: {desc: ..., value: VALUE}.
-            plain = {
-                key: value["value"] if isinstance(value, dict) and "value" in value else value
-                for key, value in config.items()
-            }
-            return _settings(plain)
         except (OSError, ValueError) as error:
-            told.append(Problem(path=name, reason=f"{name}: {error}"))
+            told.append(f"{name}: {error}")
+            continue
+        # As W&B writes it: NAME: {desc: ..., value: VALUE}.
+        return {
+            key: value["value"] if isinstance(value, dict) and "value" in value else value
+            for key, value in config.items()
+        }
     return {}
 
 
-def _settings(config: Mapping[str, Any]) -> Row:
-    return {name: value for name, value in _flat(config).items() if not name.startswith("_")}
-
-
-def _tensorboard(content: bytes, settings: Row, rows: list[Row], told: list[Problem]) -> None:
+def _tensorboard(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
     by_step: dict[int, Row] = {}
     file = io.BytesIO(content)
     try:
         for event in events(file, len(content)):
-            found = dict(scalars(event))
-            if found:
+            if found := dict(scalars(event)):
                 row = by_step.setdefault(event.step, {"wall_time": event.wall_time})
                 by_step[event.step] = found | row  # the first value counts
             else:
-                settings |= _settings(hyperparameters(event))
+                settings |= hyperparameters(event)
         if file.tell() < len(content):
-            told.append(Problem(path="", reason="ends within a record"))
+            told.append("ends within a record")
     finally:
         rows += [{"step": step, **row} for step, row in by_step.items()]
 
 
-def _wandb(content: bytes, settings: Row, rows: list[Row], told: list[Problem]) -> None:
+def _wandb(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
     if not content.startswith(b":W&B"):
         raise ValueError("is no file of W&B")
-    state, config = "running", dict[str, Any]()
-    try:
-        for record in wandb_records(content):
-            for item in [*record.run.config.update, *record.config.update]:
-                config[".".join(item.nested_key) or item.key] = json.loads(item.value_json)
-            if record.HasField("exit"):
-                state = "crashed" if record.exit.exit_code else "finished"
-            if items := record.history.item:
-                values = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
-                rows.append({"_step": record.history.step.num, **_flat(values)})
-    finally:
-        settings |= {"state": state, **_settings(config)}
+    settings["state"] = "running"
+    for record in wandb_records(content):
+        for item in [*record.run.config.update, *record.config.update]:
+            settings[".".join(item.nested_key) or item.key] = json.loads(item.value_json)
+        if record.HasField("exit"):
+            settings["state"] = "crashed" if record.exit.exit_code else "finished"
+        if items := record.history.item:
+            values = {i.key or "/".join(i.nested_key): json.loads(i.value_json) for i in items}
+            rows.append({"_step": record.history.step.num, **_flat(values)})
 
 
-def _history(content: bytes, settings: Row, rows: list[Row], told: list[Problem]) -> None:
+def _history(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
     if content.lstrip()[:1] == b"{":
         found = [*_objects(content.splitlines(), told)]
         # The first line may hold the settings.
@@ -350,47 +322,24 @@ def _history(content: bytes, settings: Row, rows: list[Row], told: list[Problem]
     rows += found
 
 
-def _joined(name: str, runs: Iterable[tuple[str, Row, list[Row]]], problems: list[Problem]) -> Rows:
+def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     """One table of the rows of all runs. A setting is the same in all rows of its run."""
-    tables, settings = list[pa.Table](), list[Row]()
-    lengths, values = list[int](), 0
-    for run, of, rows in runs:
-        columns = dict.fromkeys(n for row in rows for n in row if n not in of)
-        values += len(rows) * len(columns)
-        _refuse_many(values, 1)
-        tables.append(pa.table({n: _measured([row.get(n) for row in rows]) for n in columns}))
-        settings.append({"run": run, **of})
-        lengths.append(len(rows) if columns else 0)
-    if not sum(lengths):
-        raise _nothing(name, problems)
-    measured = pa.concat_tables([t for t in tables if t.num_columns], promote_options="default")
-    of_row = pa.array(np.repeat(np.arange(len(lengths)), lengths))
-    titles = dict.fromkeys(title for of in settings for title in of)
-    table = pa.table(
-        {title: _column([of.get(title) for of in settings]).take(of_row) for title in titles}
-        | {title: measured[title] for title in measured.column_names if title not in titles}
-    )
-    usable = _usable(table, name, problems)
-    return Rows(name=name, table=usable, settings=frozenset(titles), problems=problems)
-
-
-def joined_trials(name: str, trials: Iterable[Mapping[str, Any]]) -> Rows:
-    """The rows of trials as `search.optuna_storage` reads them."""
-    listed = [*trials]
-    runs = (
-        (
-            f"{t['study']}/{t['number']}",
-            {"state": t["state"], **_settings(t["settings"])},
-            t["rows"],
+    measured = _table([row for _, rows in runs.values() for row in rows])
+    if not measured.num_columns:
+        first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
+        raise BadInput(
+            f"{name} holds no measurement. A source is {SOURCES}.{first}", code="no-study"
         )
-        for t in listed
+    flat = [{"run": run, **_flat(settings)} for run, (settings, _) in runs.items()]
+    settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
+    of_row = np.repeat(np.arange(len(runs)), [len(rows) for _, rows in runs.values()])
+    set_, told = settings.take(pa.array(of_row)), list[str]()
+    columns = [dict(zip(t.column_names, t.columns, strict=True)) for t in (measured, set_)]
+    table = _usable(pa.table(columns[0] | columns[1]), told)
+    problems += [Problem(path=name, reason=each) for each in told]
+    return Rows(
+        name=name, table=table, settings=frozenset(settings.column_names), problems=problems
     )
-    return _joined(name, runs, [])
-
-
-def _measured(values: Sequence[Any]) -> pa.Array:
-    """What was measured, where it is a number, which JSON writes as text if it is not finite."""
-    return pa.array([None if value is None else _number(value) for value in values], pa.float64())
 
 
 def _number(value: Any) -> float | None:
@@ -400,8 +349,3 @@ def _number(value: Any) -> float | None:
         return math.inf
     except (TypeError, ValueError):
         return None
-
-
-def _nothing(name: str, problems: Sequence[Problem]) -> BadInput:
-    first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
-    return BadInput(f"{name} holds no measurement. A source is {SOURCES}.{first}", code="no-study")

@@ -8,9 +8,9 @@ from typing import Any
 from orchestrator.records import BadInput, cut, escaped
 
 
-def trials_in(source: str) -> list[dict[str, Any]]:
-    """A dict for each trial in a storage, sqlite:///FILE or a journal: `number`, `study`, `state`,
-    `settings`, and `rows`, of which each has a `step` if the value is an intermediate one."""
+def trials_in(source: str) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """STUDY/NUMBER of each trial in a storage, sqlite:///FILE or a journal -> its settings, and its
+    rows, of which each has a `step` if the value is an intermediate one."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
@@ -35,18 +35,15 @@ def trials_in(source: str) -> list[dict[str, Any]]:
         raise BadInput(
             f"{source} can't be read as a storage of Optuna: {reason}.", code="unreadable"
         ) from None
-    return [
-        {
-            "number": trial.number,
-            "study": name,
-            "state": trial.state.name.lower(),
-            "settings": {**trial.user_attrs, **trial.params},
-            "rows": [
+    return {
+        f"{name}/{trial.number}": (
+            {"state": trial.state.name.lower(), **trial.user_attrs, **trial.params},
+            [
                 {"step": step, "value": value}
                 for step, value in sorted(trial.intermediate_values.items())
             ]
             or [{f"value_{n}" if n else "value": v for n, v in enumerate(trial.values or [])}],
-        }
+        )
         for name, trials in studies.items()
         for trial in trials
-    ]
+    }
