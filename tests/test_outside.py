@@ -230,6 +230,7 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
         ({"params": [3]}, "wrong-value", ["params"]),
         ({"unit": "miles"}, "wrong-value", ["miles", "tokens"]),
         ({"examples": "many"}, "wrong-value", ["examples"]),
+        ({"tokens_per_example": 0}, "wrong-value", ["tokens_per_example"]),
         ({"scale": ["D"]}, "wrong-value", ["scale"]),
         ({"goal": "val_loss"}, "wrong-value", ["val_loss"]),
         ({"step": None}, "mapping", ["step"]),
@@ -475,6 +476,9 @@ def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
     }  # fmt: skip
     with refused("unknown-source", "a.txt"):
         imported(tmp_path / "a.txt", tmp_path / "other")
+    half = {**row, "note": "\ud800", "batch_size": 16}
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, [row, half])))
+    assert len(imported(tmp_path / "d.jsonl", tmp_path / "half").studies()) == 2
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/loop.csv").symlink_to("/dev/zero")
     with refused("no-study", "loop.csv"):

@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.records import BadInput, Goal, cut, shown, unknown
 from orchestrator.results.archive_documents import MOST_PARAMETERS
@@ -26,39 +27,23 @@ LISTS = ("run", "batch_size", "workload", "recipe", "seed", "params", "metrics",
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What the columns of a table mean."""
+    """What the columns of a table mean. docs/outside-runs.md says what each key is for."""
 
     run: tuple[str, ...] = ()
-    """Columns that tell runs apart. Without them, runs differ in a setting or in the seed."""
     step: str | None = None
-    """How far the training was. Without it, each row is the end of a run that trained on the data
-    of `scale`."""
     unit: Unit = "steps"
-    """Unit of `step`."""
-    tokens_per_example: float = 1
-    """Tokens in an example, where `step` or `scale: {data: ...}` counts tokens."""
+    tokens_per_example: Annotated[float, Field(ge=1, lt=2**62)] = 1
     batch_size: tuple[str, ...] = ()
-    """The batch size, or columns whose product it is."""
     workload: tuple[str, ...] = ()
-    """What is trained. Runs with other values have curves of their own."""
     recipe: tuple[str, ...] = ()
-    """How it is trained. Runs with other values have curves of their own."""
     seed: tuple[str, ...] = ()
-    """Runs that differ in these alone are repeats of one point."""
     params: tuple[str, ...] = ()
-    """Metaparameters, which make a run's point."""
     metrics: tuple[str, ...] = ()
-    """What was measured."""
     seconds: str | None = None
-    """Seconds since the start, or the time of day in seconds."""
     status: str | None = None
-    """How a run ended."""
     goal: tuple[str, ...] = ()
-    """Goals, such as val_loss < 3."""
     scale: Mapping[str, str] = field(default_factory=dict)
-    """Variable of scale, such as `data` and `model`, -> its column. Workloads are named by them."""
-    examples: int | None = None
-    """Size of the training set, for steps and questions in epochs."""
+    examples: Annotated[int, Field(ge=1, lt=2**62)] | None = None
 
     def document(self) -> dict[str, Any]:
         """The mapping as it is written to a file: the keys that say something."""
@@ -76,8 +61,6 @@ class Meaning:
 
 def read_mapping(document: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
     """The keys of a mapping that a user wrote, checked against the columns of the table."""
-    from pydantic import TypeAdapter, ValidationError
-
     keys = [each.name for each in fields(Meaning)]
     if wrong := [key for key in document if key not in keys]:
         raise unknown("key of a mapping:", wrong[0], keys)

@@ -128,7 +128,8 @@ def _parquet(path: Path, told: list[str]) -> pa.Table:
 
 
 def _json_lines(path: Path, told: list[str]) -> pa.Table:
-    return _table([*_objects(path.open("rb"), told)])
+    with path.open("rb") as lines:
+        return _table([*_objects(lines, told)])
 
 
 def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
@@ -166,8 +167,9 @@ def _table(rows: Sequence[Row]) -> pa.Table:
 def _column(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except (pa.ArrowException, OverflowError):  # of several types, or with huge numbers
-        return pa.array([value if value is None else str(value) for value in values])
+    except (pa.ArrowException, ValueError, OverflowError):
+        # There are several types, numbers of more than 64 bits, or halves of characters.
+        return pa.array([value if value is None else escaped(str(value)) for value in values])
 
 
 def _refuse_many(rows: int, columns: int) -> None:
