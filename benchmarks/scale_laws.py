@@ -26,10 +26,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from command_line import parser_with_smoke, print_result
 from coverage import EACH, WHOLE, swept
+from numpy.typing import NDArray
 
 from orchestrator.analysis import scalings
 from orchestrator.analysis.scale_laws import BEST_BATCH, Law, laws_of_critical, scale_answer
@@ -186,6 +188,10 @@ def trained(study: Study, index: int, loss: float) -> FinishedTrial:
     )
 
 
+def hyperbola(critical: float, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 + critical / sizes
+
+
 def of_critical(data: float, model: float, noise: float, repetitions: int) -> Found:
     found: Found = ([], [], [])
     for seed in range(repetitions):
@@ -193,7 +199,7 @@ def of_critical(data: float, model: float, noise: float, repetitions: int) -> Fo
         for place, (d, n) in enumerate((d, n) for d in DATA for n in MODEL):
             at = 128 * (d / 2**20) ** data * (n / 4e6) ** model
             scales[f"{place}"] = {"data": d, "model": n}
-            of_place = swept(lambda size, at=at: 1 + at / size, noise, 100 * seed + place)
+            of_place = swept(partial(hyperbola, at), noise, 100 * seed + place)
             rows += [replace(row, workload=f"{place}") for row in of_place]
         for law in laws_of_critical(scalings(rows), scales):
             if len(law.exponents) == 2:
@@ -207,7 +213,7 @@ def of_change(repetitions: int) -> tuple[float, float]:
     data = [2.0**16, 2.0**18, 2.0**20, 2.0**22]
 
     def truth(d: float, n: float) -> float:
-        return 100 * float(min(d / 2**19, 1.0)) ** 0.7
+        return float(100 * min(d / 2**19, 1.0) ** 0.7)
 
     for seed in range(repetitions):
         law = law_of_run(kind, seed, data, truth)
