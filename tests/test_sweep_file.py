@@ -91,7 +91,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"workloads": ["digits/mlp?" + "x" * 250]}, "workloads.0", 230),
     ],
     "too-many": [
-        (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         (ladder(1, 64, 1.0000000000000003), "batch_sizes", 200),
         (ladder(1, 64, 1.0000001), "batch_sizes", 200, "41,588,834"),
         ({"recipes": ["momentum"], **search("grid", grid=AXES)}, "100,000 points", "99,980,001"),
@@ -121,6 +120,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "wrong-name": [({"name": ".."}, "name", "'..'"), (named("a\x1b[31m"), "recipes.0.name")],
     "wrong-value": [
+        (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         ({"search": {"trials": 0}}, "search.trials", 1, 0),
         ({"search": {"trials": 10**9}}, "search.trials", 100000, 10**9),
         (search("grid", trials=10**9), "search.trials", 100000, 10**9),
