@@ -82,13 +82,14 @@ def read_source(source: str) -> Rows:
                 f"{escaped(source)} is no source that is known. A source is {SOURCES}.",
                 code="unknown-source",
             )
-        if (size := path.stat().st_size) > MOST_BYTES or not path.is_file():
-            raise ValueError(f"is no file of up to {MOST_BYTES:,} bytes, but has {size:,}")
+        # Of an empty file, Arrow's threads may still begin while the command ends, which aborts it.
+        if not 0 < (size := path.stat().st_size) <= MOST_BYTES or not path.is_file():
+            raise ValueError(f"it is no file of 1 to {MOST_BYTES:,} bytes, but has {size:,}")
         table = _usable(tables[path.suffix.lower()](path, told), told)
     except BadInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise unreadable(escaped(source), cut(escaped(str(error)), 500)) from None
+        raise unreadable(escaped(source), cut(escaped(str(error)), 500).rstrip(".")) from None
     return Rows(name=name, table=table, problems=[Problem(path=name, reason=each) for each in told])
 
 
