@@ -7,6 +7,8 @@ They train without Ray, as test_sweep_end_to_end.py has sweeps on it. No page ha
 import json
 import shlex
 import shutil
+from itertools import product
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,26 @@ SMALL = {
 }  # fmt: skip
 
 
+ELSEWHERE_TRAINED = "batch_size,lr,seed,step,val_loss\n" + "".join(
+    f"{size},{rate},0,{step},{2 + 3 * 2 ** (-step * rate * size / 500):.4f}\n"
+    for size in (8, 16, 32, 64)
+    for rate in (0.1, 0.2)
+    for step in range(0, 1000, 50)
+)
+
+
+def published_models() -> str:
+    """A row for each training, as its authors publish them."""
+    lines = ["bs,lr,ti,smooth loss,val/loss,D,N"]
+    for data, weights in product((2e9, 4e9, 8e9, 16e9), (1e8, 4e8)):
+        best = 64 * (data / 2e9) ** 0.5
+        for size, rate in product((16, 32, 64, 128, 256, 512), (0.0005, 0.001, 0.002, 0.004)):
+            loss = 2 + 0.05 * log2(size / best) ** 2 + 0.1 * log2(rate / 0.0012) ** 2
+            steps = round(data / 2048 / size)
+            lines.append(f"{size},{rate},{steps},{loss},{loss + 0.1},{data:.0f},{weights:.0f}")
+    return "\n".join(lines) + "\n"
+
+
 def page_of(place: str) -> str:
     return Path(place.partition(":")[0]).stem
 
@@ -63,6 +85,13 @@ def assumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sweep(folder, "first")
     for name in ("quickstart", "my_sweep", "again", "forecast"):
         shutil.copytree(folder / "runs/first", folder / "runs" / name)
+    rules = {"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}
+    recipes = ["sgd", {"name": "by_rule", "optimizer": "sgd", "rules": rules}]
+    sweep(folder, "adam_rules", "--set", f"recipes={json.dumps(recipes)}")
+    (folder / "runs.csv").write_text(ELSEWHERE_TRAINED)
+    (folder / "steplaw_dense.csv").write_text(published_models())
+    made = orchestrate("import", "steplaw_dense.csv", "--out", "runs/gpt", cwd=folder)
+    assert made.returncode == 0, made.stderr
     (blobs,) = (code for place, code in blocks("python") if "README" in place and "Blobs" in code)
     (folder / "mine.py").write_text(blobs)
     study = write_study(folder / "published/mnist/simple_cnn/sgd/64")
@@ -91,8 +120,7 @@ def test_commands_of_the_pages_succeed(
         if page == "README" and "runs/again" in line:  # made between the commands that it gives
             shutil.copytree(folder / "runs/my_sweep", folder / "runs/again")
         _, *words = (PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True))
-        if ">" in words:
-            words = words[: words.index(">")]
+        words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         if words[0] == "sweep":
             words.append("--no-ray")
         if words[0] == "plan":
@@ -105,6 +133,8 @@ def test_commands_of_the_pages_succeed(
         done = orchestrate(*words, cwd=folder)
         expected = DIFFER if "runs/second" in words else DONE
         assert done.returncode == expected, (line, done.stderr)
+        if target is not None:
+            (folder / target).write_text(done.stdout)
 
 
 def test_a_run_is_asked_from_python(assumed: Path, tmp_path: Path) -> None:
