@@ -1,7 +1,8 @@
 """What must hold on a GPU, with the figures: run it where there is one.
 
     invariance    float32 on CUDA: 1 rank against accumulation and, with two GPUs, against 2 NCCL
-                  ranks; the same curve to 1e-3 over 200 steps
+                  ranks; the same loss to 1e-4 after 20 steps (a network that memorises makes
+                  1 % of the last bit in 200, on a CPU as well)
     precision     bfloat16 trains to nearly the loss of float32
     repetition    two trainings give the same bits
     memory        allocated CUDA memory returns to its baseline after 50 warm trials
@@ -47,10 +48,8 @@ class Sizes:
     """In the data set."""
     warm_trials: int
     """After which the memory has to be back at its baseline."""
-    hungry_megabytes: int
-    """Of each tensor that is made of one example of the batch that can't fit."""
-    most_hungry: int
-    """Examples in that batch at most."""
+    hungry: int
+    """Examples in the batch that can't fit."""
     overhead_steps: int
     stacked_sizes: tuple[int, ...]
     widths: tuple[int, ...]
@@ -59,12 +58,12 @@ class Sizes:
 
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
-    hungry_megabytes=32, most_hungry=5000, overhead_steps=3000,
+    hungry=2000, overhead_steps=3000,
     stacked_sizes=(1, 8, 32, 128), widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
-    hungry_megabytes=1, most_hungry=8, overhead_steps=20,
+    hungry=8, overhead_steps=20,
     stacked_sizes=(8,), widths=(1, 2), stacked_steps=2,
 )  # fmt: skip
 
@@ -99,7 +98,7 @@ class Images(Classification):
 class Wide(Images):
     """Keeps so much of each example that few of them fit."""
 
-    megabytes: int = FULL.hungry_megabytes
+    megabytes: int = 1
     """Of each wide tensor, for each example."""
 
     def model(self) -> nn.Module:
@@ -248,14 +247,14 @@ def check_memory(device: torch.device, trial: Trial, warm_trials: int) -> int:
 
 def check_out_of_memory(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], bool]:
     """The batch and the micro-batches it was trained in, and whether that is how it went."""
-    batch_size = sizes.most_hungry
-    if device.type == "cuda":
+    megabytes = 1
+    if device.type == "cuda":  # one tensor of the batch alone is larger than the card
         total = torch.cuda.get_device_properties(0).total_memory
-        batch_size = min(batch_size, 2 * total // 2**28)
-    workload = f"{__file__}:Wide?examples={sizes.examples}&megabytes={sizes.hungry_megabytes}"
-    measurements, outcome = train_on(device, toy(workload, batch_size=batch_size, steps=2))
+        megabytes = 1 + total // (sizes.hungry * 2**20)
+    workload = f"{__file__}:Wide?examples={sizes.examples}&megabytes={megabytes}"
+    measurements, outcome = train_on(device, toy(workload, batch_size=sizes.hungry, steps=2))
     split = outcome.status == "exhausted" and outcome.micro_batch is not None
-    found = {"batch": batch_size, "micro_batch": outcome.micro_batch}
+    found = {"batch": sizes.hungry, "micro_batch": outcome.micro_batch}
     return found, split and len(measurements) > 0
 
 
@@ -265,19 +264,19 @@ def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
     images = partial(
         toy, f"{__file__}:Images?examples={sizes.examples}", batch_size=sizes.batch_size
     )
-    trial = images(steps=sizes.steps)
-    alone, _ = train_on(device, trial)
+    trial, short = images(steps=sizes.steps), images(steps=min(sizes.steps, 20))
+    (alone, _), (early, _) = train_on(device, trial), train_on(device, short)
     figures: dict[str, Any] = {
         "device": torch.cuda.get_device_name(0) if on_gpu else "cpu",
         "torch": torch.__version__,
         "accumulation": difference(
-            alone, train_on(device, trial, micro_batch=sizes.micro_batch)[0]
+            early, train_on(device, short, micro_batch=sizes.micro_batch)[0]
         ),
         "two_ranks": None,
         "repetition": difference(alone, train_on(device, trial)[0]),
     }
     if not on_gpu or torch.cuda.device_count() > 1:
-        figures["two_ranks"] = difference(alone, exhaust(train_on_ranks(trial, 2))[0])
+        figures["two_ranks"] = difference(early, exhaust(train_on_ranks(short, 2))[0])
     bfloat16, _ = train_on(device, images(steps=sizes.steps, precision="bfloat16"))
     figures["bfloat16_loss"] = bfloat16[-1].metrics["val/loss"]
     figures["float32_loss"] = alone[-1].metrics["val/loss"]
@@ -286,8 +285,8 @@ def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
     figures["overhead"] = check_overhead(device, sizes.overhead_steps)
     figures["stacks"] = check_stacks(device, sizes)
     return figures, {
-        "accumulation": figures["accumulation"] < 1e-3,
-        "two_ranks": (figures["two_ranks"] or 0) < 1e-3,
+        "accumulation": figures["accumulation"] < 1e-4,
+        "two_ranks": (figures["two_ranks"] or 0) < 1e-4,
         "repetition": figures["repetition"] == 0,
         "bfloat16": abs(figures["bfloat16_loss"] / figures["float32_loss"] - 1) < 0.1,
         "memory": figures["memory_growth_bytes"] <= 0,
