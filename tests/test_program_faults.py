@@ -655,6 +655,18 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     earlier.close()
 
 
+def test_a_trial_that_is_over_is_not_trained_again(tmp_path: Path) -> None:
+    """Its driver, or the machine of a rank, is gone while its program ends."""
+    trial = trial_of(program(REACHES + FOR_EVER, resumes=True))
+    with closing(train_programs([commission(tmp_path, trial)], Devices())) as events:
+        assert any(measurement for _, measurement in events)
+        assert next(events)[1] is None, "it has time to end itself"
+    ((_, finished),) = train_programs([commission(tmp_path, trial)], Devices(starts=()))
+    assert isinstance(finished, FinishedTrial)
+    assert losses(finished) == [(1, 0.1)]
+    assert not [*(tmp_path / "trials").iterdir()]
+
+
 TELLS_AT_LAST = """
 def end(*_):
     wait_for("{folder}/go")

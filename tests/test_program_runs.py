@@ -6,8 +6,8 @@ import random
 import re
 import signal
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,19 @@ import numpy as np
 
 rate, size, seed, steps = float(sys.argv[1]), *map(int, sys.argv[2:5])
 state, resumes = Path(sys.argv[5], "state.npz"), sys.argv[6] == "true"
-rank = int(os.environ.get("RANK", 0))
+rank, ranks = (int(os.environ.get(*each)) for each in (("RANK", 0), ("WORLD_SIZE", 1)))
+reports, stop = (Path(os.environ[f"ORCHESTRATE_{name}"]) for name in ("REPORTS", "STOP"))
 
 def recorded():
     return len([*Path("run").glob("trials/**/trial-*")])
 
-def goes_on(step, loss):
-    if rank == 0:
-        with open(os.environ["ORCHESTRATE_REPORTS"], "a") as file:
-            file.write(json.dumps({"step": step, "loss": loss, "time": time.time()}) + "\\n")
-    return not os.path.exists(os.environ["ORCHESTRATE_STOP"])
+def meet(step):
+    "No rank is ahead of another, as in a training that exchanges gradients."
+    reports.with_name(f"{step}-{rank}").touch()
+    while not all(reports.with_name(f"{step}-{each}").exists() for each in range(ranks)):
+        if stop.exists():
+            sys.exit()
+        time.sleep(0.002)
 
 def wait():
     "See driving.waiting."
@@ -48,10 +51,10 @@ def wait():
             return
         if recorded() < after:
             return
-        Path(os.environ["ORCHESTRATE_REPORTS"]).with_name(f"waits-{rank}-{now}").touch()
+        reports.with_name(f"waits-{now}").touch()
         time.sleep(0.01)
 
-step, x = 0, np.ones(4)
+step, x, least = 0, np.ones(4), np.inf
 if resumes and state.exists():
     found = np.load(state)
     step, x = int(found["step"]), found["x"]
@@ -64,17 +67,24 @@ while step < steps:
     x = x - rate * scales * (x + noise)
     step += 1
     if step % 7 == 0 or step == steps:
-        if not goes_on(step, float(np.mean(scales * x**2))):
+        meet(step)
+        loss = float(np.mean(scales * x**2))
+        least = min(least, loss)
+        if rank == 0:
+            with reports.open("a") as file:
+                file.write(json.dumps({"step": step, "loss": loss, "time": time.time()}) + "\\n")
+            if resumes:
+                new = state.with_name("new.npz")
+                np.savez(new, step=step, x=x)
+                new.rename(state)
+            if least >= 0.05 and step < steps:  # or this report ends the trial
+                wait()
+        if stop.exists():
             sys.exit()
-        if resumes and rank == 0:
-            new = state.with_name("new.npz")
-            np.savez(new, step=step, x=x)
-            new.rename(state)
-        if step > 30:
-            wait()
     time.sleep(0.001)
 """
-"""Descends a noisy quadratic, the same for the same arguments."""
+"""Descends a noisy quadratic, the same for the same arguments. Only a training that isn't over
+waits: nothing is tried again if another one is killed."""
 
 COMMAND = "python train.py {learning_rate} {batch_size} {seed} {steps} {folder}"
 
@@ -89,7 +99,7 @@ def sweep_of(folder: Path, *, resumes: bool, more: Any = None, **changes: Any) -
     document = {
         "name": "programs", "workloads": [workload], "batch_sizes": [8, 32],
         "recipes": [
-            {"name": "own", "space": {"learning_rate": {"low": 0.01, "high": 1, "scale": "log"}}}
+            {"name": "own", "space": {"learning_rate": {"low": 0.01, "high": 0.1, "scale": "log"}}}
         ],
         "search": {"trials": 4}, "budget": {"steps": 150}, "stop": {"dominated": False},
         "faults": {"max_failures": 9},  # chance may hit one trial again and again
@@ -115,15 +125,15 @@ def programs(mark: str, *, rank: str = "") -> list[int]:
 
 
 def waiting_ones(mark: str, folder: Path, *, rank: int | None = None) -> list[int]:
-    """The processes, of a rank, that wait in the midst of a training, and not for an earlier
-    attack: they go on until there is another `after`."""
+    """The processes, of a rank, whose training waits, and not for an earlier attack: they go on
+    until there is another `after`."""
     now = (folder / "after").stat().st_mtime_ns
     found = programs(mark, rank="" if rank is None else f"\0RANK={rank}")
     places = {pid: re.findall(r"ORCHESTRATE_REPORTS=([^\0]+)", environ(pid)) for pid in found}
     return [
         pid
         for pid, place in places.items()
-        if place and Path(place[0]).with_name(f"waits-{rank or 0}-{now}").exists()
+        if place and Path(place[0]).with_name(f"waits-{now}").exists()
     ]
 
 
@@ -232,7 +242,7 @@ OF_TWO: dict[str, Any] = {
 
 @pytest.mark.cluster
 @can_be_had
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
     seed: int, tmp_path: Path, mark: str
 ) -> None:
@@ -242,7 +252,7 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
     truth = trained_alone(sweep)
     attacks = ["driver", "gang", "peer", "rank 0", "rank 1"]
     chance.shuffle(attacks)
-    attacks.insert(0, "machine")  # the last one
+    attacks.append("machine")
     env = {
         "MARK_OF_TEST": mark,
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -252,31 +262,49 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
     }
 
     def victims(how: str) -> list[int]:
-        found = waiting_ones(mark, tmp_path, rank=int(how in ("machine", "peer", "rank 1")))
+        rank = None if how == "machine" else int(how in ("peer", "rank 1"))
+        found = waiting_ones(mark, tmp_path, rank=rank)
+        if how == "driver":
+            return [process.pid] if found else []
         if how == "machine":
-            return [other.first] if {*map(network, found)} & {network(other.first)} else []
+            return [other.first] if network(other.first) in map(network, found) else []
         return found if how.startswith("rank") else [parent(parent(each)) for each in found]
 
-    def again() -> int:
-        return (run / "log.txt").read_text().count("is tried again")
+    def again() -> list[str]:
+        lines = (run / "log.txt").read_text().splitlines()
+        return [line for line in lines if "is tried again" in line]
 
     with cluster(tmp_path, [2, 2], **env) as ((head, other), env):
-        command = ["sweep", sweep, "--out", run]
+        command, done = ["sweep", sweep, "--out", run], list[str]()
         while command:
             here = ("env", f"--chdir={tmp_path}", "orchestrate", *command, "--address", "auto")
             with head.running(log, *here, **env) as process:
-                while attacks and process.poll() is None:
-                    with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
-                        wait_for(lambda: waiting_ones(mark, tmp_path, rank=1), process, log)
-                        how, before = attacks.pop(), again()
+                while len(done) < len(attacks) and process.poll() is None:
+                    how = attacks[len(done)]
+                    # Enough trials are left for both machines at the last attack.
+                    with waiting(tmp_path, after=len(done)), explained(mark, done, again):
+                        victim = chance.choice(wait_for(partial(victims, how), process, log))
+                        before = again()
+                        done.append(f"{how}: {victim}, {marked(mark).get(victim)}, after {before}")
                         if how == "driver":
-                            os.killpg(process.pid, signal.SIGKILL)
+                            os.killpg(victim, signal.SIGKILL)
                             wait_until(lambda: not programs(mark))
                             break
-                        os.kill(chance.choice(wait_for(partial(victims, how), process, log)), 9)
-                        wait_for(lambda least=before: again() > least, process, log)
+                        os.kill(victim, signal.SIGKILL)
+                        wait_for(lambda least=before: len(again()) > len(least), process, log)
                 code = process.wait(timeout=300)
             assert code in {0, -signal.SIGKILL}, log.read_text()
             command = ["resume", run] if code else []
-    assert not attacks
+    assert len(done) == len(attacks)
     assert_same(run, truth)
+
+
+@contextmanager
+def explained(mark: str, attacks: list[str], again: Callable[[], list[str]]) -> Iterator[None]:
+    """Says after which attacks the test waits in vain, and what runs then."""
+    try:
+        yield
+    except AssertionError as error:
+        for line in (*attacks, f"now: {marked(mark)}, after {again()}"):
+            error.add_note(line.replace("\0", " "))
+        raise

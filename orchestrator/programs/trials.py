@@ -271,9 +271,9 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
             try:
                 for measurement in course.follow(running, devices.hang_seconds):
                     yield trial, measurement
-                status = course.status
                 for _ in course.end(running):
                     yield trial, None
+                status = course.status
             finally:
                 running.close()
                 _keep_log(commission, channel)
