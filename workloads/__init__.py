@@ -21,7 +21,7 @@ import torch
 
 from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, unknown, wrong_value
-from orchestrator.workloads import cifar10, imagenet, language, mnist
+from orchestrator.workloads import cifar10, gpt, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
     example_seeds,
@@ -57,6 +57,7 @@ REGISTRY: dict[str, type[Workload]] = {
     **cifar10.REGISTERED,
     "digits/cnn": DigitsCNN,
     "digits/mlp": DigitsMLP,
+    **gpt.REGISTERED,
     **imagenet.REGISTERED,
     **language.REGISTERED,
     **mnist.REGISTERED,

@@ -1,4 +1,5 @@
-"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in characters.
+"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in characters,
+source code in bytes.
 
 An example is a window of a stream of tokens. Sentences begin and end anywhere in a window. Shallue
 et al. instead train on single sentences of LM1B, of about 30 words each.
@@ -20,6 +21,7 @@ from torch.nn import functional
 from orchestrator.workloads.base import Workload, check_range
 from orchestrator.workloads.data.austen import ALPHABET, read_austen
 from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.source_code import read_bytes
 from orchestrator.workloads.data.tokens import (
     VOCABULARY,
     Tokens,
@@ -42,9 +44,6 @@ class LanguageModel(NextToken):
     """Largest number of windows of a split that are evaluated; 0: all."""
 
     dataset: ClassVar[str]
-    network: ClassVar[str]
-    layers: ClassVar[int]
-    width: ClassVar[int]
     evaluation_spacing: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
@@ -54,11 +53,6 @@ class LanguageModel(NextToken):
     @abstractmethod
     def vocabulary(self) -> int:
         """The number of different tokens: every token is a number from 0 to this, exclusive."""
-
-    def model(self) -> nn.Module:
-        if self.network == "lstm":
-            return LSTM(self.vocabulary, self.layers, self.width)
-        return Transformer(self.vocabulary, self.length, self.layers, self.width)
 
     def _evaluated(self, split: Split) -> Split:
         """Returns the windows of the split that are evaluated, spread evenly over the split."""
@@ -98,17 +92,25 @@ class TokenFiles(LanguageModel):
         return Loaded(fetch, len(rows))
 
 
+TEXTS = {"austen": (read_austen, len(ALPHABET)), "sympy": (read_bytes, 256)}
+"""Data set of one text -> how it is read as tokens, and their number."""
+
+
 @dataclass(frozen=True)
-class Austen(LanguageModel):
-    vocabulary: ClassVar[int] = len(ALPHABET)
+class Text(LanguageModel):
+    """A model of a text that stays in memory."""
 
     evaluated: int = 512
     # Evaluating 512 windows takes as long as training on 171, a sixth of this number.
     evaluation_min_examples: ClassVar[int] = 1024
 
+    @property
+    def vocabulary(self) -> int:
+        return TEXTS[self.dataset][1]
+
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
-        path = data_set("austen").need(data_dir)["austen.txt"]
-        tokens = read_austen(path)
+        (path,) = data_set(self.dataset).need(data_dir).values()
+        tokens = TEXTS[self.dataset][0](path)
         # This split is our choice: the end of the text is held out, so that no sentence is in two
         # splits.
         train, val, test = np.split(tokens, [len(tokens) * 90 // 100, len(tokens) * 95 // 100])
@@ -120,6 +122,19 @@ class Austen(LanguageModel):
 
     def _resident(self, tokens: Tokens, path: Path) -> Tensors:
         return Tensors(torch.from_numpy(windows(tokens, self.length, path).astype(np.int64)))
+
+
+class Named(LanguageModel):
+    """A model of a network in `NETWORKS`."""
+
+    network: ClassVar[str]
+    layers: ClassVar[int]
+    width: ClassVar[int]
+
+    def model(self) -> nn.Module:
+        if self.network == "lstm":
+            return LSTM(self.vocabulary, self.layers, self.width)
+        return Transformer(self.vocabulary, self.length, self.layers, self.width)
 
 
 # The models map windows [batch, length] to logits [batch, length, vocabulary]. Embedding and
@@ -217,7 +232,8 @@ def _named(name: str) -> type[Workload]:
         "budget": {"epochs": 2, "at_least_steps": steps},
         "__doc__": f"{kind} of depth {layers} and width {width}, on {TITLES[dataset]}.",
     }
-    return type("LanguageModel", (Austen if dataset == "austen" else TokenFiles,), settings)
+    data = Text if dataset in TEXTS else TokenFiles
+    return type("LanguageModel", (Named, data), settings)
 
 
 REGISTERED: dict[str, type[Workload]] = {name: _named(name) for name in NETWORKS}

@@ -7,7 +7,9 @@ import gzip
 import hashlib
 import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +30,8 @@ def fetch(entry: DataSet, data_dir: Path) -> Path:
         made.mkdir()
         if entry.debian_package:
             source = _unpack_debian(entry.debian_package, Path(scratch))
+        if entry.wheel:
+            source = _unpack_wheel(entry.wheel, Path(scratch))
         (entry.make or partial(_pick, entry))(source, made)
         for name in entry.files:
             check(entry, name, found_in(made, name))
@@ -77,6 +81,17 @@ def _unpack_debian(package: str, scratch: Path) -> Path:
             f"Fetching the Debian package {package} needs the program {error.filename}.",
             code="not-installed",
         ) from None
+    return scratch / "unpacked"
+
+
+def _unpack_wheel(package: str, scratch: Path) -> Path:
+    """Downloads the wheel of a Python package and returns the folder with its contents. Nothing of
+    it is installed or run."""
+    options = ["--no-deps", "--only-binary=:all:", "--quiet", "--dest", "."]
+    _run([sys.executable, "-m", "pip", "download", *options, package], scratch)
+    (archive,) = scratch.glob("*.whl")
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(scratch / "unpacked")
     return scratch / "unpacked"
 
 
