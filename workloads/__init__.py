@@ -42,12 +42,13 @@ from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
 from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, first
+from orchestrator.workloads.streamed import Streamed
 from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [
     "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Group",
-    "Loaded", "NextToken", "Split", "Subset", "Tensors", "Workload", "example_seeds", "examples_of",
-    "random_flip", "random_shift", "uniforms", "with_ghosts",
+    "Loaded", "NextToken", "Split", "Streamed", "Subset", "Tensors", "Workload", "example_seeds",
+    "examples_of", "random_flip", "random_shift", "uniforms", "with_ghosts",
 ]  # fmt: skip
 """What users' code may import."""
 

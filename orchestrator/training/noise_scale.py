@@ -83,7 +83,9 @@ class NoiseMeter:
 
     def _drawn(self, seed: int) -> Batch:
         split, generator = self.train, torch.Generator().manual_seed(seed)
-        if split.size is None or split.size > SHUFFLED:
+        if split.forward:
+            index = torch.arange(EXAMPLES)
+        elif split.size is None or split.size > SHUFFLED:
             index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)
         else:
             index = torch.randperm(split.size, generator=generator)[:EXAMPLES]
