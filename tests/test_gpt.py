@@ -79,6 +79,7 @@ def test_it_begins_with_equal_chances() -> None:
         ({"width": 35, "head_width": 5}, ("wrong-value", "`head_width`", 35, 5)),
         ({"layers": 0}, ("wrong-value", "`layers`", 1, 0)),
         ({"base_width": -1}, ("wrong-value", "`base_width`", 0, -1)),
+        ({"width": 0}, ("wrong-value", "`width`", 2, 0)),
         ({"head_width": 0}, ("wrong-value", "`head_width`", 2, 0)),
     ],
 )
@@ -113,7 +114,6 @@ def test_with_a_base_width_activations_move_alike_at_every_width() -> None:
     """The coordinate check of Yang et al. (2022)."""
     scaled = [moved(width, base_width=32) for width in WIDTHS]
     plain = [moved(width) for width in WIDTHS]
-    print(scaled, plain)
     assert scaled[0] == plain[0]
     assert max(scaled) < 1.5 * min(scaled)
     assert plain[-1] > 3 * plain[0]
@@ -124,4 +124,4 @@ def test_groups_are_the_matrices_of_blocks() -> None:
     (group,) = workload.groups(workload.model())
     assert (group.learning_rate, group.weight_decay) == (1 / 4, 4)
     assert len({*group.parameters}) == 3 * 6
-    assert workload_of(width=128).groups(workload.model()) == ()
+    assert workload_of(width=128).groups(workload.model()) == []

@@ -17,9 +17,9 @@ from torch import nn
 
 from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload, next_token, splits_of
-from orchestrator.workloads.data.austen import ALPHABET, extract_austen, read_austen
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.fetch import fetch
+from orchestrator.workloads.data.texts import ALPHABET, extract_austen, read_austen
 from orchestrator.workloads.data.tokens import read_tokens, windows
 
 LINES = ["Emma Woodhouse, handsome,  clever, and rich,", " with a comfortable home \u00a3 5"]

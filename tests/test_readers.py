@@ -169,11 +169,6 @@ def test_source_code_is_the_files_of_a_wheel(
     pip.write_text("#!/bin/sh\necho No module named pip >&2; exit 1\n")
     with refused("fetch-failed", "No module named pip"):
         fetch(data_set("sympy"), tmp_path / "other")
-    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
-        wheel.writestr("sympy/c.txt", "")
-    pip.write_text(f"#!/bin/sh\ncp {tmp_path}/a.whl .\n")
-    with refused("no-such-file"):
-        fetch(data_set("sympy"), tmp_path / "other")
 
 
 def test_digits_are_those_of_scikit_learn_unless_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from orchestrator.records import BadInput
 from orchestrator.workloads.base import Group, Workload, check_range
-from orchestrator.workloads.language import Text
+from orchestrator.workloads.language import TEXTS, Text
 
 TIED_DEVIATION = 0.02
 """Standard deviation of new embeddings that are the head, too. It makes the first logits small."""
@@ -38,12 +38,11 @@ class GPT(Text):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = 2**16
-        check_range(self, width=(2, most), layers=(1, 1000), head_width=(2, most))
-        check_range(self, base_width=(0, most))
+        sizes = dict.fromkeys(("width", "head_width"), (2, 2**16))
+        check_range(self, layers=(1, 1000), base_width=(0, 2**16), **sizes)
         if self.width % self.head_width or self.head_width % 2:
             raise BadInput(
-                f"`width` must be a multiple of `head_width`, which must be even, but they are "
+                "`width` must be a multiple of `head_width`, which must be even, but they are "
                 f"{self.width} and {self.head_width}.",
                 code="wrong-value",
             )
@@ -54,51 +53,36 @@ class GPT(Text):
         return self.width / (self.base_width or self.width)
 
     def model(self) -> nn.Module:
-        network = Network(
-            self.vocabulary, self.length, self.layers, self.width, self.head_width, self.growth
-        )
-        if self.tied:
-            network.head.weight = network.embedding.weight
-            nn.init.normal_(network.embedding.weight, std=TIED_DEVIATION)
-        return network
+        return Network(self)
 
     def groups(self, model: nn.Module) -> Sequence[Group]:
         """The factors of Yang et al. (2022, table 8) for Adam. Weight decay is multiplied by the
         learning rate, so its factor is the inverse."""
-        if not self.base_width:
-            return ()
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
-        factor = self.growth
-        return [Group(parameters=hidden, learning_rate=1 / factor, weight_decay=factor)]
+        group = Group(parameters=hidden, learning_rate=1 / self.growth, weight_decay=self.growth)
+        return [group] if self.base_width else []
 
 
 class Network(nn.Module):
-    def __init__(
-        self,
-        vocabulary: int,
-        length: int,
-        layers: int,
-        width: int,
-        head_width: int,
-        growth: float,
-    ) -> None:
+    def __init__(self, of: GPT) -> None:
         super().__init__()
-        self.width, self.growth = width, growth
-        self.embedding = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(Block(width, head_width) for _ in range(layers))
-        self.norm = nn.RMSNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        nn.init.zeros_(self.head.weight)
-        rates = 10_000 ** -(torch.arange(0, head_width, 2) / head_width)
-        angles = torch.arange(length)[:, None] * rates
+        self.width, self.growth = of.width, of.growth
+        self.embedding = nn.Embedding(of.vocabulary, of.width)
+        self.blocks = nn.ModuleList(Block(of.width, of.head_width) for _ in range(of.layers))
+        self.norm = nn.RMSNorm(of.width)
+        self.head = nn.Linear(of.width, of.vocabulary, bias=False)
+        if of.tied:
+            self.head.weight = self.embedding.weight
+        nn.init.normal_(self.head.weight, std=TIED_DEVIATION if of.tied else 0.0)
+        rates = 10_000 ** -(torch.arange(0, of.head_width, 2) / of.head_width)
+        angles = torch.arange(of.length)[:, None] * rates
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = functional.rms_norm(self.embedding(tokens), (self.width,))
-        length = tokens.shape[1]
         for block in self.blocks:
-            x = block(x, self.cos[:length], self.sin[:length])  # type: ignore[index]
+            x = block(x, self.cos, self.sin)
         return self.head(self.norm(x) / self.growth)  # type: ignore[no-any-return]
 
 
@@ -142,19 +126,15 @@ SIZES = {
 """Networks by name, of 0.1, 1, 10 and 100 million weights. All numbers are our choice."""
 
 
-def _named(dataset: str, size: str) -> type[Workload]:
-    width, layers, head_width, length, goal = SIZES[size]
-    defaults = {"width": width, "layers": layers, "head_width": head_width, "length": length}
-    return make_dataclass(
+REGISTERED: dict[str, type[Workload]] = {
+    f"{dataset}/{size}": make_dataclass(
         "GPT",
-        [(name, int, default) for name, default in defaults.items()],
+        [("width", int, width), ("layers", int, layers), ("head_width", int, head_width),
+         ("length", int, length)],
         bases=(GPT,),
         namespace={"dataset": dataset, "goal": f"val/loss < {goal}", "__doc__": GPT.__doc__},
         frozen=True,
     )
-
-
-REGISTERED: dict[str, type[Workload]] = {
-    **{f"sympy/{size}": _named("sympy", size) for size in SIZES},
-    "austen/gpt": _named("austen", "gpt"),
-}
+    for dataset in TEXTS
+    for size, (width, layers, head_width, length, goal) in SIZES.items()
+}  # fmt: skip

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.workloads.base import Workload, check_range
-from orchestrator.workloads.data.austen import ALPHABET, read_austen
 from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.data.source_code import read_bytes
+from orchestrator.workloads.data.texts import ALPHABET, read_austen, read_bytes
 from orchestrator.workloads.data.tokens import (
     VOCABULARY,
     Tokens,
@@ -44,6 +43,8 @@ class LanguageModel(NextToken):
     """Largest number of windows of a split that are evaluated; 0: all."""
 
     dataset: ClassVar[str]
+    network: ClassVar[tuple[str, int, int]]
+    """Kind, number of layers and width."""
     evaluation_spacing: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
@@ -53,6 +54,12 @@ class LanguageModel(NextToken):
     @abstractmethod
     def vocabulary(self) -> int:
         """The number of different tokens: every token is a number from 0 to this, exclusive."""
+
+    def model(self) -> nn.Module:
+        kind, layers, width = self.network
+        if kind == "lstm":
+            return LSTM(self.vocabulary, layers, width)
+        return Transformer(self.vocabulary, self.length, layers, width)
 
     def _evaluated(self, split: Split) -> Split:
         """Returns the windows of the split that are evaluated, spread evenly over the split."""
@@ -122,19 +129,6 @@ class Text(LanguageModel):
 
     def _resident(self, tokens: Tokens, path: Path) -> Tensors:
         return Tensors(torch.from_numpy(windows(tokens, self.length, path).astype(np.int64)))
-
-
-class Named(LanguageModel):
-    """A model of a network in `NETWORKS`."""
-
-    network: ClassVar[str]
-    layers: ClassVar[int]
-    width: ClassVar[int]
-
-    def model(self) -> nn.Module:
-        if self.network == "lstm":
-            return LSTM(self.vocabulary, self.layers, self.width)
-        return Transformer(self.vocabulary, self.length, self.layers, self.width)
 
 
 # The models map windows [batch, length] to logits [batch, length, vocabulary]. Embedding and
@@ -225,15 +219,12 @@ def _named(name: str) -> type[Workload]:
     kind = "An LSTM" if network == "lstm" else "A Transformer"
     settings: dict[str, Any] = {
         "dataset": dataset,
-        "network": network,
-        "layers": layers,
-        "width": width,
+        "network": (network, layers, width),
         "goal": f"val/loss < {goal}",
         "budget": {"epochs": 2, "at_least_steps": steps},
         "__doc__": f"{kind} of depth {layers} and width {width}, on {TITLES[dataset]}.",
     }
-    data = Text if dataset in TEXTS else TokenFiles
-    return type("LanguageModel", (Named, data), settings)
+    return type("LanguageModel", (Text if dataset in TEXTS else TokenFiles,), settings)
 
 
 REGISTERED: dict[str, type[Workload]] = {name: _named(name) for name in NETWORKS}

@@ -36,13 +36,13 @@ class NextToken(Workload):
         return logits_of(model(**inputs) if isinstance(inputs, Mapping) else model(inputs))
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        inputs, targets, complete = _parts(batch)
-        losses = _cross_entropies(self._checked_logits(model, inputs, targets), targets)
-        return _means(losses, targets, complete)
+        inputs, targets = _pair(batch)
+        logits = self._checked_logits(model, inputs, targets)
+        return _means(_cross_entropies(logits, targets), targets)
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         losses, errors = [], []
-        given, wanted, complete = _parts(batch)
+        given, wanted = _pair(batch)
         at_once = max(1, TOKENS_AT_ONCE // max(1, wanted.shape[1]))
         for inputs, targets in divided((given, wanted), at_once):
             logits = self._checked_logits(model, inputs, targets)
@@ -51,8 +51,8 @@ class NextToken(Workload):
             wrong = (logits.argmax(dim=2) != targets) | ~losses[-1].isfinite()
             errors.append(wrong & (targets != IGNORED))
         return {
-            "error": _means(torch.cat(errors).float(), wanted, complete),
-            "loss": _means(torch.cat(losses), wanted, complete),
+            "error": _means(torch.cat(errors).float(), wanted),
+            "loss": _means(torch.cat(losses), wanted),
         }
 
     def _checked_logits(self, model: nn.Module, inputs: Batch, targets: Tensor) -> Tensor:
@@ -67,20 +67,14 @@ class NextToken(Workload):
         return logits
 
 
-def _parts(batch: Batch) -> tuple[Batch, Tensor, bool]:
-    """Returns the inputs of the model, the targets, and whether all targets are known to count."""
-    if isinstance(batch, Mapping):
-        return _of_dict(batch)
+def _pair(batch: Batch) -> tuple[Batch, Tensor]:
+    """Returns the inputs of the model and the targets. They are contiguous, since some models
+    reshape their targets with `view`."""
     if isinstance(batch, Tensor):
         batch = (batch,)
-    if len(batch) == 1:
-        # Models that reshape their targets with `view` need contiguous tensors.
-        return batch[0][:, :-1].contiguous(), batch[0][:, 1:].contiguous(), True
-    inputs, targets = batch
-    return inputs, targets, False
-
-
-def _of_dict(batch: Mapping[str, Tensor]) -> tuple[Batch, Tensor, bool]:
+    if not isinstance(batch, Mapping):
+        windows, *targets = batch
+        return batch if targets else (windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
     if "input_ids" not in batch:
         raise BadInput(
             f"A batch of a NextToken that is a dict must hold 'input_ids', but has the keys "
@@ -89,23 +83,19 @@ def _of_dict(batch: Mapping[str, Tensor]) -> tuple[Batch, Tensor, bool]:
         )
     inputs = {name: part[:, :-1].contiguous() for name, part in batch.items() if name != "labels"}
     targets = batch.get("labels", batch["input_ids"])[:, 1:].contiguous()
-    mask = batch.get("attention_mask")
-    if mask is not None and "labels" not in batch:
+    if "attention_mask" in batch and "labels" not in batch:
         # The token before a target must be one, too: there may be padding in front.
+        mask = batch["attention_mask"]
         targets = targets.where((mask[:, 1:] * mask[:, :-1]).bool(), IGNORED)
-    return inputs, targets, mask is None and "labels" not in batch
+    return inputs, targets
 
 
 def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
     """Returns the cross entropy of each token, in nats; 0 where the target is ignored."""
-    losses = functional.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED
-    )
+    losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets)
 
 
-def _means(values: Tensor, targets: Tensor, complete: bool) -> Tensor:
+def _means(values: Tensor, targets: Tensor) -> Tensor:
     """Returns the mean over the targets of each example. Other `values` must be 0."""
-    if complete:
-        return values.mean(dim=1)
     return values.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)

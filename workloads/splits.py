@@ -41,9 +41,6 @@ class Split(ABC):
     seeded: bool = False
     """Whether an example that is drawn for training also depends on a seed."""
 
-    forward: bool = False
-    """Whether examples are to be asked for in order, from any beginning."""
-
     @abstractmethod
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         """Returns the examples at `index`. Without `seeds` they are not augmented."""

@@ -16,8 +16,6 @@ class Streamed(Loaded):
     """An endless training split that is read in order. A worker process reads ahead. Every trial
     gets the same rows in the same order, whatever its seed. A rank reads the rows of all ranks."""
 
-    forward = True
-
     def __init__(
         self, rows_from: Callable[[int], Iterable[Any]], *, collate: Collate | None = None
     ) -> None:
@@ -33,7 +31,7 @@ class _Rows:
 
     def __init__(self, rows_from: Callable[[int], Iterable[Any]]) -> None:
         self._rows_from = rows_from
-        self._rows: Iterator[Any] | None = None
+        self._rows: Iterator[Any] = iter(())
         self._next = self._process = 0
         self._first: list[Any] = []
 
@@ -43,20 +41,18 @@ class _Rows:
     def __getitem__(self, number: int) -> Any:
         if number == 0:
             # Batches without examples ask for this row, too, and must not move the place of others.
-            self._first = self._first or [*islice(self._rows_from(0), 1)]
-            return self._found(iter(self._first), number)
-        # A process that was forked shares the places in open files with its parent.
-        if self._rows is None or number < self._next or self._process != os.getpid():
-            self._rows, self._next = iter(self._rows_from(number)), number
-            self._process = os.getpid()
-        skipped, self._next = number - self._next, number + 1
-        return self._found(islice(self._rows, skipped, None), number)
-
-    def _found(self, rows: Iterator[Any], number: int) -> Any:
-        for row in rows:
-            return row
-        raise BadInput(
-            f"The rows of a Streamed split must not end, but they end before row {number:,}. Let "
-            "`rows_from` begin again behind the last row.",
-            code="too-few",
-        )
+            found = self._first = self._first or [*islice(self._rows_from(0), 1)]
+        else:
+            # A process that was forked shares the places in open files with its parent.
+            if number < self._next or self._process != os.getpid():
+                self._rows, self._next = iter(self._rows_from(number)), number
+                self._process = os.getpid()
+            skipped, self._next = number - self._next, number + 1
+            found = [*islice(self._rows, skipped, skipped + 1)]
+        if not found:
+            raise BadInput(
+                f"The rows of a Streamed split must not end, but they end before row {number:,}. "
+                "Let `rows_from` begin again behind the last row.",
+                code="too-few",
+            )
+        return found[0]

@@ -23,6 +23,7 @@ from orchestrator.training.streams import Stream
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import Batch, Split, Workload, divided, example_seeds, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
+from orchestrator.workloads.streamed import Streamed
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512
@@ -83,7 +84,7 @@ class NoiseMeter:
 
     def _drawn(self, seed: int) -> Batch:
         split, generator = self.train, torch.Generator().manual_seed(seed)
-        if split.forward:
+        if isinstance(split, Streamed):
             index = torch.arange(EXAMPLES)
         elif split.size is None or split.size > SHUFFLED:
             index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.records import MissingData, unknown
-from orchestrator.workloads.data.austen import extract_austen
-from orchestrator.workloads.data.source_code import join_sources
+from orchestrator.workloads.data.texts import extract_austen, join_sources
 from orchestrator.workloads.data.tokens import make_tokens
 
 FOLDER_VARIABLE = "ORCHESTRATE_DATA"

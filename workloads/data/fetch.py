@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -87,11 +86,10 @@ def _unpack_debian(package: str, scratch: Path) -> Path:
 def _unpack_wheel(package: str, scratch: Path) -> Path:
     """Downloads the wheel of a Python package and returns the folder with its contents. Nothing of
     it is installed or run."""
-    options = ["--no-deps", "--only-binary=:all:", "--quiet", "--dest", "."]
+    options = ["--no-deps", "--only-binary=:all:", "--dest", "."]
     _run([sys.executable, "-m", "pip", "download", *options, package], scratch)
     (archive,) = scratch.glob("*.whl")
-    with zipfile.ZipFile(archive) as file:
-        file.extractall(scratch / "unpacked")
+    shutil.unpack_archive(archive, scratch / "unpacked", "zip")
     return scratch / "unpacked"
 
 
