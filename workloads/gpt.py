@@ -135,6 +135,6 @@ REGISTERED: dict[str, type[Workload]] = {
         namespace={"dataset": dataset, "goal": f"val/loss < {goal}", "__doc__": GPT.__doc__},
         frozen=True,
     )
-    for dataset in TEXTS
     for size, (width, layers, head_width, length, goal) in SIZES.items()
+    for dataset in (TEXTS if size == "gpt" else ["sympy"])
 }  # fmt: skip
