@@ -29,7 +29,7 @@ from orchestrator.workloads.augmentation import (
     random_shift,
     uniforms,
 )
-from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.base import Classification, Group, Workload
 from orchestrator.workloads.digits import DigitsCNN, DigitsMLP
 from orchestrator.workloads.examples import examples_of
 from orchestrator.workloads.ghost_batch_norm import (
@@ -45,8 +45,8 @@ from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, 
 from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [
-    "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Loaded",
-    "NextToken", "Split", "Subset", "Tensors", "Workload", "example_seeds", "examples_of",
+    "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Group",
+    "Loaded", "NextToken", "Split", "Subset", "Tensors", "Workload", "example_seeds", "examples_of",
     "random_flip", "random_shift", "uniforms", "with_ghosts",
 ]  # fmt: skip
 """What users' code may import."""

@@ -26,6 +26,20 @@ Share = float | Tensor
 its own share."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Parameters of a model that the optimizer treats differently from the rest."""
+
+    parameters: Sequence[str]
+    """Their names in `model.named_parameters()`."""
+    learning_rate: float = 1.0
+    """Factor on the learning rate."""
+    weight_decay: float = 1.0
+    """Factor on the weight decay; 0: none."""
+    hidden: bool | None = None
+    """Whether Muon and its kin orthogonalise their updates. None: by kind of module."""
+
+
 class Workload(ABC):
     """Subclass this to train your own code. Make the subclass a dataclass if it takes options.
 
@@ -63,6 +77,11 @@ class Workload(ABC):
     def model(self) -> nn.Module:
         """Returns a new model for each trial, initialised at random or from trained weights. Random
         numbers must come from torch's global generator."""
+
+    def groups(self, model: nn.Module) -> Sequence[Group]:
+        """Returns the groups of parameters that need a learning rate, a weight decay or a treatment
+        of their own. All other parameters are treated as usual."""
+        return ()
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
