@@ -12,6 +12,7 @@ and weight decay, as in the authors' code. See You, Gitman, Ginsburg (arXiv 1708
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ class LayerWise:
         """Returns `optimizer` with its steps scaled. Its weight decay is moved into the ratio."""
         decays = [group["weight_decay"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            group["weight_decay"] = 0.0
+            group["decay"], group["weight_decay"] = group["weight_decay"], 0.0
         if self.ratio == "gradient":
             optimizer.register_step_pre_hook(
                 lambda stepped, *_: self._scale_gradients(stepped, decays)
@@ -47,10 +48,10 @@ class LayerWise:
         )
         return optimizer
 
-    def _factors(self, weights: list[Tensor], steps: list[Tensor]) -> tuple[Tensor, ...]:
+    def _factors(self, weights: Sequence[Tensor], steps: Sequence[Tensor]) -> Any:
         """Returns the factor of each tensor, whose norm and norm of the step are given. They stay
         on the device, so that nothing waits for them."""
-        weight, step = torch.stack(weights), torch.stack(steps)
+        weight, step = torch.stack(list(weights)), torch.stack(list(steps))
         ratio = (self.trust * weight / step).clamp(max=self.bound)
         return torch.where((weight > 0) & (step > 0), ratio, torch.ones_like(ratio)).unbind()
 
