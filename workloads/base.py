@@ -3,6 +3,7 @@ default budget."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class Group:
     """Factor on the weight decay; 0: none."""
     hidden: bool | None = None
     """Whether Muon and its kin orthogonalise their updates. None: by kind of module."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise wrong_value(f"`{name}` of a group", "at least 0", getattr(self, name))
 
 
 class Workload(ABC):
@@ -84,9 +90,11 @@ class Workload(ABC):
         return ()
 
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss of each example of the batch, as a vector. Keyword-only
-        arguments with a default become metaparameters, which a recipe fixes or searches: see
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor | tuple[Tensor, Tensor]:
+        """Returns the training loss of each example of the batch, as a vector. Examples that do not
+        weigh the same (padded or masked tokens) need a second vector, their weights: a step then
+        follows sum(weights * losses) / sum(weights) over the global batch. Keyword-only arguments
+        with a default become metaparameters, which a recipe fixes or searches: see
         `Classification`."""
 
     @abstractmethod

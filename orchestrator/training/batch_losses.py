@@ -9,6 +9,15 @@ import torch
 from torch import Tensor
 
 
+def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
+    """Returns the losses that a workload's `loss` has returned, and their weights: None if all
+    examples weigh the same."""
+    if not isinstance(result, tuple):
+        return result, None
+    losses, weights = result
+    return losses, weights.detach().to(torch.promote_types(losses.dtype, torch.float32))
+
+
 class BatchLosses:
     """The sum of losses on this rank since the last `forget`. It is held as a vector for each
     micro-batch of a step, since adding vectors costs less than summing each of them."""
