@@ -34,7 +34,7 @@ class GPT(Text):
     `groups`. 0: a learning rate is what it is."""
 
     goal: ClassVar[str]
-    budget: ClassVar[dict[str, float]] = {"epochs": 1, "at_least_steps": 2000}
+    budget: ClassVar[dict[str, float]] = {"epochs": 2, "at_least_steps": 2000}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,7 +60,7 @@ class GPT(Text):
         learning rate, so its factor is the inverse."""
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
         group = Group(parameters=hidden, learning_rate=1 / self.growth, weight_decay=self.growth)
-        return [group] if self.base_width else []
+        return [group] if self.growth != 1 else []
 
 
 class Network(nn.Module):
@@ -118,10 +118,10 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 SIZES = {
     # width, layers, head_width, length, goal
-    "gpt": (64, 2, 32, 64, 1.5),
-    "gpt_1m": (128, 5, 32, 128, 1.2),
-    "gpt_10m": (384, 6, 64, 256, 1.0),
-    "gpt_100m": (768, 14, 64, 1024, 0.8),
+    "gpt": (64, 2, 32, 64, 1.9),
+    "gpt_1m": (128, 5, 32, 128, 1.4),
+    "gpt_10m": (384, 6, 64, 256, 1.1),
+    "gpt_100m": (768, 14, 64, 1024, 0.9),
 }
 """Networks by name, of 0.1, 1, 10 and 100 million weights. All numbers are our choice."""
 
