@@ -9,11 +9,13 @@ import models
 import pytest
 import pytorch_optimizer
 import torch
-from conftest import make_trial, refused, run_trial
+from conftest import make_trial, refused
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from typer.testing import CliRunner
 
+from orchestrator.cli import app
 from orchestrator.records import Trial, derive_seed
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.training.batches import BatchOrder
@@ -128,22 +130,22 @@ class Grouped(models.MLP):
 
 
 class Absent(Grouped):
-    named = [Group(parameters=["1.weigth"])]
+    named = (Group(parameters=["1.weigth"]),)
 
 
 class Twice(Grouped):
-    named = [Group(parameters=["1.weight"]), Group(parameters=["4.bias", "1.weight"])]
+    named = (Group(parameters=["1.weight"]), Group(parameters=["4.bias", "1.weight"]))
 
 
 class Vector(Grouped):
-    named = [Group(parameters=["4.bias"], hidden=True)]
+    named = (Group(parameters=["4.bias"], hidden=True),)
 
 
 class Hidden(Grouped):
-    named = [
+    named = (
         Group(parameters=["1.weight"], hidden=False),
         Group(parameters=["4.weight"], hidden=True, learning_rate=0.5),
-    ]
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,3 +229,16 @@ def test_groups_are_trained_alone() -> None:
     trial = make_trial(f"{__file__}:Grouped", params={"learning_rate": 0.1}, budget_steps=5)
     with refused("not-stackable", "Grouped"):
         next(train_in_stack(trial, 4))
+
+
+def test_the_groups_are_printed() -> None:
+    arguments = ["trial", f"{__file__}:Decoder?name=ours", "--optimizer", "muon"]
+    settings = ["--set", "learning_rate=0.05", "--set", "adamw_lr=0.002", "--set", "adamw_wd=0.5"]
+    more = ["--batch-size", "8", "--steps", "1", "--verbose"]
+    text = CliRunner().invoke(app, [*arguments, *settings, *more]).stderr
+    rows = [line.split() for line in text.splitlines() if line.startswith(("adamw", "muon"))]
+    assert [row[:4] for row in rows] == [
+        ["adamw", "0.002", "0.5", "200"],
+        ["adamw", "0.002", "0", "234"],
+        ["muon", "0.05", "0", "1,536"],
+    ]

@@ -10,12 +10,14 @@ from torch import Tensor
 
 
 def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
-    """Returns the losses that a workload's `loss` has returned, and their weights: None if all
-    examples weigh the same."""
-    if not isinstance(result, tuple):
-        return result, None
-    losses, weights = result
-    return losses, weights.detach().to(torch.promote_types(losses.dtype, torch.float32))
+    """Returns the losses that a workload's `loss` has returned, and their weights; None if all
+    examples weigh the same. Losses of half precision get weights of 1, since 1 / batch size would
+    be rounded and scale the gradient by up to 0.2 %."""
+    losses, weights = result if isinstance(result, tuple) else (result, None)
+    if weights is None and losses.dtype.itemsize < 4:
+        weights = torch.ones_like(losses)
+    precise = torch.promote_types(losses.dtype, torch.float32)
+    return losses, None if weights is None else weights.detach().to(precise)
 
 
 class BatchLosses:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import BadInput, unknown, wrong_value
 from orchestrator.workloads import Group
 
 HIDDEN = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
@@ -40,7 +40,8 @@ def sorted_parameters(
         is_hidden = id(parameter) in hidden if group.hidden is None else group.hidden
         rate, decay = rates[not is_hidden], decays[not is_hidden]
         if rate is None and group.learning_rate != 1:
-            raise _refusal("`learning_rate` has no effect on the optimizer", "no-effect")
+            problem = "`learning_rate` in `groups` has no effect on this optimizer. Leave it out."
+            raise BadInput(problem, code="no-effect")
         decay = decay and (decay * group.weight_decay if parameter.ndim > 1 else 0.0)
         key = (is_hidden if losses else None, rate and rate * group.learning_rate, decay)
         found.setdefault(key, []).append(parameter)
@@ -59,15 +60,12 @@ def _chosen(groups: Sequence[Group], named: dict[str, nn.Parameter]) -> dict[int
             if name not in named:
                 raise unknown("parameter in `groups`:", name, named)
             if id(named[name]) in chosen:
-                raise _refusal(f"{name!r}, or its tensor, is named twice", "given-twice")
+                problem = f"`groups` must name a parameter once, but {name!r} is named twice."
+                raise BadInput(problem, code="given-twice")
             if group.hidden and named[name].ndim < 2:
-                raise _refusal(f"{name!r} is a vector, so it can't be hidden=True", "wrong-value")
+                raise wrong_value("A parameter with hidden=True in `groups`", "no vector", name)
             chosen[id(named[name])] = group
     return chosen
-
-
-def _refusal(problem: str, code: str) -> BadInput:
-    return BadInput(f"`groups` of the workload: {problem}. Change it there.", code=code)
 
 
 def _hidden(model: nn.Module, losses: Tensor) -> set[int]:

@@ -280,9 +280,9 @@ class Stack(Engine):
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
         loss, split = self._workload.loss, self._split
-        losses, weights = losses_of_first(loss, model, split, self._cast, settings.loss)
-        if weights is not None or losses.dtype.itemsize < 4:
-            raise ValueError("the losses of a stack have no weights, and at least 32 bits")
+        _, weights = losses_of_first(loss, model, split, self._cast, settings.loss)
+        if weights is not None:
+            raise ValueError("its losses have weights, or half precision")
 
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]

@@ -312,9 +312,6 @@ class Trainer:
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._share.next())
         losses, weights = with_weights(self._loss(self._wrapped, batch, **self.loss_settings))
-        if weights is None and losses.dtype.itemsize < 4:
-            # 1 / batch size, rounded to bfloat16, would scale the gradient by up to 0.2 %.
-            weights = torch.ones_like(losses, dtype=torch.float32)
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         losses.backward(shares)  # type: ignore[no-untyped-call]
         return losses.detach(), weights
@@ -328,19 +325,19 @@ class Trainer:
             self._shares[len(losses)] = shares
         return shares
 
-    def _normalised(self, losses: Sequence[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
+    def _normalised(self, losses: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
         """Divides the gradients of weighted losses by the sum of all weights of the global batch,
         which is known only now. Returns the losses, weighted so that their mean is the batch's."""
         if losses[0][1] is None:
             return [of_piece for of_piece, _ in losses]
-        weighted = [(of_piece, weights) for of_piece, weights in losses if weights is not None]
-        total = self._ranks.sum(torch.stack([weights.sum() for _, weights in weighted]).sum())
+        total: Any = self._ranks.sum(sum(weights.sum() for _, weights in losses))
         # A batch of weight 0 has no gradient.
         scale = torch.where(total > 0, 1 / total, 0.0)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         torch._foreach_mul_(gradients, scale * self._ranks.count)
-        scale = scale * self._stage.batch_size
-        return [of_piece * weights * scale for of_piece, weights in weighted]
+        return [
+            of_piece * weights * (scale * self._stage.batch_size) for of_piece, weights in losses
+        ]
 
     def _make_room(self, step: int) -> None:
         """Halves the micro-batch, and prepares to repeat the step that did not fit."""
