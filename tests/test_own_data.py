@@ -272,12 +272,14 @@ def test_next_token_takes_the_dicts_of_hugging_face() -> None:
     model, ids = OfHuggingFace(), torch.tensor([[1, 2, 3, 4], [3, 0, 1, 2], [4, 4, 2, 1]])
     plain = Tokens().loss(model, (ids,))
     assert torch.equal(Tokens().loss(model, {"input_ids": ids}), plain)
-    same = Tokens().loss(model, {"input_ids": ids, "labels": ids})
+    same, counts = Tokens().loss(model, {"input_ids": ids, "labels": ids})
     assert torch.equal(same, plain)
+    assert counts.tolist() == [3, 3, 3]
     labels = ids.clone()
     labels[0, :2] = labels[1] = -100  # only the last two targets of row 0 count, none of row 1
     batch = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
-    losses, metrics = Tokens().loss(model, batch), Tokens().metrics(model, batch)
+    (losses, counts), metrics = Tokens().loss(model, batch), Tokens().metrics(model, batch)
+    assert counts.tolist() == [2, 0, 3]
     logits = model(ids[:, :-1]).logits
     first = nn.functional.cross_entropy(logits[0, 1:], ids[0, 2:])
     assert losses.tolist() == pytest.approx([first.item(), 0, plain[2].item()])
@@ -297,7 +299,9 @@ def test_padding_is_no_target(side: str) -> None:
     padded = nn.functional.pad(ids, padding)
     mask = nn.functional.pad(torch.ones_like(ids), padding)
     batch = {"input_ids": padded, "attention_mask": mask}
-    assert torch.allclose(Tokens().loss(model, batch), Tokens().loss(model, (ids,)))
+    losses, counts = Tokens().loss(model, batch)
+    assert torch.allclose(losses, Tokens().loss(model, (ids,)))
+    assert counts.tolist() == [2]
 
 
 def test_what_is_fetched_by_workers_is_checked_there() -> None:

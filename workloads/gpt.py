@@ -14,9 +14,6 @@ from orchestrator.records import BadInput
 from orchestrator.workloads.base import Group, Workload, check_range
 from orchestrator.workloads.language import TEXTS, Text
 
-TIED_DEVIATION = 0.02
-"""Standard deviation of new embeddings that are the head, too. It makes the first logits small."""
-
 
 @dataclass(frozen=True)
 class GPT(Text):
@@ -30,8 +27,7 @@ class GPT(Text):
     tied: bool = False
     """Whether the head has the weights of the embedding."""
     base_width: int = 0
-    """Adam's best learning rate at this width is meant to be the best one at every width: see
-    `groups`. 0: a learning rate is what it is."""
+    """Width whose best learning rate for Adam is meant to be the best at every width; 0: none."""
 
     goal: ClassVar[str]
     budget: ClassVar[dict[str, float]] = {"epochs": 2, "at_least_steps": 2000}
@@ -56,8 +52,7 @@ class GPT(Text):
         return Network(self)
 
     def groups(self, model: nn.Module) -> Sequence[Group]:
-        """The factors of Yang et al. (2022, table 8) for Adam. Weight decay is multiplied by the
-        learning rate, so its factor is the inverse."""
+        """The factors of Yang et al. (2022, table 8) for Adam, whose decay the rate multiplies."""
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
         group = Group(parameters=hidden, learning_rate=1 / self.growth, weight_decay=self.growth)
         return [group] if self.growth != 1 else []
@@ -73,7 +68,7 @@ class Network(nn.Module):
         self.head = nn.Linear(of.width, of.vocabulary, bias=False)
         if of.tied:
             self.head.weight = self.embedding.weight
-        nn.init.normal_(self.head.weight, std=TIED_DEVIATION if of.tied else 0.0)
+        nn.init.normal_(self.head.weight, std=0.02 if of.tied else 0.0)  # for small first logits
         rates = 10_000 ** -(torch.arange(0, of.head_width, 2) / of.head_width)
         angles = torch.arange(of.length)[:, None] * rates
         self.register_buffer("cos", angles.cos(), persistent=False)
@@ -116,8 +111,9 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat(turned, dim=-1).type_as(x)
 
 
+OPTIONS = ("width", "layers", "head_width", "length")
 SIZES = {
-    # width, layers, head_width, length, goal
+    # these, and the goal
     "gpt": (64, 2, 32, 64, 1.9),
     "gpt_1m": (128, 5, 32, 128, 1.4),
     "gpt_10m": (384, 6, 64, 256, 1.1),
@@ -125,16 +121,14 @@ SIZES = {
 }
 """Networks by name, of 0.1, 1, 10 and 100 million weights. All numbers are our choice."""
 
-
 REGISTERED: dict[str, type[Workload]] = {
-    f"{dataset}/{size}": make_dataclass(
+    f"{dataset}/{name}": make_dataclass(
         "GPT",
-        [("width", int, width), ("layers", int, layers), ("head_width", int, head_width),
-         ("length", int, length)],
+        [(option, int, size) for option, size in zip(OPTIONS, sizes, strict=True)],
         bases=(GPT,),
         namespace={"dataset": dataset, "goal": f"val/loss < {goal}", "__doc__": GPT.__doc__},
         frozen=True,
     )
-    for size, (width, layers, head_width, length, goal) in SIZES.items()
-    for dataset in (TEXTS if size == "gpt" else ["sympy"])
-}  # fmt: skip
+    for name, (*sizes, goal) in SIZES.items()
+    for dataset in (TEXTS if name == "gpt" else ["sympy"])
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +29,21 @@ class NextToken(Workload):
 
     Targets of -100 are ignored, and so is what `attention_mask` leaves out if there are no labels.
     The model returns logits for each position: alone, first in a tuple, or as `.logits`. Losses are
-    in nats per token: means over the targets of an example, 0 for an example without any."""
+    in nats per token: means over the targets of an example, 0 for an example without any. With
+    labels or a mask in a dict, examples weigh as many as they have targets in training."""
 
     def logits(self, model: nn.Module, inputs: Batch, targets: Tensor) -> Tensor:
         """Calls the model. Override this for a model that is called in another way: nanoGPT's
         returns the logits of all positions only as `model(inputs, targets)[0]`."""
         return logits_of(model(**inputs) if isinstance(inputs, Mapping) else model(inputs))
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Any:
         inputs, targets = _pair(batch)
         logits = self._checked_logits(model, inputs, targets)
-        return _means(_cross_entropies(logits, targets), targets)
+        losses = _means(_cross_entropies(logits, targets), targets)
+        if isinstance(batch, Mapping) and {"labels", "attention_mask"} & batch.keys():
+            return losses, (targets != IGNORED).sum(dim=1)
+        return losses
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         losses, errors = [], []
