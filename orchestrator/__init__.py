@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Classification,
         Loaded,
         NextToken,
+        Streamed,
         Subset,
         Tensors,
         Workload,
@@ -43,6 +44,7 @@ __all__ = [
     "Loaded",
     "NextToken",
     "Run",
+    "Streamed",
     "Subset",
     "SweepFailed",
     "Table",
@@ -67,8 +69,8 @@ _WHERE = {
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),
     "orchestrator.workloads": (
-        "Classification", "Loaded", "NextToken", "Subset", "Tensors", "Workload", "examples_of",
-        "with_ghosts",
+        "Classification", "Loaded", "NextToken", "Streamed", "Subset", "Tensors", "Workload",
+        "examples_of", "with_ghosts",
     ),
 }  # fmt: skip
 

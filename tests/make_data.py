@@ -94,6 +94,12 @@ def make_austen(folder: Path) -> None:
     (folder / "austen.txt").write_text(line * 70)
 
 
+def make_sympy(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"def half_{number}(x):\n    return x / 2\n" for number in range(2500))
+    (folder / "sympy.txt").write_text(lines)
+
+
 def main(folder: Path) -> None:
     for name in ("mnist", "fashion_mnist"):
         make_idx(folder / name)
@@ -103,6 +109,7 @@ def main(folder: Path) -> None:
     make_tokens(folder / "lm1b")
     make_tokens(folder / "common_crawl")
     make_austen(folder / "austen")
+    make_sympy(folder / "sympy")
 
 
 if __name__ == "__main__":

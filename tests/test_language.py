@@ -13,12 +13,13 @@ import torch
 from conftest import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from orchestrator.records import BadInput
 from orchestrator.workloads import load_workload, next_token, splits_of
-from orchestrator.workloads.data.austen import ALPHABET, extract_austen, read_austen
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.fetch import fetch
+from orchestrator.workloads.data.texts import ALPHABET, extract_austen, read_austen
 from orchestrator.workloads.data.tokens import read_tokens, windows
 
 LINES = ["Emma Woodhouse, handsome,  clever, and rich,", " with a comfortable home \u00a3 5"]
@@ -260,9 +261,10 @@ def test_novels_are_split_by_position(tmp_path: Path) -> None:
     assert "".join(ALPHABET[token] for token in last[0]) == text[start : start + 9]
 
 
-@pytest.mark.parametrize("name", ["austen/transformer", "austen/lstm"])
+@pytest.mark.parametrize("name", ["austen/transformer", "austen/lstm", "austen/gpt"])
 def test_no_prediction_sees_what_it_predicts(name: str) -> None:
     model = load_workload(name).model().eval()
+    nn.init.normal_(model.get_parameter("head.weight" if "gpt" in name else "logits.weight"))
     tokens = torch.randint(81, (2, 64))
     changed = tokens.clone()
     changed[:, 40:] = (changed[:, 40:] + 1) % 81

@@ -15,11 +15,11 @@ START = RNG.normal(size=(4, 3))
 GRADIENTS = RNG.normal(size=(STEPS, 4, 3))
 
 
-def trained(name: str, start: Any = START, **params: Any) -> Any:
+def trained(name: str, start: Any = START, gradients: Any = GRADIENTS, **params: Any) -> Any:
     """Returns the weights after a few steps with the given gradients, in float64."""
     model = torch.nn.ParameterList([torch.nn.Parameter(torch.tensor(start))])
     optimizer = make_optimizer(name, model, {"learning_rate": RATE, **params})
-    for gradient in GRADIENTS:
+    for gradient in gradients:
         model[0].grad = torch.tensor(gradient)
         optimizer.step()
     return model[0].detach().numpy()
@@ -73,6 +73,21 @@ def test_around_momentum_it_is_lars_and_around_adam_lamb() -> None:
     assert ours == pytest.approx(lars(0.8, 0.5, 0.2))
     update = {"layerwise_ratio": "update", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6}
     assert trained("adam", weight_decay=DECAY, **update) == pytest.approx(lamb(0.8, 0.95, 1e-6))
+
+
+def test_vectors_are_left_out_of_ratio_factor_and_decay() -> None:
+    """As in the code of both papers' authors, a bias gets the plain step from its first one on."""
+    bias = np.array([0.0, 0.0, 1.0])
+    of_lars, v = bias.copy(), 0.0
+    of_lamb, m, s = bias.copy(), 0.0, 0.0
+    for t, g in enumerate(GRADIENTS[:, 0], start=1):
+        v = 0.8 * v + g
+        of_lars = of_lars - RATE * v
+        m, s = 0.8 * m + 0.2 * g, 0.95 * s + 0.05 * g * g
+        of_lamb = of_lamb - RATE * m / (1 - 0.8**t) / (np.sqrt(s / (1 - 0.95**t)) + 1e-6)
+    shape = {"start": bias, "gradients": GRADIENTS[:, 0], "weight_decay": DECAY}
+    assert trained("lars", momentum=0.8, trust=0.02, **shape) == pytest.approx(of_lars)
+    assert trained("lamb", beta1=0.8, beta2=0.95, **shape) == pytest.approx(of_lamb)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "rmsprop", "adam"])

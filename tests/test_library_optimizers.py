@@ -77,23 +77,17 @@ def test_steps_equal_those_of_the_class(
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest() -> None:
     here, there = mlp(), mlp()
     tensors = list(there.parameters())
-    hidden = [tensors[2], tensors[4]]
-    rest = [tensor for tensor in tensors if all(tensor is not matrix for matrix in hidden)]
+    rest = [tensor for tensor in tensors if tensor.ndim == 1 or tensor is tensors[6]]
     directly = pytorch_optimizer.Muon(
         [
-            {"params": hidden, "use_muon": True, "lr": 0.01, "weight_decay": 0.1},
+            {"params": tensors[0:6:2], "use_muon": True, "lr": 0.01, "weight_decay": 0.1},
             {"params": rest, "use_muon": False, "lr": 3e-4},
-        ]
+        ],
+        adamw_betas=(0.7, 0.95),
     )
-    by_name = found("muon").build(here, {"learning_rate": 0.01, "weight_decay": 0.1})
+    params = {"learning_rate": 0.01, "weight_decay": 0.1, "adamw_beta1": 0.7}
+    by_name = found("muon").build(here, params, losses=lambda: here(torch.ones(1, 5)).sum(dim=1))
     assert torch.equal(weights_after(by_name, here, 5), weights_after(directly, there, 5))
-
-
-def test_muon_takes_every_matrix_of_a_small_network() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    groups = found("muon").build(model, {"adamw_wd": 0.1}).param_groups
-    described = [(len(group["params"]), group["use_muon"], group["lr"]) for group in groups]
-    assert described == [(2, True, 0.02), (2, False, 3e-4)]
 
 
 @pytest.mark.parametrize("name", ["schedule_free_sgd", "ScheduleFreeSGD", "schedulefreesgd"])
@@ -119,11 +113,44 @@ def test_defaults_are_the_library_s_in_our_words() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["soap", "muon", "mars", "tiger"])
+@pytest.mark.parametrize("name", ["soap", "mars", "tiger"])
 def test_no_weight_decay_unless_asked_for(name: str) -> None:
-    """All these classes except Muon have another default in their library."""
-    groups = found(name).build(mlp(), {}).param_groups
-    assert [group["weight_decay"] for group in groups] == [0.0] * (2 if name == "muon" else 1)
+    """All these classes have another default in their library."""
+    (group,) = found(name).build(mlp(), {}).param_groups
+    assert group["weight_decay"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "decay"),
+    [
+        # Without a gradient, w becomes (1 - rate decay) w where the paper decouples.
+        *((name, 0.9**2) for name in (
+            "adabelief", "adopt", "came", "grams", "laprop", "lion", "mars", "radam",
+            "stableadamw", "tiger", "yogi",
+        )),
+        ("soap", 0.9),  # it begins with the second step
+        ("adan", 1.1**-2),  # its decay is proximal
+    ],
+)  # fmt: skip
+def test_weight_decay_is_that_of_the_paper(name: str, decay: float) -> None:
+    model = nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    optimizer = found(name).build(model, {"learning_rate": 0.2, "weight_decay": 0.5})
+    for tensor in model.parameters():
+        tensor.grad = torch.zeros_like(tensor)
+    optimizer.step()
+    optimizer.step()
+    torch.testing.assert_close(model.weight, before * decay, rtol=2e-3, atol=0)
+
+
+def test_what_a_library_computes_or_holds_in_a_tuple_can_be_set() -> None:
+    """Without `shampoo_beta`, SOAP takes beta2 in its place."""
+    group = found("qhadam").build(mlp(), {"nu2": 0.9}).param_groups[0]
+    assert (group["betas"], group["nus"]) == ((0.995, 0.999), (0.7, 0.9))
+    soap = found("soap").build(mlp(), {"shampoo_beta": 0.5}).param_groups[0]
+    assert (soap["shampoo_beta"], found("soap").settings["shampoo_beta"]) == (0.5, None)
+    with refused("wrong-value", "'shampoo_beta'", "a finite number"):
+        found("soap").build(mlp(), {"shampoo_beta": "high"})
 
 
 @pytest.mark.parametrize("name", ["nadam", "soap", "schedule_free_adamw"])
@@ -153,7 +180,9 @@ def test_unknown_names_and_bad_values() -> None:
 def test_every_optimizer_of_the_table_trains(model: Any, shape: tuple[int, ...]) -> None:
     for name in LIBRARY:
         network = model()
-        weights = weights_after(found(name).build(network, {}), network, *shape, steps=3)
+        losses = lambda network=network: network(torch.zeros(2, *shape)).sum(dim=1)  # noqa: E731
+        optimizer = found(name).build(network, {}, losses=losses)
+        weights = weights_after(optimizer, network, *shape, steps=3)
         assert weights.isfinite().all(), name
 
 

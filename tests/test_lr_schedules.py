@@ -8,7 +8,7 @@ import torch
 from conftest import refused
 from torch.optim import lr_scheduler
 
-from orchestrator.records.lr_schedules import check_schedule, make_schedule
+from orchestrator.records.lr_schedules import check_schedule, make_schedule, tied_to_horizon
 
 HORIZON = 40
 
@@ -75,6 +75,37 @@ def test_steps_drop_at_equal_distances() -> None:
     assert [found[t] for t in (0, 9, 10, 20, 30, 44)] == [1, 1, 0.5, 0.25, 0.125, 0.125]
 
 
+def test_warmup_stable_decay() -> None:
+    found = factors(warmup_steps=4, hold_fraction=0.75, decay="linear", end_factor=0.1)
+    assert found[:4] == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert found[4:31] == [1.0] * 27
+    assert found[31:41] == pytest.approx([1 - 0.9 * t / 9 for t in range(10)])
+    assert found[41:] == pytest.approx([0.1] * 4)
+    # `t` steps into a cosine of the last fifth of 40 steps.
+    cosine = factors(hold_fraction=0.8, decay="cosine")
+    assert cosine[32:41] == pytest.approx([(1 + math.cos(math.pi * t / 8)) / 2 for t in range(9)])
+    assert factors(hold_fraction=1, decay="linear") == [1.0] * HORIZON + [0.0] * 5
+
+
+def test_a_cosine_ends_at_its_floor() -> None:
+    found = factors(decay="cosine", end_factor=0.1)
+    assert found[20] == pytest.approx(0.55)
+    assert found[40:] == pytest.approx([0.1] * 5)
+
+
+@pytest.mark.parametrize(("params", "power"), [({}, 0.5), ({"power": 0.51}, 0.51)])
+def test_inverse_powers_have_no_horizon(params: dict[str, float], power: float) -> None:
+    decay = "inverse_power" if params else "inverse_sqrt"
+    found = factors(decay=decay, warmup_steps=9, **params)
+    vaswani = [min(t / 10, (10 / t) ** power) for t in range(1, HORIZON + 6)]
+    assert found == pytest.approx(vaswani)
+    longer = make_schedule({"decay": decay, **params}, horizon=10**6, steps_per_epoch=None)
+    assert [longer(t) for t in (0, 3, 99)] == pytest.approx([1, 4**-power, 100**-power])
+    for tied, space in ((False, {"decay": decay}), (True, {"decay": "linear"})):
+        found_tied = tied_to_horizon(space, horizon=40, steps_per_epoch=None)
+        assert (found_tied is not None) == tied
+
+
 @pytest.mark.parametrize(
     "warmup", [{"warmup_steps": 20}, {"warmup_epochs": 2}, {"warmup_fraction": 0.5}]
 )
@@ -91,6 +122,13 @@ def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, floa
     [
         ({"decay": "cosin"}, ("unknown-name", "'cosin'", "'cosine'")),
         ({"decay": "cosine", "power": 2}, ("no-effect", "'power'", "'cosine'")),
+        ({"decay": "inverse_sqrt", "power": 2}, ("no-effect", "'power'", "'inverse_sqrt'")),
+        ({"decay": "inverse_sqrt", "hold_fraction": 0.5}, ("no-effect", "'hold_fraction'")),
+        (
+            {"decay": "linear", "hold_fraction": 0.5, "decay_fraction": 0.2},
+            ("not-together", "decay_fraction and hold_fraction"),
+        ),
+        ({"decay": "linear", "hold_fraction": 1.5}, ("wrong-value", "'hold_fraction'", 1, 1.5)),
         ({"decay_steps": 5}, ("no-effect", "'decay_steps'", "'constant'")),
         ({"warmup_shape": "linear"}, ("no-effect", "'warmup_shape'", "warmup_steps")),
         (

@@ -253,8 +253,55 @@ def test_next_token_models_are_called_as_they_say() -> None:
     assert torch.equal(LikeNanoGPT().loss(gpt, windows), plain)
     with refused("wrong-result", "(2, 2, 'tokens')", (2, 1, 5), "`NextToken.logits`"):
         Tokens().loss(gpt, windows)
-    with refused("wrong-data", ["input_ids"]):
-        Tokens().loss(table, {"input_ids": windows})
+
+
+class OfHuggingFace(nn.Module):
+    """Takes what a collator gives, and returns an object with logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(5, 5)
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: Any = None) -> Any:
+        seen = 1 if attention_mask is None else attention_mask[..., None]
+        return SimpleNamespace(logits=(self.table(input_ids) * seen).cumsum(1))
+
+
+def test_next_token_takes_the_dicts_of_hugging_face() -> None:
+    model, ids = OfHuggingFace(), torch.tensor([[1, 2, 3, 4], [3, 0, 1, 2], [4, 4, 2, 1]])
+    plain = Tokens().loss(model, (ids,))
+    assert torch.equal(Tokens().loss(model, {"input_ids": ids}), plain)
+    same, counts = Tokens().loss(model, {"input_ids": ids, "labels": ids})
+    assert torch.equal(same, plain)
+    assert counts.tolist() == [3, 3, 3]
+    labels = ids.clone()
+    labels[0, :2] = labels[1] = -100  # only the last two targets of row 0 count, none of row 1
+    batch = {"input_ids": ids, "labels": labels, "attention_mask": torch.ones_like(ids)}
+    (losses, counts), metrics = Tokens().loss(model, batch), Tokens().metrics(model, batch)
+    assert counts.tolist() == [2, 0, 3]
+    logits = model(ids[:, :-1]).logits
+    first = nn.functional.cross_entropy(logits[0, 1:], ids[0, 2:])
+    assert losses.tolist() == pytest.approx([first.item(), 0, plain[2].item()])
+    assert torch.equal(metrics["loss"], losses)
+    wrong = (logits[0, 1:].argmax(1) != ids[0, 2:]).float().mean().item()
+    assert metrics["error"][:2].tolist() == pytest.approx([wrong, 0])
+    assert torch.equal(Tokens().loss(model, (ids[:, :-1], labels[:, 1:])), losses)
+    with refused("wrong-data", "'input_ids'", ["labels"]):
+        Tokens().loss(model, {"labels": ids})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_target(side: str) -> None:
+    """A padded row has the loss that it has without its padding."""
+    model, ids = OfHuggingFace(), torch.tensor([[1, 2, 3]])
+    padding = (2, 0) if side == "left" else (0, 2)
+    padded = nn.functional.pad(ids, padding)
+    mask = nn.functional.pad(torch.ones_like(ids), padding)
+    batch = {"input_ids": padded, "attention_mask": mask}
+    losses, counts = Tokens().loss(model, batch)
+    assert torch.allclose(losses, Tokens().loss(model, (ids,)))
+    assert counts.tolist() == [2]
 
 
 def test_what_is_fetched_by_workers_is_checked_there() -> None:

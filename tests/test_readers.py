@@ -3,6 +3,8 @@
 import gzip
 import hashlib
 import struct
+import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,28 @@ def test_packages_are_fetched_into_folders_of_any_kind(
     entry = replace(data_set("austen"), make=None, sha256={})
     for folder in (Path("data"), tmp_path / "other"):
         assert (fetch(entry, folder) / "austen.txt").read_text() == "It is a truth\n"
+
+
+def test_source_code_is_the_files_of_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
+        for name in ("sympy/a.py", "sympy/b.py", "sympy/tests/test_a.py", "sympy/c.txt"):
+            wheel.writestr(name, f"# {name}\n")
+    pip = tmp_path / "python"
+    pip.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked; cp {tmp_path}/a.whl .\n')
+    pip.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(pip))
+    with refused("corrupt", "sympy.txt"):
+        fetch(data_set("sympy"), tmp_path / "data")
+    assert not any((tmp_path / "data").iterdir())
+    folder = fetch(replace(data_set("sympy"), sha256={}), tmp_path / "data")
+    found = (folder / "sympy.txt").read_text()
+    assert sorted(found.splitlines()) == ["# sympy/a.py", "# sympy/b.py"]
+    assert (tmp_path / "asked").read_text().split()[-1] == "sympy==1.14.0"
+    pip.write_text("#!/bin/sh\necho No module named pip >&2; exit 1\n")
+    with refused("fetch-failed", "No module named pip"):
+        fetch(data_set("sympy"), tmp_path / "other")
 
 
 def test_digits_are_those_of_scikit_learn_unless_refused(tmp_path: Path) -> None:

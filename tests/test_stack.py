@@ -134,6 +134,8 @@ REGISTERED = {
     "mnist/simple_cnn_tiny": 5,
     "scenes/unet?scenes=20&canvas=16": 5,
     "austen/transformer?length=8&evaluated=9": 5,
+    "sympy/gpt?length=8&evaluated=9": 5,
+    "austen/gpt?length=8&evaluated=9&tied=true": 5,
 }
 """With their batch sizes; in float64, convolutions are slow."""
 

@@ -21,7 +21,7 @@ import torch
 
 from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, unknown, wrong_value
-from orchestrator.workloads import cifar10, imagenet, language, mnist
+from orchestrator.workloads import cifar10, gpt, imagenet, language, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
     example_seeds,
@@ -29,7 +29,7 @@ from orchestrator.workloads.augmentation import (
     random_shift,
     uniforms,
 )
-from orchestrator.workloads.base import Classification, Workload
+from orchestrator.workloads.base import Classification, Group, Workload
 from orchestrator.workloads.digits import DigitsCNN, DigitsMLP
 from orchestrator.workloads.examples import examples_of
 from orchestrator.workloads.ghost_batch_norm import (
@@ -42,12 +42,13 @@ from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
 from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, first
+from orchestrator.workloads.streamed import Streamed
 from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [
-    "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Loaded",
-    "NextToken", "Split", "Subset", "Tensors", "Workload", "example_seeds", "examples_of",
-    "random_flip", "random_shift", "uniforms", "with_ghosts",
+    "Augment", "Batch", "Classification", "Draw", "GhostBatchNorm1d", "GhostBatchNorm2d", "Group",
+    "Loaded", "NextToken", "Split", "Streamed", "Subset", "Tensors", "Workload", "example_seeds",
+    "examples_of", "random_flip", "random_shift", "uniforms", "with_ghosts",
 ]  # fmt: skip
 """What users' code may import."""
 
@@ -57,6 +58,7 @@ REGISTRY: dict[str, type[Workload]] = {
     **cifar10.REGISTERED,
     "digits/cnn": DigitsCNN,
     "digits/mlp": DigitsMLP,
+    **gpt.REGISTERED,
     **imagenet.REGISTERED,
     **language.REGISTERED,
     **mnist.REGISTERED,

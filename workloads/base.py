@@ -3,6 +3,7 @@ default budget."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,25 @@ LABELS = ("labels", "label")
 Share = float | Tensor
 """A share from 0 to 1. It is a tensor where several models are trained as one and each model has
 its own share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Parameters of a model that the optimizer treats differently from the rest."""
+
+    parameters: Sequence[str]
+    """Their names in `model.named_parameters()`."""
+    learning_rate: float = 1.0
+    """Factor on the learning rate."""
+    weight_decay: float = 1.0
+    """Factor on the weight decay; 0: none."""
+    hidden: bool | None = None
+    """Whether Muon and its kin orthogonalise their updates. None: by kind of module."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise wrong_value(f"`{name}` of a group", "at least 0", getattr(self, name))
 
 
 class Workload(ABC):
@@ -64,10 +84,17 @@ class Workload(ABC):
         """Returns a new model for each trial, initialised at random or from trained weights. Random
         numbers must come from torch's global generator."""
 
+    def groups(self, model: nn.Module) -> Sequence[Group]:
+        """Returns the groups of parameters that need a learning rate, a weight decay or a treatment
+        of their own. All other parameters are treated as usual."""
+        return ()
+
     @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Returns the training loss of each example of the batch, as a vector. Keyword-only
-        arguments with a default become metaparameters, which a recipe fixes or searches: see
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor | tuple[Tensor, Tensor]:
+        """Returns the training loss of each example of the batch, as a vector. Examples that do not
+        weigh the same (padded or masked tokens) need a second vector, their weights: a step then
+        follows sum(weights * losses) / sum(weights) over the global batch. Keyword-only arguments
+        with a default become metaparameters, which a recipe fixes or searches: see
         `Classification`."""
 
     @abstractmethod

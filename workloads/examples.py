@@ -37,7 +37,7 @@ def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise BadInput(
             f"A data set must have __len__ and __getitem__, but {type(dataset).__name__} does not "
-            "have both. Read a stream into a list first.",
+            "have both. Streamed takes what can only be read in order.",
             code="wrong-data",
         )
     rows_at: Callable[[list[int]], list[Any]] = getattr(

@@ -1,4 +1,5 @@
-"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in characters.
+"""Language modelling: LM1B and Common Crawl in pieces of words, Jane Austen's novels in characters,
+source code in bytes.
 
 An example is a window of a stream of tokens. Sentences begin and end anywhere in a window. Shallue
 et al. instead train on single sentences of LM1B, of about 30 words each.
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.workloads.base import Workload, check_range
-from orchestrator.workloads.data.austen import ALPHABET, read_austen
 from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.texts import ALPHABET, read_austen, read_bytes
 from orchestrator.workloads.data.tokens import (
     VOCABULARY,
     Tokens,
@@ -42,9 +43,8 @@ class LanguageModel(NextToken):
     """Largest number of windows of a split that are evaluated; 0: all."""
 
     dataset: ClassVar[str]
-    network: ClassVar[str]
-    layers: ClassVar[int]
-    width: ClassVar[int]
+    network: ClassVar[tuple[str, int, int]]
+    """Kind, number of layers and width."""
     evaluation_spacing: ClassVar[float] = 0.05
 
     def __post_init__(self) -> None:
@@ -56,9 +56,10 @@ class LanguageModel(NextToken):
         """The number of different tokens: every token is a number from 0 to this, exclusive."""
 
     def model(self) -> nn.Module:
-        if self.network == "lstm":
-            return LSTM(self.vocabulary, self.layers, self.width)
-        return Transformer(self.vocabulary, self.length, self.layers, self.width)
+        kind, layers, width = self.network
+        if kind == "lstm":
+            return LSTM(self.vocabulary, layers, width)
+        return Transformer(self.vocabulary, self.length, layers, width)
 
     def _evaluated(self, split: Split) -> Split:
         """Returns the windows of the split that are evaluated, spread evenly over the split."""
@@ -98,17 +99,25 @@ class TokenFiles(LanguageModel):
         return Loaded(fetch, len(rows))
 
 
+TEXTS = {"austen": (read_austen, len(ALPHABET)), "sympy": (read_bytes, 256)}
+"""Data set of one text -> how it is read as tokens, and their number."""
+
+
 @dataclass(frozen=True)
-class Austen(LanguageModel):
-    vocabulary: ClassVar[int] = len(ALPHABET)
+class Text(LanguageModel):
+    """A model of a text that stays in memory."""
 
     evaluated: int = 512
     # Evaluating 512 windows takes as long as training on 171, a sixth of this number.
     evaluation_min_examples: ClassVar[int] = 1024
 
+    @property
+    def vocabulary(self) -> int:
+        return TEXTS[self.dataset][1]
+
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
-        path = data_set("austen").need(data_dir)["austen.txt"]
-        tokens = read_austen(path)
+        (path,) = data_set(self.dataset).need(data_dir).values()
+        tokens = TEXTS[self.dataset][0](path)
         # This split is our choice: the end of the text is held out, so that no sentence is in two
         # splits.
         train, val, test = np.split(tokens, [len(tokens) * 90 // 100, len(tokens) * 95 // 100])
@@ -210,14 +219,12 @@ def _named(name: str) -> type[Workload]:
     kind = "An LSTM" if network == "lstm" else "A Transformer"
     settings: dict[str, Any] = {
         "dataset": dataset,
-        "network": network,
-        "layers": layers,
-        "width": width,
+        "network": (network, layers, width),
         "goal": f"val/loss < {goal}",
         "budget": {"epochs": 2, "at_least_steps": steps},
         "__doc__": f"{kind} of depth {layers} and width {width}, on {TITLES[dataset]}.",
     }
-    return type("LanguageModel", (Austen if dataset == "austen" else TokenFiles,), settings)
+    return type("LanguageModel", (Text if dataset in TEXTS else TokenFiles,), settings)
 
 
 REGISTERED: dict[str, type[Workload]] = {name: _named(name) for name in NETWORKS}

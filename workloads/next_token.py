@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,36 +16,51 @@ from orchestrator.workloads.trees import Batch, divided
 TOKENS_AT_ONCE = 4096
 """Number of tokens that are evaluated at once. Their logits take half a gigabyte."""
 
+IGNORED = -100
+"""The target that is none, as in torch and Hugging Face's libraries."""
+
 
 class NextToken(Workload):
     """A workload that predicts each next token. A batch is a tensor of windows, alone or in a tuple
     (windows,): every token of a window but the first is predicted from the tokens before it. Or a
-    batch is (inputs, targets), both of one length. The model returns logits for each position:
-    alone, first in a tuple, or as `.logits`. Losses are in nats per token."""
+    batch is (inputs, targets), both of one length. Or it is a dict as Hugging Face's: `input_ids`,
+    and, if you like, `labels` of the same places and `attention_mask`. The model gets all but
+    `labels` as keyword arguments.
 
-    def logits(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    Targets of -100 are ignored, and so is what `attention_mask` leaves out if there are no labels.
+    The model returns logits for each position: alone, first in a tuple, or as `.logits`. Losses are
+    in nats per token: means over the targets of an example, 0 for an example without any. With
+    labels or a mask in a dict, examples weigh as many as they have targets in training."""
+
+    def logits(self, model: nn.Module, inputs: Batch, targets: Tensor) -> Tensor:
         """Calls the model. Override this for a model that is called in another way: nanoGPT's
         returns the logits of all positions only as `model(inputs, targets)[0]`."""
-        return logits_of(model(inputs))
+        return logits_of(model(**inputs) if isinstance(inputs, Mapping) else model(inputs))
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch) -> Any:
         inputs, targets = _pair(batch)
-        return _cross_entropies(self._checked_logits(model, inputs, targets), targets).mean(dim=1)
+        logits = self._checked_logits(model, inputs, targets)
+        losses = _means(_cross_entropies(logits, targets), targets)
+        if isinstance(batch, Mapping) and {"labels", "attention_mask"} & batch.keys():
+            return losses, (targets != IGNORED).sum(dim=1)
+        return losses
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         losses, errors = [], []
-        pair = _pair(batch)
-        for inputs, targets in divided(pair, max(1, TOKENS_AT_ONCE // pair[0].shape[1])):
+        given, wanted = _pair(batch)
+        at_once = max(1, TOKENS_AT_ONCE // max(1, wanted.shape[1]))
+        for inputs, targets in divided((given, wanted), at_once):
             logits = self._checked_logits(model, inputs, targets)
             losses.append(_cross_entropies(logits, targets))
             # argmax over NaNs returns index 0, which is sometimes the true token.
-            errors.append((logits.argmax(dim=2) != targets) | ~losses[-1].isfinite())
+            wrong = (logits.argmax(dim=2) != targets) | ~losses[-1].isfinite()
+            errors.append(wrong & (targets != IGNORED))
         return {
-            "error": torch.cat(errors).float().mean(dim=1),
-            "loss": torch.cat(losses).mean(dim=1),
+            "error": _means(torch.cat(errors).float(), wanted),
+            "loss": _means(torch.cat(losses), wanted),
         }
 
-    def _checked_logits(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _checked_logits(self, model: nn.Module, inputs: Batch, targets: Tensor) -> Tensor:
         logits = self.logits(model, inputs, targets)
         if logits.dim() != 3 or logits.shape[:2] != targets.shape:
             raise BadInput(
@@ -56,23 +72,35 @@ class NextToken(Workload):
         return logits
 
 
-def _pair(batch: Batch) -> tuple[Tensor, Tensor]:
-    if isinstance(batch, Mapping):
-        raise BadInput(
-            f"A batch of a NextToken must be (windows,) or (inputs, targets), not a dict of "
-            f"{[*batch]}. Make `data` return the windows alone, such as `row['input_ids']`.",
-            code="wrong-data",
-        )
+def _pair(batch: Batch) -> tuple[Batch, Tensor]:
+    """Returns the inputs of the model and the targets. They are contiguous, since some models
+    reshape their targets with `view`."""
     if isinstance(batch, Tensor):
         batch = (batch,)
-    if len(batch) == 1:
-        # Models that reshape their targets with `view` need contiguous tensors.
-        return batch[0][:, :-1].contiguous(), batch[0][:, 1:].contiguous()
-    inputs, targets = batch
+    if not isinstance(batch, Mapping):
+        windows, *targets = batch
+        return batch if targets else (windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
+    if "input_ids" not in batch:
+        raise BadInput(
+            f"A batch of a NextToken that is a dict must hold 'input_ids', but has the keys "
+            f"{[*batch]}. Rename the column in `data`, or return the windows alone.",
+            code="wrong-data",
+        )
+    inputs = {name: part[:, :-1].contiguous() for name, part in batch.items() if name != "labels"}
+    targets = batch.get("labels", batch["input_ids"])[:, 1:].contiguous()
+    if "attention_mask" in batch and "labels" not in batch:
+        # The token before a target must be one, too: there may be padding in front.
+        mask = batch["attention_mask"]
+        targets = targets.where((mask[:, 1:] * mask[:, :-1]).bool(), IGNORED)
     return inputs, targets
 
 
 def _cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the cross entropy of each token, in nats."""
+    """Returns the cross entropy of each token, in nats; 0 where the target is ignored."""
     losses = functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets)
+
+
+def _means(values: Tensor, targets: Tensor) -> Tensor:
+    """Returns the mean over the targets of each example. Other `values` must be 0."""
+    return values.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)

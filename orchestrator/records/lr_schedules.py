@@ -1,8 +1,9 @@
 """Learning-rate schedules: the factor on the learning rate as a function of the step.
 
 The horizon of a schedule is the study's full budget, so the schedule doesn't depend on the step at
-which a trial stops. A warmup comes before the decay, which then takes the remaining steps. All
-settings are metaparameters, so a search may tune them like the learning rate itself.
+which a trial stops. A warmup comes first, then the rate may be held, and the decay takes the
+remaining steps. `inverse_sqrt` and `inverse_power` have no horizon. All settings are
+metaparameters, so a search may tune them like the learning rate itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class _Shape:
     """The share left of the way from end factor up to 1, by progress (0 to 1) and settings."""
     defaults: Mapping[str, float]
     """The settings that only this shape takes, with their defaults."""
+    endless: bool = False
+    """Whether progress is the number of steps in units of the warmup, so that there is no end."""
 
 
 def _cosine(progress: float) -> float:
@@ -36,7 +39,7 @@ def _in_cycle(progress: float, settings: Mapping[str, float]) -> float:
 
 
 DECAYS: dict[str, _Shape] = {
-    "constant": _Shape(lambda done, own: 1.0, {}),
+    "constant": _Shape(lambda done, own: 1.0, {}, endless=True),
     "linear": _Shape(lambda done, own: 1 - done, {"end_factor": 0.0}),
     "polynomial": _Shape(
         lambda done, own: (1 - done) ** own["power"], {"end_factor": 0.0, "power": 2.0}
@@ -55,9 +58,12 @@ DECAYS: dict[str, _Shape] = {
         lambda done, own: own["drop_factor"] ** min(int(done * (own["drops"] + 1)), own["drops"]),
         {"drop_factor": 0.1, "drops": 2},
     ),
+    # With a warmup, this is the schedule of Vaswani et al. (2017).
+    "inverse_sqrt": _Shape(lambda done, own: done**-0.5, {}, endless=True),
+    "inverse_power": _Shape(lambda done, own: done ** -own["power"], {"power": 0.5}, endless=True),
 }
 
-_LENGTHS = ("decay_steps", "decay_fraction")
+_LENGTHS = ("decay_steps", "decay_fraction", "hold_fraction")
 _WARMUPS = ("warmup_steps", "warmup_epochs", "warmup_fraction")
 SCHEDULE_SETTINGS = frozenset(
     ["decay", "warmup_shape", *_LENGTHS, *_WARMUPS]
@@ -74,7 +80,7 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
         if decay not in DECAYS:
             raise unknown("decay", str(decay), DECAYS)
         used.update(DECAYS[str(decay)].defaults)
-        if decay != "constant":
+        if not DECAYS[str(decay)].endless:
             used.update(_LENGTHS)
     if given & set(_WARMUPS):
         used.add("warmup_shape")
@@ -104,7 +110,7 @@ def tied_to_horizon(
     length = space.get("decay_steps")
     if length is None or getattr(length, "when", None) is not None:
         for decay in _values(space, "decay"):
-            if decay != "constant":
+            if not DECAYS[str(decay)].endless:
                 return "decay", decay
     units = {"warmup_steps": 1, "warmup_epochs": steps_per_epoch or 0, "warmup_fraction": math.inf}
     for name, steps in units.items():
@@ -138,7 +144,9 @@ def make_schedule(
         raise unknown("warmup_shape", str(warmup_shape), ("linear", "cosine"))
     numbers = {name: _number(name, value) for name, value in settings.items()}
     warmup = _warmup_steps(numbers, horizon, steps_per_epoch)
-    length = numbers.get("decay_steps", numbers.get("decay_fraction", 1.0) * (horizon - warmup))
+    rest = horizon - warmup
+    held = numbers.get("hold_fraction", 0.0) * rest
+    length = numbers.get("decay_steps", numbers.get("decay_fraction", 1.0) * rest) - held
     shape = DECAYS[decay]
     chosen = {**shape.defaults, **numbers}
     end = chosen["end_factor"] if "end_factor" in shape.defaults else 0.0
@@ -147,7 +155,10 @@ def make_schedule(
         if step < warmup:
             risen = (step + 1) / (warmup + 1)
             return risen if warmup_shape == "linear" else (1 - math.cos(math.pi * risen)) / 2
-        progress = min((step - warmup) / length, 1.0) if length > 0 else 1.0
+        if shape.endless:
+            return shape.at((step + 1) / (warmup + 1), chosen)
+        done = step - warmup - held
+        progress = min(max(done, 0.0) / length, 1.0) if length > 0 else float(done >= 0)
         return end + (1 - end) * shape.at(progress, chosen)
 
     return factor

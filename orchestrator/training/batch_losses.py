@@ -9,6 +9,17 @@ import torch
 from torch import Tensor
 
 
+def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
+    """Returns the losses that a workload's `loss` has returned, and their weights; None if all
+    examples weigh the same. Losses of half precision get weights of 1, since 1 / batch size would
+    be rounded and scale the gradient by up to 0.2 %."""
+    losses, weights = result if isinstance(result, tuple) else (result, None)
+    if weights is None and losses.dtype.itemsize < 4:
+        weights = torch.ones_like(losses)
+    precise = torch.promote_types(losses.dtype, torch.float32)
+    return losses, None if weights is None else weights.detach().to(precise)
+
+
 class BatchLosses:
     """The sum of losses on this rank since the last `forget`. It is held as a vector for each
     micro-batch of a step, since adding vectors costs less than summing each of them."""

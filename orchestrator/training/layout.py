@@ -35,17 +35,13 @@ class Layout:
         """Number of weights in all parameters."""
         self.width = -(-stop // ALIGNED) * ALIGNED
         """Length of a row, with the zeros at its end."""
-        owners = torch.zeros(self.width, dtype=torch.int64)
-        for number, (start, stop) in enumerate(self._places):
-            owners[start:stop] = number
-        self._owners = owners
-        self.is_shrunk = torch.tensor([float(len(shape) > 1) for shape in shapes])
-        """1 for each parameter that weight decay shrinks, 0 for any other."""
+        self._matrices = [place for place in sorted(self._places) if place[0] < self.shrunk]
+        sizes = torch.tensor([stop - start for start, stop in self._matrices], dtype=torch.int64)
+        self._owners = torch.arange(len(sizes)).repeat_interleave(sizes)
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Layout:
-        """Moves the layout to `device`, for rows of type `dtype`, and returns it."""
+    def to(self, device: torch.device) -> Layout:
+        """Moves the layout to `device`, and returns it."""
         self._owners = self._owners.to(device)
-        self.is_shrunk = self.is_shrunk.to(device, dtype)
         return self
 
     @torch.no_grad()
@@ -71,11 +67,12 @@ class Layout:
         return norm
 
     def norms(self, rows: Tensor) -> Tensor:
-        """Returns the Euclidean norm of each parameter: (..., parameters)."""
-        parts = [rows[..., start:stop] for start, stop in self._places]
+        """Returns the Euclidean norm of each parameter of two or more dimensions, in the order in
+        which they lie in a row: (..., matrices)."""
+        parts = [rows[..., start:stop] for start, stop in self._matrices]
         return torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
 
     def spread(self, numbers: Tensor) -> Tensor:
-        """Repeats a number for each parameter (..., parameters) for each weight of the
-        parameter."""
+        """Repeats a number for each of these parameters (..., matrices) for each of its weights:
+        (..., shrunk)."""
         return numbers.index_select(-1, self._owners)

@@ -8,41 +8,63 @@ decay is 0 unless it is given, whatever the library's default is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from importlib import import_module
+from types import NoneType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, Value, check_kind, unknown
+from orchestrator.training.groups import Losses, sorted_parameters
+from orchestrator.workloads import Group
 
 _OUR_WORDS = {"lr": "learning_rate", "eps": "epsilon"}
-"""Library's name of a metaparameter -> this project's name. In addition, `betas` becomes beta1,
-beta2, ..."""
+"""Library's name of a metaparameter -> this project's name. In addition, the parts of a tuple are
+numbered: `betas` becomes beta1, beta2, ..."""
 
 _NOT_TUNED = ("maximize", "foreach", "fused", "capturable", "differentiable")
 """Arguments that change how the same step is computed, or that reverse its direction."""
 
 _DECAYS = ("weight_decay", "weight_decay_1d", "adamw_wd")
 
-_CLASSES = {
-    torch.optim.__name__: ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "Rprop"),
+_TABLE = {
+    torch.optim.__name__: {
+        "Adadelta": "arXiv 1212.5701", "Adamax": "arXiv 1412.6980", "ASGD": "Polyak, Juditsky 1992",
+        "NAdam": "Dozat 2016", "RAdam": "arXiv 1908.03265", "Rprop": "Riedmiller, Braun 1993",
+    },
     # Its import takes one to two seconds, so it happens only if one of these is used.
-    "pytorch_optimizer": (
-        "A2Grad", "AdaBelief", "ADOPT", "Adan", "CAME", "DAdaptAdam", "Grams", "LaProp", "Lion",
-        "MARS", "Muon", "NovoGrad", "Prodigy", "QHAdam", "ScheduleFreeAdamW", "ScheduleFreeRAdam",
-        "ScheduleFreeSGD", "Shampoo", "SOAP", "StableAdamW", "Tiger", "Yogi",
-    ),
+    "pytorch_optimizer": {
+        "A2Grad": "arXiv 1810.00553", "AdaBelief": "arXiv 2010.07468", "ADOPT": "arXiv 2411.02853",
+        "Adan": "arXiv 2208.06677", "CAME": "arXiv 2307.02047", "DAdaptAdam": "arXiv 2301.07733",
+        "Grams": "arXiv 2412.17107", "LaProp": "arXiv 2002.04839", "Lion": "arXiv 2302.06675",
+        "MARS": "arXiv 2411.10438", "Muon": "Jordan et al. 2024, kellerjordan.github.io/posts/muon",
+        "NovoGrad": "arXiv 1905.11286", "Prodigy": "arXiv 2306.06101", "QHAdam": "arXiv 1810.06801",
+        "ScheduleFreeAdamW": "arXiv 2405.15682", "ScheduleFreeRAdam": "arXiv 2405.15682",
+        "ScheduleFreeSGD": "arXiv 2405.15682", "Shampoo": "arXiv 1802.09568",
+        "SOAP": "arXiv 2409.11321", "StableAdamW": "arXiv 2304.13013",
+        "Tiger": "Su 2023, kexue.fm/archives/9512", "Yogi": "Zaheer et al. 2018",
+    },
 }  # fmt: skip
-"""Library -> the classes of it that tests train. torch's Muon is not among them, since it takes
-matrices only."""
+"""Library -> the classes of it that tests train -> source. torch's Muon is not among them, since it
+takes matrices only."""
 
-LIBRARY = {name.lower(): (library, name) for library, names in _CLASSES.items() for name in names}
+_PAPERS: dict[str, dict[str, Value]] = {
+    "adadelta": {"rho": 0.95},
+    "adopt": {"weight_decouple": True},
+    "qhadam": {"beta1": 0.995, "nu1": 0.7},  # with the library's 0.9 and 1 it is Adam
+    "radam": {"decoupled_weight_decay": True},
+    "rprop": {"learning_rate": 0.1},
+}
+"""Defaults of the source where the library has others. Adan needs none: the library calls its
+proximal weight decay not decoupled."""
+
+LIBRARY = {name.lower(): (library, name) for library, names in _TABLE.items() for name in names}
 """Name in lower case -> library and class."""
 
 
@@ -52,26 +74,40 @@ class LibraryOptimizer:
 
     name: str
     """Name of its class in lower case, or FILE.py:Class for the user's own class."""
-    settings: Mapping[str, Value]
-    """Metaparameter that it takes -> default."""
+    settings: Mapping[str, Value | None]
+    """Metaparameter that it takes -> default. None: the library computes one."""
     kind: type[Optimizer]
     required: tuple[str, ...] = ()
     """Metaparameters without a default, which must be given."""
 
-    def build(self, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
+    def build(
+        self,
+        model: nn.Module,
+        params: Mapping[str, Value],
+        groups: Sequence[Group] = (),
+        losses: Losses | None = None,
+    ) -> Optimizer:
         """Makes the optimizer of all parameters of `model`. `params` replace the defaults.
 
         Biases and the scales of norms (vectors) are left out of weight decay. Muon and its kin
-        orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does.
+        orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does; they
+        need the `losses` of a few examples, by which the output head is found.
         """
         for name in params:
             if name not in (*self.settings, *self.required):
                 raise unknown(f"metaparameter of {self.name!r}:", name, self.settings)
-            check_kind(name, params[name], self.settings.get(name, 0.0))
-        values = {**self.settings, **params}
-        groups = _groups(model, values)
+            default = self.settings.get(name)
+            check_kind(name, params[name], 0.0 if default is None else default)
+        values: dict[str, Any] = {**self.settings, **params}
+        # Optimizers that start at d0 find one rate for all groups.
+        rate = None if "d0" in values else values.get("learning_rate")
+        rates, decays = [rate] * 2, [values.get("weight_decay")] * 2
+        like_muon = "adamw_lr" in values
+        if like_muon:
+            rates[1], decays[1] = values["adamw_lr"], values["adamw_wd"]
+        found = sorted_parameters(model, groups, rates, decays, losses if like_muon else None)
         try:
-            return self.kind(groups, **_arguments(self.kind, values))
+            return self.kind(found, **_arguments(self.kind, values))
         # The library's errors have no common base class.
         except Exception as error:
             raise BadInput(f"{self.name}: {error}", code="wrong-value") from error
@@ -85,7 +121,7 @@ def find(name: str) -> LibraryOptimizer | None:
         return None
     library, member = LIBRARY[wanted]
     kind = getattr(import_module(library), member)
-    return LibraryOptimizer(wanted, dict(_settings(kind)), kind)
+    return LibraryOptimizer(wanted, {**dict(_settings(kind)), **_PAPERS.get(wanted, {})}, kind)
 
 
 def own(place: str) -> LibraryOptimizer:
@@ -121,46 +157,38 @@ def _obstacle_in_step(kind: type[Optimizer]) -> str | None:
     return "its step needs second derivatives" if "hessian" in step else None
 
 
-def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value]]:
+def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:
     for name, argument in inspect.signature(kind).parameters.items():
         default = argument.default
-        if name == "betas":
-            yield from ((f"beta{place}", beta) for place, beta in enumerate(default, start=1))
-        elif isinstance(default, (bool, int, float, str)) and name not in _NOT_TUNED:
+        if _is_tuple(default):
+            yield from zip(_numbered(name, default), default, strict=True)
+        elif isinstance(default, (bool, int, float, str, NoneType)) and name not in _NOT_TUNED:
+            if name == "lr" and default is None:
+                continue  # A2Grad takes the argument, but does not use it
             # The default becomes part of the optimizer's state. torch.load refuses classes that it
             # doesn't know, such as enumerations. A plain number has the same effect.
             plain = int(default) if isinstance(default, IntEnum) else default
             yield _OUR_WORDS.get(name, name), 0.0 if name in _DECAYS else plain
 
 
-def _arguments(kind: type[Optimizer], values: Mapping[str, Value]) -> dict[str, Any]:
+def _is_tuple(default: object) -> bool:
+    return isinstance(default, tuple) and all(isinstance(part, (int, float)) for part in default)
+
+
+def _numbered(name: str, default: tuple[Value, ...]) -> list[str]:
+    """Returns the names of the parts of an argument that is a tuple: beta1, beta2, ..."""
+    stem = name.removesuffix("s") if name.endswith("s") else f"{name}_"
+    return [f"{stem}{place}" for place in range(1, len(default) + 1)]
+
+
+def _arguments(kind: type[Optimizer], values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `values` under the library's names of arguments."""
     arguments: dict[str, Any] = {}
     for name, argument in inspect.signature(kind).parameters.items():
         ours = _OUR_WORDS.get(name, name)
-        if name == "betas":
-            places = range(1, len(argument.default) + 1)
-            arguments["betas"] = tuple(values[f"beta{place}"] for place in places)
-        elif ours in values:
+        if _is_tuple(argument.default):
+            parts = _numbered(name, argument.default)
+            arguments[name] = tuple(values[part] for part in parts)
+        elif values.get(ours) is not None:
             arguments[name] = values[ours]
     return arguments
-
-
-def _groups(model: nn.Module, values: Mapping[str, Value]) -> list[dict[str, Any]]:
-    """Returns parameter groups: one, unless parameters need different treatment."""
-    like_muon = "adamw_lr" in values
-    matrices = [id(tensor) for tensor in model.parameters() if tensor.ndim > 1]
-    # The first and the last matrix, embedding and head, are better optimized by AdamW (Jordan et
-    # al. 2024, kellerjordan.github.io/posts/muon).
-    hidden = matrices[1:-1] if len(matrices) > 2 else matrices
-    members: dict[tuple[tuple[str, Value], ...], list[Tensor]] = {}
-    for tensor in model.parameters():
-        treatment: dict[str, Value] = {}
-        decay = "weight_decay"
-        if like_muon:
-            treatment["use_muon"] = id(tensor) in hidden
-            decay = decay if treatment["use_muon"] else "adamw_wd"
-        if values.get(decay) and tensor.ndim <= 1:
-            treatment["weight_decay"] = 0.0
-        members.setdefault(tuple(treatment.items()), []).append(tensor)
-    return [{"params": tensors, **dict(treatment)} for treatment, tensors in members.items()]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from orchestrator.records import BadInput, derive_seed
 from orchestrator.workloads import Batch, mapped
 
-Loss = Callable[..., Tensor]
+Loss = Callable[..., Any]
 
 Precision = Literal["float32", "bfloat16", "float64"]
 

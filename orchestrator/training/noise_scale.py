@@ -21,8 +21,9 @@ from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
 from orchestrator.training.streams import Stream
 from orchestrator.training.trainer import fresh_model
-from orchestrator.workloads import Batch, Split, Workload, divided, example_seeds, mapped
+from orchestrator.workloads import Batch, Group, Split, Workload, divided, example_seeds, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
+from orchestrator.workloads.streamed import Streamed
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512
@@ -68,7 +69,10 @@ class NoiseMeter:
         model.load_state_dict(state["model"])
         loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
         scales: list[Tensor | None] = [None]
-        if (scale := _preconditioner(trial, model, settings.optimizer, state)) is not None:
+        scale = _preconditioner(
+            trial, model, settings.optimizer, self.workload.groups(model), state
+        )
+        if scale is not None:
             scales.append(scale.sqrt())
         seed = derive_seed(trial.seed, "noise scale", state["step"])
         batch = settings.modifiers.cast(self._drawn(seed))
@@ -83,7 +87,9 @@ class NoiseMeter:
 
     def _drawn(self, seed: int) -> Batch:
         split, generator = self.train, torch.Generator().manual_seed(seed)
-        if split.size is None or split.size > SHUFFLED:
+        if isinstance(split, Streamed):
+            index = torch.arange(EXAMPLES)
+        elif split.size is None or split.size > SHUFFLED:
             index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)
         else:
             index = torch.randperm(split.size, generator=generator)[:EXAMPLES]
@@ -174,7 +180,11 @@ this tensor, and whether it is a mean that is corrected for its start at 0."""
 
 
 def _preconditioner(
-    trial: Trial, model: nn.Module, params: Mapping[str, Value], state: Mapping[str, Any]
+    trial: Trial,
+    model: nn.Module,
+    params: Mapping[str, Value],
+    groups: Sequence[Group],
+    state: Mapping[str, Any],
 ) -> Tensor | None:
     """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
     is the same for all weights, depends on the gradient's length, or is not known before the first
@@ -182,7 +192,7 @@ def _preconditioner(
     name = plain(trial.study.optimizer)
     if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
         return None
-    optimizer = make_optimizer(trial.study.optimizer, model, params)
+    optimizer = make_optimizer(trial.study.optimizer, model, params, groups)
     optimizer.load_state_dict(state["optimizer"])
     (square, corrected), (group, *_) = ROOTS[name], optimizer.param_groups
     correction = 1 - group["betas"][1] ** state["step"] if corrected else 1.0

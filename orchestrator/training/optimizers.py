@@ -3,7 +3,7 @@ libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,9 +13,11 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
+from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.training.layerwise import LayerWise
 from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own
 from orchestrator.training.uncompiled import spare_compiler
+from orchestrator.workloads import Group
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 """Metaparameters that add layer-wise rates to an optimizer without them."""
@@ -125,10 +127,19 @@ def rates_of(kind: BuiltIn, params: Mapping[str, Value]) -> dict[str, Any]:
     return {name.removeprefix("layerwise_"): values[name] for name in names}
 
 
-def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> Optimizer:
+def make_optimizer(
+    name: str,
+    model: nn.Module,
+    params: Mapping[str, Value],
+    groups: Sequence[Group] = (),
+    losses: Losses | None = None,
+) -> Optimizer:
+    """Makes the optimizer of all parameters of `model`. `groups` are those of the workload, and
+    `losses` returns the losses of a few examples, by which an optimizer like Muon finds the
+    head."""
     spare_compiler()
     if not is_built_in(name):
-        return _from_library(name).build(model, params)
+        return _from_library(name).build(model, params, groups, losses)
     kind = OPTIMIZERS[plain(name)]
     arguments: dict[str, Any] = {
         _TORCH_NAMES.get(name, name): value
@@ -137,19 +148,11 @@ def make_optimizer(name: str, model: nn.Module, params: Mapping[str, Value]) -> 
     }
     if "beta1" in arguments:
         arguments["betas"] = arguments.pop("beta1"), arguments.pop("beta2")
-    weight_decay = arguments.pop("weight_decay", 0.0)
-    parameters = list(model.parameters())
-    # Biases and the scales of norms are vectors; shrinking them regularises nothing. Each group
-    # costs a call per step, so there is a second group only with weight decay.
-    shrunk = [p for p in parameters if p.ndim > 1] if weight_decay else []
-    others = [p for p in parameters if p.ndim <= 1] if weight_decay else parameters
-    groups = [
-        {"params": members, "weight_decay": decay}
-        for members, decay in ((shrunk, weight_decay), (others, 0.0))
-        if members
-    ]
+    rate, decay = arguments.get("lr"), arguments.pop("weight_decay", 0.0)
+    sorted_groups = sorted_parameters(model, groups, (rate, rate), (decay, decay))
+    sorted_groups.sort(key=lambda group: group["weight_decay"] == 0)
     try:
-        optimizer = kind.make(groups, **arguments)
+        optimizer = kind.make(sorted_groups, **arguments)
     except (TypeError, ValueError) as error:
         raise BadInput(f"{name}: {error}", code=getattr(error, "code", "wrong-value")) from None
     rates = rates_of(kind, params)

@@ -206,6 +206,9 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
 def _layerwise(rule: Rule, ratio: str, layout: Layout) -> Rule:
     """Adds layer-wise rates to a rule, as `LayerWise` does for torch's optimizers. Weight decay is
     part of these rates."""
+    first = layout.shrunk
+    if not first:
+        return rule
 
     def factor(weight: Tensor, step: Tensor, numbers: Numbers) -> Tensor:
         found = torch.minimum(numbers["trust"] * weight / step, numbers["bound"])
@@ -213,20 +216,19 @@ def _layerwise(rule: Rule, ratio: str, layout: Layout) -> Rule:
         return layout.spread(found)
 
     def on_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-        decay, weight = numbers["decay"] * layout.is_shrunk, layout.norms(weights)
-        length = layout.norms(gradient) + decay * weight
-        first = layout.shrunk
-        gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])
-        rule.update(weights, gradient.mul_(factor(weight, length, numbers)), state, numbers)
+        matrices, weight = gradient[..., :first], layout.norms(weights)
+        length = layout.norms(gradient) + numbers["decay"] * weight
+        matrices.addcmul_(weights[..., :first], numbers["decay"])
+        matrices.mul_(factor(weight, length, numbers))
+        rule.update(weights, gradient, state, numbers)
 
     def on_update(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-        before, first = weights.clone(), layout.shrunk
+        matrices = weights[..., :first]
+        before = matrices.clone()
         rule.update(weights, gradient, state, numbers)
-        step = before - weights
-        step[..., :first].addcmul_(before[..., :first], numbers["rate_times_decay"])
+        step = (before - matrices).addcmul_(before, numbers["rate_times_decay"])
         length = layout.norms(step) * numbers["over_rate"]
-        scaled = step.mul_(factor(layout.norms(before), length, numbers))
-        torch.sub(before, scaled, out=weights)
+        torch.sub(before, step.mul_(factor(layout.norms(before), length, numbers)), out=matrices)
 
     def constants(params: Mapping[str, float]) -> dict[str, float]:
         return {

@@ -15,12 +15,13 @@ from orchestrator.workloads import Workload, metaparameters_of
 
 GENERAL: dict[str, str] = {
     "decay": "shape of the learning rate after warmup: constant (default), linear, polynomial, "
-    "cosine, cosine_restarts, cyclical, step",
+    "cosine, cosine_restarts, cyclical, step, inverse_sqrt, inverse_power",
     "decay_steps": "length of the decay in steps [all steps after warmup]",
     "decay_fraction": "length of the decay as a share of the steps after warmup [1]",
+    "hold_fraction": "share of the steps after warmup before the decay, which takes the rest [0]",
     "end_factor": "linear, polynomial, cosine, cosine_restarts, cyclical: last learning rate "
     "divided by the first [0; cyclical: 0.1]",
-    "power": "polynomial: exponent of the decay [2]",
+    "power": "polynomial, inverse_power: exponent of the decay [2; inverse_power: 0.5]",
     "cycles": "cosine_restarts, cyclical: number of cycles [4]",
     "drops": "step: number of drops [2]",
     "drop_factor": "step: factor on the learning rate at each drop [0.1]",

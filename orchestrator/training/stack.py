@@ -29,7 +29,7 @@ from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
 from orchestrator.training.streams import Stream
 from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
-from orchestrator.training.trainer import fresh_model
+from orchestrator.training.trainer import fresh_model, losses_of_first
 from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
 
@@ -279,9 +279,10 @@ class Stack(Engine):
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
-        batch = self._split.batch(torch.zeros(1, dtype=torch.int64, device=self._split.draws_on))
-        self._workload.loss(model.eval(), self._cast(batch), **settings.loss)
-        model.train()
+        loss, split = self._workload.loss, self._split
+        _, weights = losses_of_first(loss, model, split, self._cast, settings.loss)
+        if weights is not None:
+            raise ValueError("its losses have weights, or half precision")
 
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]

@@ -96,6 +96,8 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
         return "its batch size grows along the training"
     if not is_built_in(trial.study.optimizer):
         return f"optimizer {trial.study.optimizer!r} is not one of ours"
+    if type(workload).groups is not Workload.groups:
+        return f"{type(workload).__name__} treats groups of parameters differently"
     modifiers = sort(trial.params, workload).modifiers
     if modifiers.precision == "bfloat16":
         return "'precision' is bfloat16"

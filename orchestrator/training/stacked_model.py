@@ -44,7 +44,7 @@ class StackedModel:
         first = named[self.names[0]]
         self.device, self.dtype = first.device, first.dtype
         self.layout = Layout([named[name].shape for name in self.names])
-        self.layout.to(self.device, self.dtype)
+        self.layout.to(self.device)
         self.weights = first.new_zeros(slots, self.layout.width).detach()
         self._views = self.layout.views(self.weights)
         self.fixed = {

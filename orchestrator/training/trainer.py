@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import Factor, schedule_of
-from orchestrator.training.batch_losses import BatchLosses
+from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, kept
+from orchestrator.training.modifiers import Average, Loss, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
-from orchestrator.workloads import Split, Workload, ghosts
+from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
 GUARDED_STEPS = 3
@@ -60,7 +60,15 @@ class Trainer:
         # Layers in evaluation mode, such as the batch norms of a pretrained model, stay in it.
         self._frozen = [module for module in self.model.modules() if not module.training]
         self._norms = ghost_norms(self.model)
-        self.optimizer = make_optimizer(study.optimizer, self.model, settings.optimizer)
+        self.optimizer = make_optimizer(
+            study.optimizer,
+            self.model,
+            settings.optimizer,
+            workload.groups(self.model),
+            lambda: losses_of_first(
+                self._loss, self.model, train_split, self.cast, self.loss_settings
+            )[0],
+        )
         self._update = step_of(self.optimizer)
         self._average = (
             None
@@ -123,7 +131,7 @@ class Trainer:
             ranks=self._ranks.count,
             ghost_size=self._norms[0].ghost_size if self._norms else 1,
         )
-        self._weights: dict[int, Tensor] = {}
+        self._shares: dict[int, Tensor] = {}
         self._guarded = GUARDED_STEPS
 
     def advance(self, until: int) -> None:
@@ -283,11 +291,11 @@ class Trainer:
                 break
             self._make_room(step)
         self._guarded -= 1
-        self._losses.add(losses)
+        self._losses.add(self._normalised(losses))
 
-    def _backward(self, *, average: bool) -> list[Tensor]:
+    def _backward(self, *, average: bool) -> list[tuple[Tensor, Tensor | None]]:
         """Computes the gradients of this rank's slice, and with `average` averages them over ranks.
-        Returns the losses of examples, a vector for each micro-batch."""
+        Returns the losses of examples and their weights, vectors for each micro-batch."""
         # This does the same as zero_grad without its bookkeeping, which takes as long as a small
         # layer.
         for parameter in self.parameters:
@@ -301,20 +309,35 @@ class Trainer:
                     losses.append(self._backward_piece())
         return losses
 
-    def _backward_piece(self) -> Tensor:
+    def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._share.next())
-        losses = self._loss(self._wrapped, batch, **self.loss_settings)
-        losses.backward(self._weights_like(losses))  # type: ignore[no-untyped-call]
-        return losses.detach()
+        losses, weights = with_weights(self._loss(self._wrapped, batch, **self.loss_settings))
+        shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
+        losses.backward(shares)  # type: ignore[no-untyped-call]
+        return losses.detach(), weights
 
-    def _weights_like(self, losses: Tensor) -> Tensor:
-        """Returns the weight of each example's loss in the gradient. A step needs the sum over the
+    def _shares_like(self, losses: Tensor) -> Tensor:
+        """Returns the share of each example's loss in the gradient. A step needs the sum over the
         global batch divided by its size, but averaging over ranks also divides by their number."""
-        weights = self._weights.get(len(losses))
-        if weights is None:
-            weights = torch.full_like(losses, self._ranks.count / self._stage.batch_size)
-            self._weights[len(losses)] = weights
-        return weights
+        shares = self._shares.get(len(losses))
+        if shares is None:
+            shares = torch.full_like(losses, self._ranks.count / self._stage.batch_size)
+            self._shares[len(losses)] = shares
+        return shares
+
+    def _normalised(self, losses: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
+        """Divides the gradients of weighted losses by the sum of all weights of the global batch,
+        which is known only now. Returns the losses, weighted so that their mean is the batch's."""
+        if losses[0][1] is None:
+            return [of_piece for of_piece, _ in losses]
+        total: Any = self._ranks.sum(sum(weights.sum() for _, weights in losses))
+        # A batch of weight 0 has no gradient.
+        scale = torch.where(total > 0, 1 / total, 0.0)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        torch._foreach_mul_(gradients, scale * self._ranks.count)
+        return [
+            of_piece * weights * (scale * self._stage.batch_size) for of_piece, weights in losses
+        ]
 
     def _make_room(self, step: int) -> None:
         """Halves the micro-batch, and prepares to repeat the step that did not fit."""
@@ -328,6 +351,24 @@ class Trainer:
             torch.cuda.empty_cache()
         self._share.deliver(halved, from_step=step)
         self._losses.regroup(self._share.pieces)
+
+
+def losses_of_first(
+    loss: Loss,
+    model: nn.Module,
+    split: Split,
+    cast: Callable[[Batch], Batch],
+    settings: Mapping[str, Value],
+) -> tuple[Tensor, Tensor | None]:
+    """Returns the loss of the first example, with its graph, and its weight. Neither the model nor
+    the random numbers of the process are affected."""
+    training = [module for module in model.modules() if module.training]
+    batch = cast(split.batch(torch.zeros(1, dtype=torch.int64, device=split.draws_on)))
+    with torch.random.fork_rng(devices=[]):
+        found = with_weights(loss(model.eval(), batch, **settings))
+    for module in training:
+        module.training = True
+    return found
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:

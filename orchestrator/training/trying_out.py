@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Trial
+from orchestrator.records import BadInput, Trial, wrong_value
+from orchestrator.training.batch_losses import with_weights
 from orchestrator.training.engine import Single
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
@@ -37,6 +39,9 @@ def rehearse(
         with trainer.evaluating():
             batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
+            if isinstance(losses, tuple):
+                _check_weights(workload, losses[1:], size, extras.noise_scale != "never")
+                losses = losses[0]
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
                 _check_shape(workload, f"metric {name!r}", values, size, more=True)
@@ -57,9 +62,9 @@ def rehearse(
 def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:
     """Refuses parameters without a gradient, for which ranks would wait when they average."""
     with torch.enable_grad():
-        loss = workload.loss(trainer.model, batch, **trainer.loss_settings).mean()
+        losses, _ = with_weights(workload.loss(trainer.model, batch, **trainer.loss_settings))
     trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
+    gradients = torch.autograd.grad(losses.mean(), [*trained.values()], allow_unused=True)
     if idle := [name for name, one in zip(trained, gradients, strict=True) if one is None]:
         raise BadInput(
             f"Where several ranks train a trial, the loss of {type(workload).__name__} must depend "
@@ -67,6 +72,19 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
             f"{f' and {len(idle) - 1} more' if len(idle) > 1 else ''}. Leave it out of the model, "
             f"or set its requires_grad to False.",
             code="no-gradient",
+        )
+
+
+def _check_weights(workload: Workload, weights: Sequence[Tensor], size: int, noise: bool) -> None:
+    """Refuses what follows the losses in a tuple if it is not a weight of each."""
+    name = f"weights of the loss of {type(workload).__name__}"
+    _check_shape(workload, "loss", weights[0] if len(weights) == 1 else weights, size)
+    if not bool((weights[0] >= 0).all() & weights[0].isfinite().all()):
+        raise wrong_value(name, "finite and at least 0", weights[0].tolist())
+    if noise:
+        raise BadInput(
+            f"`noise_scale` takes all examples alike. Leave it out, or the {name}.",
+            code="not-together",
         )
 
 

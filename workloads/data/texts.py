@@ -1,7 +1,9 @@
-"""Jane Austen's six novels, which an R package holds as vectors of lines."""
+"""Texts that are in packages: Jane Austen's six novels, which an R package holds as vectors of
+lines, and Python files."""
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import zlib
 from collections.abc import Iterator
@@ -81,3 +83,21 @@ def _strings(stream: bytes) -> Iterator[str]:
         yield stream[start:place].decode("utf-8")
     if place != len(stream):
         raise ValueError(f"{len(stream) - place} bytes are left over")
+
+
+def read_bytes(path: Path) -> NDArray[np.uint8]:
+    try:
+        return np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def join_sources(package: Path, target: Path) -> None:
+    """Writes `sympy.txt` from the unpacked wheel, without tests and benchmarks, which are mostly
+    numbers. The order of files is random and always the same, so that every part of the text is of
+    all subjects."""
+    names = [path.relative_to(package).as_posix() for path in package.rglob("*.py")]
+    chosen = [name for name in names if not {"tests", "benchmarks"} & {*name.split("/")}]
+    chosen.sort(key=lambda name: hashlib.sha256(name.encode()).digest())
+    text = b"".join((package / name).read_bytes() for name in chosen)
+    (target / "sympy.txt").write_bytes(text)
