@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import Trial, derive_seed
-from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
@@ -336,7 +336,7 @@ class Stack(Engine):
             for tenant in self.tenants
         ]
         stacked = [torch.stack(parts, dim=1) for parts in zip(*tables, strict=True)]
-        return [table.to(self._split.draws_on) for table in stacked]
+        return [moved(table, self._split.draws_on) for table in stacked]
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
         """Returns one batch for each slot. All of them are gathered at once."""

@@ -25,7 +25,8 @@ from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer
 from orchestrator.training.uncompiled import flop_counter
-from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of, prepare
+from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
+from orchestrator.workloads.splits import source_of
 
 Kind = Literal["cpu", "cuda"]
 """Type of device."""
@@ -99,6 +100,8 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
     modifiers = sort(trial.params, workload).modifiers
     if modifiers.precision == "bfloat16":
         return "'precision' is bfloat16"
+    if trial.study.extras.precision != "float32":
+        return "it is evaluated in bfloat16"
     for name in RANDOM:
         varies = isinstance(trial.study.space.get(name), Range | Choice)
         if name in trial.params and (varies or getattr(modifiers, name)):
@@ -107,9 +110,7 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
 
 
 def _by_its_data(split: Split) -> str | None:
-    inner = split
-    while isinstance(inner, Subset):
-        inner = inner.split
+    inner = source_of(split)
     if type(inner).batches is not Split.batches:
         return f"{type(inner).__name__} fetches batches for one trial at a time"
     return None

@@ -47,7 +47,6 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._modifiers.check_device(ranks.device)
         self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
         self._batches, self._budget_steps = study.batches, study.budget_steps
