@@ -218,3 +218,32 @@ def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPa
     assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
+
+
+@pytest.mark.parametrize("fault", ["none", "slots", "rounding"])
+def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There, a stack has all its slots even if fewer trials wait, and bits that depend on the slot
+    or differ by more than rounding keep trials out of it."""
+    trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
+    original = Stack._take_step
+
+    def take_step(self: Stack, *batch: Any, last: bool) -> None:
+        original(self, *batch, last=last)
+        if fault == "slots":
+            self.model.weights[-1] *= 1 + 2e-7
+        if fault == "rounding":
+            self.model.weights *= 1.01
+
+    monkeypatch.setattr(Stack, "_take_step", take_step)
+    monkeypatch.setattr("orchestrator.training.pack.TRIED", ())
+    monkeypatch.setattr("orchestrator.training.pack._reasons", {})
+    tasks = [Task(trial=one) for one in variants(trial, 3)]
+    ended = [
+        event for _, event in train_pack(tasks, 6, Ranks()) if isinstance(event, FinishedTrial)
+    ]
+    assert [each.outcome.width for each in ended] == [6 if fault == "none" else 1] * 3
+    said = {"none": "", "slots": "depend on its slot", "rounding": "a stack makes"}
+    assert said[fault] in caplog.text
+    assert bool(caplog.text) == (fault != "none")

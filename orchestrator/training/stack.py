@@ -56,6 +56,7 @@ def _memory_told() -> Iterator[None]:
 class Stack(Engine):
     """The slots of a stack, with their weights, optimizer states and trials."""
 
+    @_memory_told()
     def __init__(
         self,
         first: Trial,

@@ -36,9 +36,10 @@ WIDEST: dict[Kind, int] = {"cpu": 64, "cuda": 256}
 NARROWEST = 4
 """Smallest number of slots that saves enough time."""
 
-FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 2 * 2**30}
+FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 13 * 2**29}
 """Largest number of bytes of the weights, gradients and moments of all slots. On a CPU, it is what
-the caches hold; with more, each step waits for memory."""
+the caches hold; with more, each step waits for memory. On a GPU, it gives the width at which most
+steps per second were measured."""
 
 BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Number of floating-point operations of one trial's step above which a single trial keeps a device
@@ -71,7 +72,7 @@ def why_not(
     if not products_are_alike(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
     small = {name: first(split, POOL) for name, split in splits.items()}
-    plain = _plain(trial, workload, small["train"])
+    plain = _plain(trial, workload, min(EXAMPLES, splits["train"].size or EXAMPLES))
     pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
     ranks, prepared = Ranks(device=device), (workload, small)
     alone = [_trained(Single(trial, ranks, prepared=prepared), [trial])[0] for trial in pair]
@@ -89,6 +90,26 @@ def why_not(
     for in_stack, single in zip(stacked, alone, strict=True):
         if (difference := _difference(in_stack, single)) is not None:
             return f"a stack makes {difference}"
+    return None
+
+
+def why_not_here(
+    trial: Trial, width: int, workload: Workload, splits: Mapping[str, Split], device: torch.device
+) -> str | None:
+    """Returns the reason why this device must not stack the trials, which can be stacked on a CPU;
+    None if it may: then the bits of a trial in a stack of this `width` depend neither on its slot
+    nor on other trials."""
+    if (reason := why_not(trial, workload, splits, device)) is not None:
+        return reason
+    small = {name: first(split, POOL) for name, split in splits.items() if name != "train"}
+    prepared = workload, {**small, "train": splits["train"]}
+    plain, ranks = _plain(trial, workload, trial.study.batch_size), Ranks(device=device)
+    trials = [replace(plain, index=slot, seed=plain.seed + slot) for slot in range(width)]
+    *_, among = _trained(Stack(plain, width, ranks, prepared=prepared), trials)
+    (lone,) = _trained(Stack(plain, width, ranks, prepared=prepared), trials[-1:])
+    same = all(torch.equal(among.after[name], tensor) for name, tensor in lone.after.items())
+    if not same or among.metrics != lone.metrics:
+        return f"the bits of a trial in a stack of {width} depend on its slot on this device"
     return None
 
 
@@ -116,13 +137,12 @@ def _by_its_data(split: Split) -> str | None:
     return None
 
 
-def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
+def _plain(trial: Trial, workload: Workload, size: int) -> Trial:
     """Returns a trial with the same model, loss and data, and with the simplest optimizer, which
     does not amplify rounding. The optimizers need no check here, since their update rules do not
     depend on the model."""
     needed = {*metaparameters_of(workload), "precision", "dropout"}
     params = {name: value for name, value in trial.params.items() if name in needed}
-    size = min(EXAMPLES, train.size or EXAMPLES)
     alone = trial.study.with_batches_of(size)
     study = replace(alone, optimizer="sgd", batch_schedule=None, goals=(), extras=Extras())
     return replace(trial, study=study, params={**params, "learning_rate": LEARNING_RATE})
