@@ -30,6 +30,7 @@ class Modifiers:
     noise_gradients: float = 0.0
     ema_decay: float | None = None
     precision: Precision = "float32"
+    compile: bool = False
 
     def prepare(self, model: nn.Module) -> None:
         """Sets dropout, noise on activations and precision of a new model."""
@@ -129,8 +130,9 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            torch._foreach_copy_(list(parameters), before)
+        if before:  # a model may have no buffers
+            with torch.no_grad():
+                torch._foreach_copy_(list(parameters), before)
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)

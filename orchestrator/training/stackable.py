@@ -121,6 +121,8 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
     modifiers = sort(trial.params, workload).modifiers
     if modifiers.precision == "bfloat16":
         return "'precision' is bfloat16"
+    if modifiers.compile:
+        return "it is compiled"
     if trial.study.extras.precision != "float32":
         return "it is evaluated in bfloat16"
     for name in RANDOM:

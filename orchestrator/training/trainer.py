@@ -15,6 +15,7 @@ from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_se
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batch_losses import BatchLosses
 from orchestrator.training.batches import Share
+from orchestrator.training.compiled import check_alike, compile_in_place, refusals, uncompiled
 from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, kept
 from orchestrator.training.optimizers import make_optimizer
@@ -71,6 +72,8 @@ class Trainer:
         )
         self._wants_gradient_norm = study.extras.gradient_norm
         self._gradient_norm = math.nan
+        if self._modifiers.compile:
+            compile_in_place(self.model)
         # The model is wrapped last, since its modules must not change once hooks on its gradients
         # are registered.
         self._wrapped = ranks.wrap(self.model)
@@ -124,6 +127,7 @@ class Trainer:
         )
         self._weights: dict[int, Tensor] = {}
         self._guarded = GUARDED_STEPS
+        self._unproven = self._modifiers.compile
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
@@ -131,13 +135,13 @@ class Trainer:
         for module in self._frozen:
             module.eval()
         self._ranks.synchronise()
-        began = time.perf_counter()
+        began, self._untimed = time.perf_counter(), 0.0
         with self._stream.in_use():
             for step in range(self.step, until):
                 self._take_step(step, last=step == until - 1)
                 self._pulse()
         self._ranks.synchronise()
-        took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+        took = torch.tensor(time.perf_counter() - began - self._untimed, dtype=torch.float64)
         spent = float(self._ranks.maximum(took.to(self._ranks.device)))
         self._since += until - self.step
         self.rate = spent / (until - self.step)
@@ -168,7 +172,8 @@ class Trainer:
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
         average = self._average if averaged else None
-        with torch.no_grad(), average.in_place() if average else nullcontext():
+        own_code = uncompiled(self.model) if self._modifiers.compile else nullcontext()
+        with torch.no_grad(), own_code, average.in_place() if average else nullcontext():
             self.model.eval()
             if swap is None:
                 yield
@@ -265,6 +270,8 @@ class Trainer:
         while True:
             guarded = self._guarded > 0 and self._ranks.count > 1
             try:
+                if self._unproven:
+                    self._prove(step)
                 losses = self._backward(average=not guarded)
             except RuntimeError as error:
                 # Ranks that wait in a collective operation can't be told that memory ran out here.
@@ -283,6 +290,25 @@ class Trainer:
             self._make_room(step)
         self._guarded -= 1
         self._losses.add(losses)
+
+    def _prove(self, step: int) -> None:
+        """Compiles the model for the sizes of this stage, outside of the time of training. Refuses
+        it if it computes other gradients. Nothing of this remains in the training."""
+        began = time.perf_counter()
+        devices = [self._ranks.device] if self._ranks.device.type == "cuda" else []
+        found = []
+        try:
+            for code in (uncompiled(self.model), refusals()):
+                with code, kept([*self.model.buffers()]), torch.random.fork_rng(devices):
+                    self._backward(average=False)
+                found.append([p.grad for p in self.parameters if p.grad is not None])
+                discard(self._norms)
+                self._share.deliver(self.micro_batch, from_step=step)
+            check_alike(*found, self._modifiers.precision)
+            self._unproven = False
+        finally:
+            self._ranks.synchronise()
+            self._untimed += time.perf_counter() - began
 
     def _backward(self, *, average: bool) -> list[Tensor]:
         """Computes the gradients of this rank's slice, and with `average` averages them over ranks.
@@ -326,6 +352,7 @@ class Trainer:
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
         self._share.deliver(halved, from_step=step)
+        self._unproven = self._modifiers.compile
         self._losses.regroup(self._share.pieces)
 
 
