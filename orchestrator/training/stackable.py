@@ -114,17 +114,17 @@ def why_not_here(
 
 
 def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
-    if trial.study.grows:
-        return "its batch size grows along the training"
-    if not is_built_in(trial.study.optimizer):
-        return f"optimizer {trial.study.optimizer!r} is not one of ours"
-    modifiers = sort(trial.params, workload).modifiers
-    if modifiers.precision == "bfloat16":
-        return "'precision' is bfloat16"
-    if modifiers.compile:
-        return "it is compiled"
-    if trial.study.extras.precision != "float32":
-        return "it is evaluated in bfloat16"
+    study, modifiers = trial.study, sort(trial.params, workload).modifiers
+    reasons = {
+        "its batch size grows along the training": study.grows,
+        f"optimizer {study.optimizer!r} is not one of ours": not is_built_in(study.optimizer),
+        "'precision' is bfloat16": modifiers.precision == "bfloat16",
+        "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
+        "'compile' is true": modifiers.compile,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
     for name in RANDOM:
         varies = isinstance(trial.study.space.get(name), Range | Choice)
         if name in trial.params and (varies or getattr(modifiers, name)):
