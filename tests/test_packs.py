@@ -12,6 +12,7 @@ import torch
 from conftest import make_trial, orchestrate
 from stacking import variants
 from test_growth import command
+from torch import nn
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
@@ -22,6 +23,8 @@ from orchestrator.results import Run, frontier_of
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
+from orchestrator.training.stackable import FAST_BYTES
+from orchestrator.workloads import load_workload
 
 SweepFile = Callable[..., Path]
 
@@ -247,3 +250,33 @@ def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
     said = {"none": "", "slots": "depend on its slot", "rounding": "a stack makes"}
     assert said[fault] in caplog.text
     assert bool(caplog.text) == (fault != "none")
+
+
+class Counted(models.Frozen):
+    """Counts the models that are made."""
+
+    made = 0
+
+    def model(self) -> nn.Module:
+        type(self).made += 1
+        return super().model()
+
+
+def test_a_plan_makes_a_model_once_for_all_points_and_once_for_its_cost(
+    sweep_file: SweepFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a billion weights takes long to make."""
+    recipe = {"name": "sgd", "space": {"learning_rate": {"low": 0.01, "high": 0.1}}}
+    monkeypatch.setitem(FAST_BYTES, "cuda", 1)
+    file = sweep_file(
+        workloads=[f"{__file__}:Counted"], recipes=[recipe], goals=None, batch_sizes=[16, 32, 64],
+        search={"trials": 5},
+    )  # fmt: skip
+    studies = studies_of(file)
+    counted = load_workload(f"{__file__}:Counted")
+    made = type(counted).made  # type: ignore[attr-defined]
+    assert made == 1
+    assert {
+        found.width for found in widths_of(studies, Resources(), "cuda", None, {}).values()
+    } == {1}
+    assert type(counted).made == 2  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from orchestrator.records import (
 )
 from orchestrator.search import assemble, distinct, searched
 from orchestrator.training import one_thread, rehearse
-from orchestrator.workloads import load_workload
+from orchestrator.training.trying_out import Made
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of
 
 REHEARSED = 50
@@ -34,7 +34,7 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
     problems that may occur."""
     doubts: list[str] = []
     for name in sweep.workloads:
-        known = len(doubts)
+        known, made = len(doubts), Made()
         of_workload = [study for study in studies if study.workload == name]
         if name in sweep.programs:
             for study in of_workload:
@@ -51,8 +51,9 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
                 points = [*points, *_points(widest(study.space))]
             compared = [sweep.branch.loss] if sweep.branch else []
             ranks = sweep.resources.ranks(study.batch_size)
-            doubts += rehearse_points(study, points, data_dir, compared, ranks)
-        if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
+            doubts += rehearse_points(study, points, data_dir, compared, ranks, made)
+        models = [model for model, _ in made.values()]
+        if len(doubts) == known and models and (size := ghost_size_of(models.pop)):
             doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
     return tuple(dict.fromkeys(doubts))
 
@@ -63,14 +64,15 @@ def rehearse_points(
     data_dir: Path | None,
     compared: Sequence[str] = (),
     ranks: int = 1,
+    made: Made | None = None,
 ) -> list[str]:
     """Raises `BadInput` if a point can't be trained or measured, or if a metric of a goal or one in
     `compared` is not measured. Returns sentences about problems that may occur."""
-    doubts = []
+    doubts, made = [], Made() if made is None else made
     for params in points:
         with mistakes_in(f"recipe {study.recipe!r}"), one_thread():
             trial = Trial(study=study, index=0, seed=0, params=params)
-            metrics = rehearse(trial, data_dir, count=ranks)
+            metrics = rehearse(trial, data_dir, count=ranks, made=made)
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue

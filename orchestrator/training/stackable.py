@@ -45,6 +45,10 @@ BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Number of floating-point operations of one trial's step above which a single trial keeps a device
 busy."""
 
+Costs = dict[tuple[object, ...], tuple[int, float]]
+"""Workload and precision -> the bytes of a model's weights, and the operations of a step per
+example."""
+
 PER_WEIGHT = 4
 """Numbers per weight: the weight, its gradient and two moments."""
 
@@ -194,10 +198,30 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
     return None
 
 
-def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, str]:
+def best_width(
+    trial: Trial,
+    kind: Kind,
+    data_dir: Path | None,
+    costs: Costs | None = None,
+) -> tuple[int, str]:
     """Returns the number of trials of the study of `trial` that are trained fastest as one model,
     and the reason if it is 1, in words. Whether they can be stacked at all is decided by
-    `why_not`."""
+    `why_not`. What models cost is kept in `costs`, since a large one is not made twice."""
+    costs = {} if costs is None else costs
+    model = trial.study.workload, trial.params.get("precision")
+    if model not in costs:
+        costs[model] = _cost(trial, data_dir, FAST_BYTES[kind] // (PER_WEIGHT * NARROWEST))
+    weights, flops = costs[model]
+    width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
+    if width < NARROWEST:
+        return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
+    if (flops := flops * trial.study.batch_size) > BUSY_FLOPS[kind]:
+        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
+    return min(width, WIDEST[kind]), ""
+
+
+def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float]:
+    """Returns what a model costs, with 0 operations if it is larger than `largest`."""
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
@@ -205,14 +229,10 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
     trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
-        width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
-        if width < NARROWEST:
-            return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
+        if weights > largest:
+            return weights, 0
         with flop_counter() as counter:
             trainer.advance(1)
     finally:
         trainer.close()
-    flops = counter.get_total_flops() / examples * trial.study.batch_size
-    if flops > BUSY_FLOPS[kind]:
-        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
-    return min(width, WIDEST[kind]), ""
+    return weights, counter.get_total_flops() / examples
