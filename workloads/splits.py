@@ -174,7 +174,8 @@ class Loaded(Split):
         assert fetch_drawn is None or (augment is None and not random_rows)
         # `collate` may pad to the longest row of a batch. That length must not depend on other
         # batches, so each batch is fetched alone, and whole.
-        self._least, self._most = (1, None) if collate else (EXAMPLES_AT_ONCE, MOST_AT_ONCE)
+        self._least = EXAMPLES_AT_ONCE if collate is None else 1
+        self._most = MOST_AT_ONCE if collate is None else None
         if size is None:
             dataset: Any = source
             source, size = examples_of(dataset, collate), len(dataset)

@@ -268,7 +268,8 @@ def _share_of(gradient: Any) -> Tensor:
             ):
                 copies //= 1 if placement.is_replicate() else count
             gradient = gradient.to_local()
-    return gradient / math.sqrt(copies) if copies > 1 else gradient
+    part: Tensor = gradient / math.sqrt(copies)
+    return part
 
 
 def _squares_of(

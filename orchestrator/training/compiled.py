@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ def compile_in_place(model: nn.Module) -> None:
     `nn.Module.compile` does nothing for a torch class such as `nn.Sequential`."""
 
     def forward(*inputs: Any, **named: Any) -> Any:
-        return model._call_impl(*inputs, **named)
+        return model._call_impl(*inputs, **named)  # type: ignore[no-untyped-call]
 
     torch._dynamo.config.recompile_limit = KINDS
     model._compiled_call_impl = torch.compile(forward, dynamic=False, **COMPILER)
@@ -62,10 +62,10 @@ def refusals() -> Iterator[None]:
         ) from error
 
 
-def check_alike(own: Sequence[Tensor], compiled: Sequence[Tensor], precision: str) -> None:
+def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> None:
     """Refuses compiled code whose gradients differ from the model's own by more than rounding."""
     apart, whole = (
-        float(torch.stack(torch._foreach_norm(tensors)).double().norm())
+        float(torch.stack(torch._foreach_norm([*tensors])).double().norm())
         for tensors in (torch._foreach_sub(compiled, own), own)
     )
     if not apart <= TOLERANCE[precision] * whole:

@@ -26,6 +26,8 @@ from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
+Loss = Callable[..., Tensor]
+
 GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
 optimizer's state and temporary tensors. Up to then, ranks agree on whether memory ran out."""
@@ -48,7 +50,7 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
+        self._loss: Loss = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
@@ -304,7 +306,7 @@ class Trainer:
                 found.append([p.grad for p in self.parameters if p.grad is not None])
                 discard(self._norms)
                 self._share.deliver(self.micro_batch, from_step=step)
-            check_alike(*found, self._modifiers.precision)
+            check_alike(found[0], found[1], self._modifiers.precision)
             self._unproven = False
         finally:
             self._ranks.synchronise()
