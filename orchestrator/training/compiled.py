@@ -55,11 +55,8 @@ def refusals() -> Iterator[None]:
         if isinstance(error, RuntimeError) and out_of_memory(error):
             raise
         said = " ".join(str(error).strip().splitlines()[:2])
-        raise BadInput(
-            f"'compile' must not be true where torch can't compile the model: "
-            f"{type(error).__name__}: {said}. Leave it out.",
-            code="unusable",
-        ) from error
+        words = f"'compile' must not be true where torch can't compile the model: {said}. Leave it "
+        raise BadInput(f"{words}out.", code="unusable") from error
 
 
 def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> None:
@@ -70,7 +67,7 @@ def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> No
     )
     if not apart <= TOLERANCE[precision] * whole:
         raise BadInput(
-            f"'compile' must not be true for this model: compiled, its gradient differs by "
-            f"{apart / whole if whole else apart:.2g} of its length. Leave it out.",
+            f"'compile' must not be true for this model: compiled, its gradient of length "
+            f"{whole:.3g} differs by {apart:.2g}. Leave it out.",
             code="unusable",
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from copy import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from orchestrator.records import BadInput, Trial
 from orchestrator.training.engine import Single
@@ -16,43 +16,23 @@ from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Split, Workload, first, prepare
 
 
-class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
-    """The models that were made to try out trials, with their frozen layers. Making a model of a
-    billion weights takes long, so it is made once for all points."""
-
-    def reused_by(self, trial: Trial, workload: Workload) -> Workload:
-        """Returns the workload with a `model` that returns the model of an earlier trial."""
-        same = trial.params.get("precision"), trial.params.get("compile")
-        place, reusing = (trial.study.workload, *same), copy(workload)
-
-        def model() -> nn.Module:
-            if place not in self:
-                new = workload.model()
-                self[place] = new, [module for module in new.modules() if not module.training]
-            known, frozen = self[place]
-            known.train()
-            for module in frozen:
-                module.training = False
-            return known
-
-        object.__setattr__(reusing, "model", model)  # it may be a frozen dataclass
-        return reusing
-
-
 def rehearse(
-    trial: Trial, data_dir: Path | None = None, *, count: int = 1, made: Made | None = None
+    trial: Trial,
+    data_dir: Path | None = None,
+    *,
+    count: int = 1,
+    changed: Callable[[Workload], Workload] = lambda workload: workload,
 ) -> list[str] | Exception:
     """Makes the trial's data, model and optimizer, and evaluates two examples without training. So
     errors in a workload or in metaparameters are found before a sweep costs anything. `count` is
-    the number of ranks that will train the trial. Models in `made` are used again.
+    the number of ranks that will train the trial. The workload is `changed` before.
 
     Returns the names of the metrics. If the workload's code raised an exception, returns that: it
     may happen only for two examples or only on this machine, so the trials will tell.
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
-    if made is not None:
-        workload = made.reused_by(trial, workload)
+    workload = changed(workload)
     two_examples: dict[str, Split] = {name: first(split, 2) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)
