@@ -8,6 +8,7 @@ import models
 import pytest
 import torch
 from conftest import make_trial, refused, run_trial
+from test_stackable import reason
 from torch import nn
 from torch.nn import functional
 
@@ -151,6 +152,23 @@ def test_bfloat16_trains_nearly_alike_and_float64_really_is() -> None:
     assert losses["float64"] != losses["float32"]
     assert losses["float64"] == pytest.approx(losses["float32"], rel=1e-4)
     assert all(p.dtype == torch.float64 for p in trainer(precision="float64").parameters)
+
+
+def test_evaluations_have_a_precision_of_their_own() -> None:
+    """It changes what is measured, and nothing in the training."""
+    coarse = Extras(precision="bfloat16")
+    for params in ({"precision": "bfloat16"}, {}):
+        trials = [
+            make_trial(params={"learning_rate": 0.1, **params}, extras=extras)
+            for extras in (Extras(), coarse)
+        ]
+        fine, rounded = (run_trial(trial)[0] for trial in trials)
+        for one, other in zip(fine, rounded, strict=True):
+            assert one.metrics.get("batch/loss") == other.metrics.get("batch/loss")
+            loss = one.metrics["val/loss"]
+            assert other.metrics["val/loss"] != loss
+            assert other.metrics["val/loss"] == pytest.approx(loss, rel=0.01)
+    assert "'evaluate.precision' is" in (reason(trials[1]) or "")
 
 
 @pytest.mark.parametrize(

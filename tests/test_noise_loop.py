@@ -9,6 +9,15 @@ import pytest
 import torch
 from conftest import refused
 from torch import Tensor, nn
+from torch.distributed import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from orchestrator.noise import NoiseScale
@@ -198,6 +207,78 @@ def test_ranks_tell_without_accumulation(which: int, of_pair: Any) -> None:
     low, high = estimate.interval()
     assert noise.estimate is not None
     assert low <= noise.estimate.noise_scale <= high
+
+
+def with_norm() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
+
+
+def trained(
+    model: nn.Module, rank: int = 0, ranks: int = 1, parameters: Any = None
+) -> dict[str, float]:
+    """Trains with accumulation, and returns what was measured. Each of `ranks` has a part of each
+    micro-batch."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    noise = NoiseScale(parameters or model, batch_size=32, micro_batch=8)
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(10):
+        for part in torch.randn(32, 6, generator=generator).split(8):
+            mine = part.view(ranks, -1, 6)[rank]
+            (model(mine).square().mean() / 4).backward()
+            noise.after_backward()
+        noise.before_step()
+        optimizer.step()
+        optimizer.zero_grad()
+    return noise.metrics()
+
+
+def sharded(ranks: Ranks, how: str) -> dict[str, float]:
+    model, mesh = with_norm(), init_device_mesh("cpu", (2,))
+    if how == "fsdp":
+        fully_shard(model, mesh=mesh)  # 3 rows on 2 ranks: uneven shards
+        return trained(model, ranks.rank, 2)
+    plan: dict[str, Any] = {"1": ColwiseParallel(), "3": RowwiseParallel()}
+    if how == "sequence":
+        plan["0"] = SequenceParallel(sequence_dim=0)  # its gradients are partial sums
+        plan["1"] = ColwiseParallel(input_layouts=Shard(0))
+        return trained(parallelize_module(model, mesh, plan), ranks.rank, 2)
+    return trained(parallelize_module(model, mesh, plan))
+
+
+SHARDED = ("fsdp", "tensor", "sequence")
+
+
+def follow_sharded(ranks: Ranks) -> None:
+    for how in SHARDED:
+        sharded(ranks, how)
+
+
+@pytest.mark.dear
+def test_shards_tell_what_whole_gradients_tell() -> None:
+    with launch_ranks(2, follow_sharded) as (ranks, _):
+        found = {how: sharded(ranks, how) for how in SHARDED}
+    expected = trained(with_norm())
+    assert expected["noise/norm_variance"] < 0.9 * expected["noise/variance"]
+    for metrics in found.values():
+        assert metrics == pytest.approx(expected, rel=1e-3)
+
+
+def test_norm_layers_alone() -> None:
+    """Their columns are those of a measurement of their parameters; without them there are none."""
+    model, other = with_norm(), with_norm()
+    found, alone = trained(model), trained(other, parameters=other[0])
+    names = {"noise/norm_gradient_square": "noise/gradient_square"}
+    names["noise/norm_variance"] = "noise/variance"
+    for name, plain in names.items():
+        assert found[name] == pytest.approx(alone[plain], rel=1e-6)
+    assert not {*names} & {*trained(nn.Linear(6, 3))}
+    # The state of an earlier version has nothing of norm layers.
+    again = NoiseScale(model, batch_size=32, micro_batch=8)
+    again.load_state_dict(
+        {"weight": 0.0, "weight2": 0.0, "g": 0, "s": 0, "gg": 0, "ss": 0, "gs": 0}
+    )
+    assert again.metrics() == {}
 
 
 def test_the_running_estimate_follows_the_training() -> None:

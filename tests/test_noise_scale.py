@@ -7,6 +7,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import models
 import numpy as np
 import pytest
 import torch
@@ -347,3 +348,43 @@ def test_by_hand() -> None:
     )  # fmt: skip
     measurements, _ = run_trial(trial)
     assert all("noise/gradient_square" in m.metrics for m in measurements if m.step in (0, 1, 2, 4))
+
+
+def only_norms(model: nn.Module) -> nn.Module:
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            parameter.requires_grad_("Norm" in type(module).__name__)
+    return model
+
+
+class Whole(models.Small):
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.LayerNorm(36), nn.Linear(36, models.CLASSES))
+
+
+class OnlyNorms(Whole):
+    def model(self) -> nn.Module:
+        return only_norms(super().model())
+
+
+class OnlyGhosts(models.GhostCNN):
+    def model(self) -> nn.Module:
+        return only_norms(super().model())
+
+
+@pytest.mark.parametrize(("whole", "of_norms"), [(Whole, OnlyNorms), (models.GhostCNN, OnlyGhosts)])
+def test_the_part_of_norm_layers(whole: type[Workload], of_norms: type[Workload]) -> None:
+    """It is the noise scale of a model in which nothing else is trained."""
+    trial, found = make_trial(batch_size=64), []
+    for workload in (whole(), of_norms()):
+        state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
+        found.append(meter_of(workload).measure(trial, state))
+    for name in ("gradient_square", "variance"):
+        part = found[0][f"noise/norm_{name}"]
+        assert part == pytest.approx(found[1][f"noise/{name}"], rel=1e-4)
+        assert part == pytest.approx(found[1][f"noise/norm_{name}"], rel=1e-4)
+        assert part != pytest.approx(found[0][f"noise/{name}"], rel=0.1)
+
+
+def test_without_norm_layers_there_is_no_such_part() -> None:
+    assert not [name for name in measured(make_trial())[1] if "norm" in name]

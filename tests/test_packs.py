@@ -12,6 +12,7 @@ import torch
 from conftest import make_trial, orchestrate
 from stacking import variants
 from test_growth import command
+from torch import nn
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
@@ -22,6 +23,8 @@ from orchestrator.results import Run, frontier_of
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
+from orchestrator.training.stackable import FAST_BYTES
+from orchestrator.workloads import load_workload
 
 SweepFile = Callable[..., Path]
 
@@ -218,3 +221,62 @@ def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPa
     assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
+
+
+@pytest.mark.parametrize("fault", ["none", "slots", "rounding"])
+def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
+    fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There, a stack has all its slots even if fewer trials wait, and bits that depend on the slot
+    or differ by more than rounding keep trials out of it."""
+    trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
+    original = Stack._take_step
+
+    def take_step(self: Stack, *batch: Any, last: bool) -> None:
+        original(self, *batch, last=last)
+        if fault == "slots":
+            self.model.weights[-1] *= 1 + 2e-7
+        if fault == "rounding":
+            self.model.weights *= 1.01
+
+    monkeypatch.setattr(Stack, "_take_step", take_step)
+    monkeypatch.setattr("orchestrator.training.pack.TRIED", ())
+    monkeypatch.setattr("orchestrator.training.pack._reasons", {})
+    tasks = [Task(trial=one) for one in variants(trial, 3)]
+    ended = [
+        event for _, event in train_pack(tasks, 6, Ranks()) if isinstance(event, FinishedTrial)
+    ]
+    assert [each.outcome.width for each in ended] == [6 if fault == "none" else 1] * 3
+    said = {"none": "", "slots": "depend on its slot", "rounding": "a stack makes"}
+    assert said[fault] in caplog.text
+    assert bool(caplog.text) == (fault != "none")
+
+
+class Counted(models.Frozen):
+    """Counts the models that are made."""
+
+    made = 0
+
+    def model(self) -> nn.Module:
+        type(self).made += 1
+        return super().model()
+
+
+def test_a_plan_makes_a_model_once_for_all_points_and_once_for_its_cost(
+    sweep_file: SweepFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a billion weights takes long to make."""
+    recipe = {"name": "sgd", "space": {"learning_rate": {"low": 0.01, "high": 0.1}}}
+    monkeypatch.setitem(FAST_BYTES, "cuda", 1)
+    file = sweep_file(
+        workloads=[f"{__file__}:Counted"], recipes=[recipe], goals=None, batch_sizes=[16, 32, 64],
+        search={"trials": 5},
+    )  # fmt: skip
+    studies = studies_of(file)
+    counted = load_workload(f"{__file__}:Counted")
+    made = type(counted).made  # type: ignore[attr-defined]
+    assert made == 1
+    assert {
+        found.width for found in widths_of(studies, Resources(), "cuda", None, {}).values()
+    } == {1}
+    assert type(counted).made == 2  # type: ignore[attr-defined]

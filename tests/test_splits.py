@@ -3,6 +3,7 @@ import multiprocessing
 import signal
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import models
 import pytest
@@ -11,6 +12,8 @@ from conftest import make_trial, refused, run_trial
 from torch import Tensor
 
 from orchestrator.records import BadInput
+from orchestrator.training import Ranks
+from orchestrator.training.engine import Single
 from orchestrator.workloads import (
     Batch,
     Loaded,
@@ -129,3 +132,68 @@ def test_what_is_wrong_with_data_is_said_without_a_workers_traceback() -> None:
 
     with refused("corrupt", "a.jpg"):
         next(Loaded(fetch, 5, workers=1).batches([(torch.arange(2),)]))
+
+
+def test_a_large_batch_is_fetched_in_parts_and_joined_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of thousands of images would fill the memory that processes share."""
+    monkeypatch.setattr("orchestrator.workloads.splits.MOST_AT_ONCE", 5)
+    asked: list[int] = []
+
+    def fetch(index: Tensor, seeds: Tensor | None = None) -> Batch:
+        asked.append(len(index))
+        return {"index": index, "seeds": index if seeds is None else seeds}
+
+    split = Loaded(fetch, 100, fetch_drawn=fetch, workers=0)
+    draws = [torch.arange(start, start + size) for start, size in ((0, 12), (20, 0), (30, 3))]
+    batches = [*split.batches((draw, draw + 1) for draw in draws)]
+    assert max(asked) == 5
+    for draw, batch in zip(draws, batches, strict=True):
+        assert torch.equal(batch["index"], draw)
+        assert torch.equal(batch["seeds"], draw + 1)
+
+
+def test_a_batch_that_is_padded_is_fetched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.workloads.splits.MOST_AT_ONCE", 2)
+    rows = [torch.arange(length) for length in (1, 4, 2, 3)]
+
+    def collate(chosen: list[Tensor]) -> Tensor:
+        return torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
+
+    (batch,) = Loaded(rows, collate=collate, workers=0).batches([(torch.arange(4),)])
+    assert batch.shape == (4, 4)
+
+
+class Read(models.MLP):
+    """The validation examples are read from files."""
+
+    reads: ClassVar[list[int]] = []
+
+    def data(self, data_dir: Path | None) -> dict[str, Split]:
+        splits = dict(super().data(data_dir))
+        val = splits["val"]
+
+        def fetch(index: Tensor) -> Batch:
+            self.reads.append(len(index))
+            return val.batch(index)
+
+        return {**splits, "val": Subset(Loaded(fetch, val.size, workers=0), torch.arange(20))}
+
+
+@pytest.mark.parametrize("room", [2**20, 100])
+def test_what_is_evaluated_is_read_once_if_it_fits(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.training.evaluation.KEPT_BYTES", {"cpu": room})
+    monkeypatch.setattr("orchestrator.training.evaluation.EXAMPLES_AT_ONCE", {"cpu": 8})
+    trial, workload = make_trial(models.name(models.MLP)), Read()
+    Read.reads.clear()
+    engine = Single(trial, Ranks(), prepared=(workload, workload.data(None)))
+    engine.put(0, trial)
+    try:
+        found = [engine.evaluated([0], test=False) for _ in range(3)]
+    finally:
+        engine.clear(0)
+    assert found[0] == found[1] == found[2]
+    assert sum(Read.reads) == (20 if room > 100 else 60)

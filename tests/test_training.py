@@ -9,6 +9,7 @@ import models
 import pytest
 import torch
 from conftest import make_trial, refused, run_trial
+from torch import nn
 from torch.nn import functional
 
 from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
@@ -16,7 +17,8 @@ from orchestrator.records.standing import Standing
 from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
-from orchestrator.workloads import load_workload
+from orchestrator.training.stackable import why_not
+from orchestrator.workloads import load_workload, prepare
 
 PARAMS = {"learning_rate": 0.1, "momentum": 0.9}
 BY_TORCH = {
@@ -253,3 +255,19 @@ def test_unknown_and_missing_metaparameters_are_refused() -> None:
 def test_every_optimizer_has_a_search_space() -> None:
     folder = Path(__file__).parent.parent / "search_spaces"
     assert {path.stem for path in folder.glob("*.yaml")} >= set(OPTIMIZERS)
+
+
+class Last(models.GhostCNN):
+    """A model whose images are laid out with their channels last."""
+
+    def model(self) -> nn.Module:
+        return super().model().to(memory_format=torch.channels_last)
+
+
+def test_the_layout_of_a_model_changes_no_more_than_rounding() -> None:
+    trials = [make_trial(name) for name in (models.name(models.GhostCNN), f"{__file__}:Last")]
+    (plain, _), (last, _) = (run_trial(trial) for trial in trials)
+    for one, other in zip(plain, last, strict=True):
+        assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
+    workload, splits = prepare(trials[1].study.workload, None, torch.device("cpu"))
+    assert why_not(trials[1], workload, splits, torch.device("cpu")) is None

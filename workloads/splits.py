@@ -17,13 +17,24 @@ from torch.utils.data import DataLoader, Dataset
 from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Augment
 from orchestrator.workloads.examples import Collate, MapStyle, examples_of, random_examples_of
-from orchestrator.workloads.trees import Batch, checked, described, divided, leaves, mapped
+from orchestrator.workloads.trees import (
+    Batch,
+    checked,
+    described,
+    divided,
+    joined,
+    leaves,
+    mapped,
+)
 
 Draw = tuple[Tensor, ...]
 """Indices of examples (int64) and, for a split that is `seeded`, a seed for each example."""
 
 EXAMPLES_AT_ONCE = 128
 """Smallest number of examples that a worker process delivers at once."""
+MOST_AT_ONCE = 512
+"""Largest number of examples that a worker process delivers at once. Several deliveries wait in
+shared memory, which whole batches of thousands of images would fill."""
 
 PR_SET_PDEATHSIG = 1
 """The constant of this name in Linux's <sys/prctl.h>."""
@@ -40,6 +51,8 @@ class Split(ABC):
     """Number of examples; None for an endless stream."""
     seeded: bool = False
     """Whether an example that is drawn for training also depends on a seed."""
+    fetches: bool = False
+    """Whether batches are fetched from outside of memory, ahead of time."""
 
     @abstractmethod
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
@@ -74,6 +87,11 @@ class Subset(Split):
 
     def to(self, device: torch.device) -> Split:
         return Subset(self.split.to(device), self.index)
+
+
+def source_of(split: Split) -> Split:
+    """Returns the split whose examples these are."""
+    return source_of(split.split) if isinstance(split, Subset) else split
 
 
 def first(split: Split, count: int) -> Split:
@@ -128,6 +146,8 @@ class Loaded(Split):
     """A split that is too large for the device, or whose examples are made one by one. Worker
     processes fetch batches before they are needed."""
 
+    fetches = True
+
     def __init__(
         self,
         source: MapStyle | Callable[[Tensor], Batch],
@@ -153,8 +173,9 @@ class Loaded(Split):
         different sizes."""
         assert fetch_drawn is None or (augment is None and not random_rows)
         # `collate` may pad to the longest row of a batch. That length must not depend on other
-        # batches, so each batch is fetched alone.
-        self._at_once = EXAMPLES_AT_ONCE if collate is None else 1
+        # batches, so each batch is fetched alone, and whole.
+        self._least = EXAMPLES_AT_ONCE if collate is None else 1
+        self._most = MOST_AT_ONCE if collate is None else None
         if size is None:
             dataset: Any = source
             source, size = examples_of(dataset, collate), len(dataset)
@@ -180,7 +201,7 @@ class Loaded(Split):
         loader: DataLoader[tuple[list[int], Batch | BadInput]] = DataLoader(
             self._fetched,
             batch_size=None,
-            sampler=_gathered(draws, self._at_once),
+            sampler=_gathered(draws, self._least, self._most),
             num_workers=self._workers,
             prefetch_factor=4 if self._workers else None,
             # In a process that was spawned, the default is to spawn workers, too. That takes
@@ -194,10 +215,14 @@ class Loaded(Split):
         arriving = iter(loader)  # workers start now, and not within the first step
 
         def batches() -> Iterator[Batch]:
+            parts: list[Batch] = []
             for sizes, fetched in arriving:
                 if isinstance(fetched, BadInput):
                     raise fetched
-                yield from divided(self._delivered(fetched), sizes)
+                parts.append(self._delivered(fetched))
+                if sizes:
+                    yield from divided(joined(parts), sizes)
+                    parts = []
 
         return batches()
 
@@ -248,19 +273,26 @@ class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
         return checked(self._augment(batch, seeds), count, "`augment`")
 
 
-def _gathered(draws: Iterable[Draw], at_once: int) -> Iterator[tuple[list[int], Draw]]:
-    """Joins small draws until they have at least `at_once` examples, and yields their sizes with
-    the joined draw. Handing a batch from one process to another takes longer than a small step."""
+def _gathered(
+    draws: Iterable[Draw], least: int, most: int | None
+) -> Iterator[tuple[list[int], Draw]]:
+    """Joins small draws until they have at least `least` examples. Handing a batch from one process
+    to another takes longer than a small step."""
     waiting: list[Draw] = []
     for draw in draws:
         waiting.append(draw)
         # An empty draw counts as one example: a rank may have nothing to draw in many steps.
-        if sum(max(1, len(part[0])) for part in waiting) >= at_once:
-            yield _joined(waiting)
+        if sum(max(1, len(part[0])) for part in waiting) >= least:
+            yield from _requests(waiting, most)
             waiting = []
     if waiting:
-        yield _joined(waiting)
+        yield from _requests(waiting, most)
 
 
-def _joined(draws: list[Draw]) -> tuple[list[int], Draw]:
-    return [len(draw[0]) for draw in draws], tuple(map(torch.cat, zip(*draws, strict=True)))
+def _requests(draws: list[Draw], most: int | None) -> Iterator[tuple[list[int], Draw]]:
+    """Yields parts of at most `most` examples of the joined draws. The last part comes with the
+    sizes of the draws, the others come without."""
+    whole = joined(draws)
+    *parts, last = [whole] if most is None else divided(whole, most)
+    yield from (([], part) for part in parts)
+    yield [len(draw[0]) for draw in draws], last

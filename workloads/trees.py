@@ -54,6 +54,14 @@ def divided(batch: Batch, sizes: int | list[int]) -> Iterator[Batch]:
     return (mapped(lambda _: next(tensors), batch) for _ in pieces[0])
 
 
+def joined(parts: Sequence[Batch]) -> Batch:
+    """Joins the parts of a batch."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = zip(*([leaf for _, leaf in leaves(part)] for part in parts), strict=True)
+    return mapped(lambda _: torch.cat(next(rows)), parts[0])
+
+
 def checked(batch: Batch, examples: int, maker: str) -> Batch:
     """Returns the batch, or refuses it if a leaf is not a tensor with one row for each of the
     `examples`. `maker` is the function that made the batch, for the error message."""

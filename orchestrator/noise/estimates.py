@@ -31,6 +31,8 @@ ERRORS = (
 )  # fmt: skip
 PRECONDITIONED = ("noise/preconditioned_gradient_square", "noise/preconditioned_variance")
 """Names of the estimates of the preconditioned gradient among a trial's measurements."""
+NORMS = ("noise/norm_gradient_square", "noise/norm_variance")
+"""Names of the estimates of the gradient of norm layers alone."""
 
 NEARLY_FREE = 0.2
 """Share of the noise scale up to which larger batches are called nearly free: at this batch size, a
@@ -82,15 +84,17 @@ class Estimate:
             return math.inf
         return max(self.variance, 0.0) / self.gradient_square
 
-    def columns(self, preconditioned: Estimate | None = None) -> dict[str, float]:
-        """Returns this estimate as columns of a measurement, together with the estimate for the
-        gradient as the optimizer scales it, if it is given."""
+    def columns(
+        self, preconditioned: Estimate | None = None, norms: Estimate | None = None
+    ) -> dict[str, float]:
+        """Returns this estimate as columns of a measurement, together with the estimates for the
+        gradient as the optimizer scales it, and for that of norm layers, if they are given."""
         errors = (self.slope, self.floor, self.variance_error, self.covariance)
         columns = {GRADIENT_SQUARE: self.gradient_square, VARIANCE: self.variance}
         columns |= dict(zip(ERRORS, errors, strict=True))
-        if preconditioned is not None:
-            both = (preconditioned.gradient_square, preconditioned.variance)
-            columns |= dict(zip(PRECONDITIONED, both, strict=True))
+        for names, other in ((PRECONDITIONED, preconditioned), (NORMS, norms)):
+            if other is not None:
+                columns |= zip(names, (other.gradient_square, other.variance), strict=True)
         return columns
 
     @classmethod

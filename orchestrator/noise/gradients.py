@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from orchestrator.noise.estimates import CHUNKS, Sample, Vector
@@ -21,6 +21,12 @@ BYTES_AT_ONCE = {"cpu": 2**26, "cuda": 2**30}
 Weights = Mapping[str, Tensor]
 Scales = Sequence[Tensor | None]
 """Factors on gradients, each a vector with one factor per weight; None: no scaling."""
+
+
+def of_norms(modules: Iterable[nn.Module]) -> set[int]:
+    """Returns the identities of the scales and shifts of norm layers, of whatever library."""
+    norms = [module for module in modules if "norm" in type(module).__name__.lower()]
+    return {id(p) for norm in norms for p in norm.parameters(recurse=False) if p.dim() < 2}
 
 
 def chunks_for(weights: Collection[Tensor]) -> int:
@@ -48,6 +54,9 @@ def per_example(
     sums = [weight.new_zeros(chunks, weight.numel()) for weight in weights.values()]
     sizes = [weight.numel() for weight in weights.values()]
     factors = [None if scale is None else torch.split(scale, sizes) for scale in scales]
+    used = [
+        [factor is None or bool(factor[n].any()) for n in range(len(sizes))] for factor in factors
+    ]
     squares = [torch.zeros(chunks, dtype=torch.float64, device=like.device) for _ in scales]
     gradient = vmap(grad(loss), in_dims=(None, 0), randomness="different")
     most = max(1, BYTES_AT_ONCE[like.device.type] // _bytes(weights.values()))
@@ -58,7 +67,9 @@ def per_example(
         for place, name in enumerate(weights):
             gradients = found.pop(name).flatten(1)
             sums[place].index_add_(0, chunk_of, gradients)
-            for factor, total in zip(factors, squares, strict=True):
+            for factor, places, total in zip(factors, used, squares, strict=True):
+                if not places[place]:
+                    continue
                 scaled = gradients if factor is None else gradients * factor[place]
                 lengths = torch.linalg.vector_norm(scaled, dim=1).double()
                 total.index_add_(0, chunk_of, lengths**2)

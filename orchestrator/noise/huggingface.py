@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback
 
-from orchestrator.noise.loop import NoiseScale
+from orchestrator.noise.loop import NoiseScale, refuse_shards
 from orchestrator.records import BadInput
 
 
@@ -38,6 +38,7 @@ class NoiseScaleCallback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         model = self._trainer.model
         assert isinstance(model, nn.Module)
+        refuse_shards(model)
         micro_batch = int(args.per_device_train_batch_size)
         self.noise = NoiseScale(
             model,

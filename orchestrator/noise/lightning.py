@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orchestrator.noise.loop import NoiseScale
+from orchestrator.noise.loop import NoiseScale, refuse_shards
 from orchestrator.records import BadInput
 
 
@@ -35,6 +35,7 @@ class NoiseScaleCallback(Callback):
         self._count = int(trainer.accumulate_grad_batches)
         model = trainer.strategy.model
         assert model is not None, "training has started"
+        refuse_shards(model)
         self.noise = NoiseScale(
             model,
             batch_size=self._micro_batch * self._count * trainer.world_size,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from itertools import compress
 from typing import Any
 
 import torch
@@ -13,10 +15,14 @@ from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from orchestrator.noise.estimates import FREEDOM, Estimate, in_words
+from orchestrator.noise.gradients import of_norms
 from orchestrator.records import BadInput
 
 AT_ONCE = 64
 """Number of steps whose measurements are read from the device together."""
+
+OF_NORMS = ("norm_weight", "norm_g", "norm_s")
+"""Names of the sums over the gradient of norm layers."""
 
 REMEMBERED = 0.9
 """Share of the memory that must be filled before an estimate is more than one of the first steps:
@@ -39,6 +45,9 @@ class NoiseScale:
     It compares the gradient of the first micro-batch with the gradient of the whole batch. Under
     DistributedDataParallel it compares each rank's gradient with the mean over ranks. That needs no
     accumulation, and only `before_step` is called.
+
+    Parameters may be sharded (`fully_shard`, tensor parallelism). Then all ranks call both methods,
+    and batch sizes are those of all ranks together.
 
     Call both methods while the gradients are as `backward` left them: before they are clipped, and
     before a gradient scaler unscales them.
@@ -67,17 +76,13 @@ class NoiseScale:
                 "The noise scale needs a parameter that is trained: one with requires_grad=True.",
                 code="empty",
             )
-        if any(hasattr(p, "placements") for p in self._parameters):
-            raise BadInput(
-                "The noise scale can't be measured if parameters are sharded (FSDP), since no rank "
-                "holds a whole gradient. Measure it in a smaller run without sharding.",
-                code="sharded",
-            )
+        self._of_norms = of_norms(modules)
+        self._sharded = any(map(is_sharded, self._parameters))
         ranks = model if isinstance(model, DistributedDataParallel) else None
         self._hook: _RankGradients | None = None
         count, micro_batch = 1, micro_batch or batch_size
         if ranks is not None and dist.get_world_size(ranks.process_group) > 1:
-            self._hook = _RankGradients(ranks)
+            self._hook = _RankGradients(ranks, self._of_norms)
             count = self._hook.count
         small = batch_size / count if self._hook else micro_batch
         if not 0 < small < batch_size or not 0 <= decay < 1:
@@ -95,12 +100,13 @@ class NoiseScale:
         self._scaler, self._decay = scaler, decay
         self._first: Tensor | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        self._sums = dict.fromkeys(("weight", "weight2", "g", "s", "gg", "ss", "gs"), 0.0)
+        names = ("weight", "weight2", "g", "s", "gg", "ss", "gs", *OF_NORMS)
+        self._sums = dict.fromkeys(names, 0.0)
 
     def after_backward(self) -> None:
         """Call this after each backward pass. It measures the gradient after the first one."""
         if self._first is None and self._hook is None:
-            self._first = self._square()
+            self._first = self._squares()
 
     def before_step(self) -> None:
         """Call this after the last backward pass of a step."""
@@ -114,19 +120,23 @@ class NoiseScale:
                 code="call-order",
             )
         self._first = None
-        self.record(small, self._square())
+        both = torch.stack([small, self._squares()])
+        if self._sharded:
+            dist.all_reduce(both)
+        self.record(both[0], both[1])
 
     def record(self, first: Tensor, last: Tensor) -> None:
         """Records a step for callers that can't use the two methods above. `first` is the squared
         length of the gradient after the first micro-batch, or the mean of the squared lengths of
         the ranks' gradients. `last` is the squared length of the gradient after the last
-        micro-batch."""
+        micro-batch. Each may be followed by that of the part of norm layers."""
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         unit = (self._factor / scale) ** 2
         # `first` belongs to the micro-batch's share of the whole gradient. This factor turns the
         # share into the mean over the micro-batch.
         alone = 1.0 if self._hook else (self._large / self._small) ** 2
-        self._waiting.append((first * unit * alone, last * unit))
+        pair = first.reshape(-1) * unit * alone, last.reshape(-1) * unit
+        self._waiting.append(pair)
         if len(self._waiting) >= AT_ONCE:
             self._read()
 
@@ -173,8 +183,10 @@ class NoiseScale:
         if estimate is None:
             return {}
         low, high = estimate.interval()
+        weight, *totals = (self._sums[name] for name in OF_NORMS)
+        norms = Estimate(*(total / weight for total in totals)) if weight else None
         return {
-            **estimate.columns(),
+            **estimate.columns(norms=norms),
             FREEDOM: estimate.freedom,
             "noise/scale": estimate.noise_scale,
             "noise/scale_low": low,
@@ -187,18 +199,23 @@ class NoiseScale:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._waiting = []
-        self._sums = {name: float(state[name]) for name in self._sums}
+        # Earlier versions kept nothing of norm layers.
+        self._sums = {name: float(state.get(name, 0.0)) for name in self._sums}
 
-    def _square(self) -> Tensor:
-        """Returns the squared length of the present gradient, as it was accumulated and scaled."""
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        if not gradients:
+    def _squares(self) -> Tensor:
+        """Returns the squared length of the present gradient, as it was accumulated and scaled, and
+        that of its part in norm layers. Of sharded parameters, these are this rank's shares."""
+        trained = [p for p in self._parameters if p.grad is not None]
+        if not trained:
             raise BadInput(
-                "No parameter has a gradient. Measure after `backward` and before `zero_grad`.",
+                "No parameter has a gradient. Measure after `backward` and before `zero_grad`. "
+                "Where parameters are sharded, leave the synchronisation of gradients on.",
                 code="call-order",
             )
-        norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
-        return norms.square().sum()
+        gradients: Iterable[Tensor | None] = (p.grad for p in trained)
+        if self._sharded:
+            gradients = map(_share_of, gradients)
+        return _squares_of(zip(trained, gradients, strict=True), self._of_norms)
 
     def _read(self) -> None:
         if not self._waiting:
@@ -206,18 +223,66 @@ class NoiseScale:
         pairs = torch.stack([torch.stack(pair) for pair in self._waiting]).double().tolist()
         self._waiting = []
         a, b = self._small, self._large
-        for small, large in pairs:
-            if not math.isfinite(small + large):
+        for smalls, larges in pairs:
+            if not math.isfinite(sum(smalls + larges)):
                 continue  # the gradient scaler skips such a step, too
-            square = (b * large - a * small) / (b - a)
-            variance = (small - large) / (1 / a - 1 / b)
+            (square, variance), *part = (
+                ((b * large - a * small) / (b - a), (small - large) / (1 / a - 1 / b))
+                for small, large in zip(smalls, larges, strict=True)
+            )
             added = {
                 "weight": 1.0, "weight2": 1.0, "g": square, "s": variance,
                 "gg": square**2, "ss": variance**2, "gs": square * variance,
             }  # fmt: skip
+            if part and self._of_norms:
+                added |= zip(OF_NORMS, (1.0, *part[0]), strict=True)
             for name, value in added.items():
                 keep = self._decay**2 if name == "weight2" else self._decay
                 self._sums[name] = keep * self._sums[name] + value
+
+
+def is_sharded(parameter: Tensor) -> bool:
+    return hasattr(parameter, "placements")
+
+
+def refuse_shards(model: nn.Module) -> None:
+    """Refuses sharded parameters in a trainer that decides itself when gradients are reduced."""
+    if any(map(is_sharded, model.parameters())):
+        raise BadInput(
+            "This callback can't measure the noise scale if parameters are sharded (FSDP). Use "
+            "orchestrator.noise.NoiseScale in a loop of your own, or measure without sharding.",
+            code="sharded",
+        )
+
+
+def _share_of(gradient: Any) -> Tensor:
+    """Returns this rank's part of a gradient, such that the squares of all ranks' parts add up to
+    the square of the whole gradient."""
+    copies = dist.get_world_size()
+    if is_sharded(gradient):
+        if any(placement.is_partial() for placement in gradient.placements):
+            gradient = gradient.full_tensor()
+        else:
+            for placement, count in zip(
+                gradient.placements, gradient.device_mesh.shape, strict=True
+            ):
+                copies //= 1 if placement.is_replicate() else count
+            gradient = gradient.to_local()
+    part: Tensor = gradient / math.sqrt(copies)
+    return part
+
+
+def _squares_of(
+    gradients: Iterable[tuple[nn.Parameter, Tensor | None]], chosen: Collection[int]
+) -> Tensor:
+    """Returns the squared length of these gradients, and that of the chosen ones, which are given
+    by the identity of their parameters."""
+    pairs = [(parameter, gradient) for parameter, gradient in gradients if gradient is not None]
+    kind = reduce(torch.promote_types, {gradient.dtype for _, gradient in pairs}, torch.float32)
+    lengths = torch._foreach_norm([gradient for _, gradient in pairs], 2, kind)
+    in_norms = [id(parameter) in chosen for parameter, _ in pairs]
+    parts = [*lengths], [*compress(lengths, in_norms)] or [torch.zeros_like(lengths[0])]
+    return torch.stack([torch.stack(part).square().sum() for part in parts])
 
 
 def _check_norms(modules: Iterable[nn.Module]) -> None:
@@ -234,7 +299,8 @@ def _check_norms(modules: Iterable[nn.Module]) -> None:
 class _RankGradients:
     """Measures each rank's gradient before DistributedDataParallel averages it over ranks."""
 
-    def __init__(self, model: DistributedDataParallel) -> None:
+    def __init__(self, model: DistributedDataParallel, chosen: Collection[int]) -> None:
+        self._chosen = chosen
         self._group = model.process_group
         self.count = dist.get_world_size(self._group)
         self._squares: list[Tensor] = []
@@ -250,7 +316,8 @@ class _RankGradients:
 
     def _average(self, bucket: Any) -> torch.futures.Future[Tensor]:
         gradients = bucket.buffer()
-        self._squares.append(torch.linalg.vector_norm(gradients, dtype=torch.float32).square())
+        pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        self._squares.append(_squares_of(pairs, self._chosen))
         gradients.div_(self.count)
         reduced = dist.all_reduce(gradients, group=self._group, async_op=True).get_future()
         averaged: torch.futures.Future[Tensor] = reduced.then(lambda future: future.value()[0])
@@ -263,7 +330,7 @@ class _RankGradients:
                 "a step outside of `no_sync`.",
                 code="call-order",
             )
-        square = torch.stack(self._squares).sum()
+        square = torch.stack(self._squares).sum(dim=0)
         self._squares = []
         dist.all_reduce(square, group=self._group)
         return square / self.count

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from functools import partial
 from pathlib import Path
+
+from torch import nn
 
 from orchestrator.planning.doubts import small_ghosts
 from orchestrator.planning.programs import rehearse_program
@@ -22,11 +26,34 @@ from orchestrator.records import (
 )
 from orchestrator.search import assemble, distinct, searched
 from orchestrator.training import one_thread, rehearse
-from orchestrator.workloads import load_workload
+from orchestrator.workloads import Workload
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of
 
 REHEARSED = 50
 """Largest number of listed points per study that are tried out before a sweep starts."""
+
+
+class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
+    """The models that were made to try out trials, with their frozen layers. Making a model of a
+    billion weights takes long, so it is made once for all points."""
+
+    def reused_by(self, trial: Trial, workload: Workload) -> Workload:
+        """Returns the workload with a `model` that returns the model of an earlier trial."""
+        same = trial.params.get("precision"), trial.params.get("compile")
+        place, reusing = (trial.study.workload, *same), copy(workload)
+
+        def model() -> nn.Module:
+            if place not in self:
+                new = workload.model()
+                self[place] = new, [module for module in new.modules() if not module.training]
+            known, frozen = self[place]
+            known.train()
+            for module in frozen:
+                module.training = False
+            return known
+
+        object.__setattr__(reusing, "model", model)  # it may be a frozen dataclass
+        return reusing
 
 
 def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> tuple[str, ...]:
@@ -34,7 +61,7 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
     problems that may occur."""
     doubts: list[str] = []
     for name in sweep.workloads:
-        known = len(doubts)
+        known, made = len(doubts), Made()
         of_workload = [study for study in studies if study.workload == name]
         if name in sweep.programs:
             for study in of_workload:
@@ -51,8 +78,9 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
                 points = [*points, *_points(widest(study.space))]
             compared = [sweep.branch.loss] if sweep.branch else []
             ranks = sweep.resources.ranks(study.batch_size)
-            doubts += rehearse_points(study, points, data_dir, compared, ranks)
-        if len(doubts) == known and (size := ghost_size_of(load_workload(name, data_dir).model)):
+            doubts += rehearse_points(study, points, data_dir, compared, ranks, made)
+        models = [model for model, _ in made.values()]
+        if len(doubts) == known and models and (size := ghost_size_of(models.pop)):
             doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
     return tuple(dict.fromkeys(doubts))
 
@@ -63,14 +91,15 @@ def rehearse_points(
     data_dir: Path | None,
     compared: Sequence[str] = (),
     ranks: int = 1,
+    made: Made | None = None,
 ) -> list[str]:
     """Raises `BadInput` if a point can't be trained or measured, or if a metric of a goal or one in
     `compared` is not measured. Returns sentences about problems that may occur."""
-    doubts = []
+    doubts, made = [], Made() if made is None else made
     for params in points:
         with mistakes_in(f"recipe {study.recipe!r}"), one_thread():
             trial = Trial(study=study, index=0, seed=0, params=params)
-            metrics = rehearse(trial, data_dir, count=ranks)
+            metrics = rehearse(trial, data_dir, count=ranks, changed=partial(made.reused_by, trial))
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue

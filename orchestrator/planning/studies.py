@@ -241,6 +241,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 gradient_norm=evaluate.gradient_norm,
                 distance=evaluate.distance,
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
+                precision=evaluate.precision,
             ),
             divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )

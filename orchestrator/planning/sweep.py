@@ -271,6 +271,10 @@ class Evaluate(Part):
     """Measure how far the weights are from where they began, as `weights/distance`."""
     noise_scale: bool | Literal["repeats"] = Field(default=False, examples=["repeats"])
     """Measure the gradient noise scale, as `noise/*`, in every trial, or only in `repeats`."""
+    precision: Literal["float32", "bfloat16"] = Field(default="float32", examples=["bfloat16"])
+    """The precision of the forward passes of evaluations, whatever that of the training. On GPUs,
+    `bfloat16` is quicker; metrics are rounded more coarsely, and trials train one by one. Trials in
+    float64 are always evaluated in it."""
 
 
 class EvaluateRepeats(Part):

@@ -14,7 +14,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import Run
 from orchestrator.training import one_thread
-from orchestrator.training.stackable import Kind, best_width, why_not
+from orchestrator.training.stackable import Costs, Kind, best_width, why_not
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ def widths_of(
     cpu = torch.device("cpu")
     reasons: dict[tuple[str, str], str | None] = {}
     """Workload and recipe -> the reason why trials can't be stacked at any batch size."""
+    costs: Costs = {}
     found = {}
     with one_thread():
         for study in studies:
@@ -48,7 +49,7 @@ def widths_of(
                 continue
             trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
             try:
-                width, reason = best_width(trial, kind, data_dir)
+                width, reason = best_width(trial, kind, data_dir, costs)
                 if resources.stack != "auto":
                     width, reason = resources.stack, ""
                 of_recipe = study.workload, study.recipe

@@ -66,6 +66,8 @@ class Extras:
     noise_scale: Literal["never", "repeats", "always"] = "never"
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """The precision of evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,9 +48,8 @@ class BatchOrder:
         at_once = max(1, INDICES_AT_ONCE // self._batch_size)
         for first in range(batches.start, batches.stop, at_once):
             tables = self.tables(range(first, min(first + at_once, batches.stop)), seeded=seeded)
-            yield from zip(
-                *(table[:, start:stop].to(device).unbind(0) for table in tables), strict=True
-            )
+            slices = (moved(table[:, start:stop], device).unbind(0) for table in tables)
+            yield from zip(*slices, strict=True)
 
     def tables(self, batches: range, *, seeded: bool) -> list[Tensor]:
         """Returns the draws of all of these global batches as tables (batches, examples): indices
@@ -85,6 +84,13 @@ class BatchOrder:
             self._order = torch.randperm(self._size, generator=generator)
             self._epoch = epoch
         return self._order
+
+
+def moved(table: Tensor, device: torch.device | None) -> Tensor:
+    """Returns the table on the device. A GPU goes on computing while it is copied."""
+    if device is None or device.type != "cuda":
+        return table.to(device)
+    return table.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 class Share:

@@ -3,7 +3,7 @@ examples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -13,13 +13,20 @@ from torch import Tensor
 from orchestrator.records import BadInput, Extras, derive_seed
 from orchestrator.training.batches import cut
 from orchestrator.training.memory import out_of_memory
+from orchestrator.training.modifiers import in_precision
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import Batch, Split, Workload, divided
+from orchestrator.workloads import Batch, Draw, Split, Workload, divided, mapped
+from orchestrator.workloads.splits import source_of
+from orchestrator.workloads.trees import leaves
 
 EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
 """Largest number of examples that are put through the model at once, by type of device. A CPU is
 twice as fast if the data fit into its caches."""
+
+KEPT_BYTES = {"cpu": 2**30, "cuda": 2**33}
+"""Main memory for examples that were fetched to be evaluated, by type of device. Machines with GPUs
+have more memory."""
 
 Metrics = dict[str, float]
 Sums = dict[str, Tensor]
@@ -40,7 +47,13 @@ class Evaluator:
 
     def __post_init__(self) -> None:
         self.at_once = EXAMPLES_AT_ONCE[self.ranks.device.type]
+        self._kept: dict[str, list[Batch] | None] = {}
+        """Split -> the batches that were fetched; None if they need not or can't be kept."""
+        self._room = KEPT_BYTES[self.ranks.device.type]
         self._train = train_subset(self.extras, self.splits["train"])
+        self._metrics = in_precision(
+            self.extras.precision, self.workload.metrics, self.ranks.device
+        )
 
     def alone(self, trainer: Trainer, *, test: bool) -> Metrics:
         """Measures the model of a trial that trains alone."""
@@ -69,7 +82,7 @@ class Evaluator:
         for averaged in (False, True) if averages else (False,):
             with evaluating(averaged) as sums_of:
                 for name, index in self.examples(test=test, train=not averaged).items():
-                    numbers = self._numbers(self.splits[name], index, sums_of)
+                    numbers = self._numbers(name, index, sums_of)
                     prefix = f"{name}/ema_" if averaged else f"{name}/"
                     for metrics, of_model in zip(found, numbers, strict=True):
                         metrics |= {f"{prefix}{metric}": one for metric, one in of_model.items()}
@@ -88,14 +101,13 @@ class Evaluator:
             found["train"] = self._train
         return found
 
-    def _numbers(self, split: Split, index: Tensor, sums_of: SumsOf) -> list[Metrics]:
-        """Returns the workload's summary of the examples at `index`, for each model."""
+    def _numbers(self, split: str, index: Tensor, sums_of: SumsOf) -> list[Metrics]:
+        """Returns the workload's summary of the split's examples at `index`, for each model."""
         # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
         start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
         draws = [(indices,) for indices in torch.split(index[start:stop], self.at_once)]
         sums: Sums = {}
-        # Starting processes that fetch batches ahead pays only for several batches.
-        for batch in split.batches(draws) if len(draws) > 1 else [split.batch(*draws[0])]:
+        for batch in self._batches(split, draws):
             self.pulse()
             for metric, value in sums_of(batch).items():
                 sums[metric] = sums.get(metric, 0) + value
@@ -105,13 +117,32 @@ class Evaluator:
         of_models = zip(*means.values(), strict=True)
         return [self._summary(dict(zip(means, values, strict=True))) for values in of_models]
 
+    def _batches(self, name: str, draws: Sequence[Draw]) -> Iterator[Batch]:
+        """Yields the batches of a split. Those that were fetched are kept as they are, for images
+        as bytes, as long as there is room: decoding takes longer than an evaluation on a GPU."""
+        if (known := self._kept.get(name)) is not None:
+            for batch in known:
+                yield mapped(lambda leaf: leaf.to(self.ranks.device, copy=True), batch)
+            return
+        split = self.splits[name]
+        keeps, kept = name not in self._kept and source_of(split).fetches, list[Batch]()
+        # Starting processes that fetch batches ahead pays only for several batches.
+        for batch in split.batches(draws) if len(draws) > 1 else [split.batch(*draws[0])]:
+            if keeps:
+                self._room -= sum(leaf.nbytes for _, leaf in leaves(batch))
+                kept.append(mapped(lambda leaf: leaf.to("cpu", copy=True), batch))
+            if keeps and self._room < 0:
+                keeps, kept = False, []
+            yield batch
+        self._kept[name] = kept if keeps else None
+
     def _sums(self, trainer: Trainer, batch: Batch) -> Sums:
         """Returns each metric's sum over a batch. If memory runs out, the batch is put through the
         model in smaller parts."""
         sums: Sums = {}
         try:
             for part in divided(batch, self.at_once):
-                for metric, value in self.workload.metrics(trainer.model, part).items():
+                for metric, value in self._metrics(trainer.model, part).items():
                     sums[metric] = sums.get(metric, 0) + value.double().sum(dim=0, keepdim=True)
             return sums
         except RuntimeError as error:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from orchestrator.records import BadInput, derive_seed
 from orchestrator.workloads import Batch, mapped
 
-Loss = Callable[..., Any]
+Function = Callable[..., Any]
 
 Precision = Literal["float32", "bfloat16", "float64"]
 
@@ -30,6 +30,7 @@ class Modifiers:
     noise_gradients: float = 0.0
     ema_decay: float | None = None
     precision: Precision = "float32"
+    compile: bool = False
 
     def prepare(self, model: nn.Module) -> None:
         """Sets dropout, noise on activations and precision of a new model."""
@@ -40,29 +41,15 @@ class Modifiers:
         if self.noise_activations:
             _add_noise_to_activations(model, self.noise_activations)
 
-    def with_precision(self, loss: Loss, device: torch.device) -> Loss:
+    def with_precision(self, loss: Function, device: torch.device) -> Function:
         """Returns the loss in the precision of the training."""
-        if self.precision != "bfloat16":
-            return loss
-        autocast: Callable[[Loss], Loss] = torch.autocast(device.type, torch.bfloat16)
-        return autocast(loss)
+        return in_precision(self.precision, loss, device)
 
     def cast(self, batch: Batch) -> Batch:
         """Returns the batch in the precision of the weights."""
         if self.precision != "float64":
             return batch
         return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
-
-    def check_device(self, device: torch.device) -> None:
-        """Refuses a precision that the device lacks."""
-        if self.precision != "bfloat16" or device.type != "cuda":
-            return
-        if not torch.cuda.is_bf16_supported(including_emulation=False):
-            name = torch.cuda.get_device_name(device)
-            raise BadInput(
-                f"'precision' must not be bfloat16 on {name}, which does not support it.",
-                code="unusable",
-            )
 
     @contextmanager
     def noisy_weights(
@@ -84,6 +71,21 @@ class Modifiers:
             torch._foreach_add_(gradients, noise, alpha=self.noise_gradients)
         if self.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
+
+
+def in_precision(precision: Precision, function: Function, device: torch.device) -> Function:
+    """Returns the loss, or the metrics, with forward passes in that precision. Refuses a precision
+    that the device lacks."""
+    if precision != "bfloat16":
+        return function
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name(device)
+        raise BadInput(
+            f"'precision' must not be bfloat16 on {name}, which does not support it.",
+            code="unusable",
+        )
+    autocast: Callable[[Function], Function] = torch.autocast(device.type, torch.bfloat16)
+    return autocast(function)
 
 
 class Average:
@@ -128,8 +130,9 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            torch._foreach_copy_(list(parameters), before)
+        if before:  # a model may have no buffers
+            with torch.no_grad():
+                torch._foreach_copy_(list(parameters), before)
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)

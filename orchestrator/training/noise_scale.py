@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
-from orchestrator.noise.gradients import chunks_for, per_chunk, per_example
+from orchestrator.noise.gradients import chunks_for, of_norms, per_chunk, per_example
 from orchestrator.records import BadInput, Trial, TrialKey, Value, derive_seed
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.optimizers import make_optimizer, plain
@@ -68,21 +68,23 @@ class NoiseMeter:
         _, settings, model = self._last
         model.load_state_dict(state["model"])
         loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
-        scales: list[Tensor | None] = [None]
-        scale = _preconditioner(
-            trial, model, settings.optimizer, self.workload.groups(model), state
-        )
-        if scale is not None:
-            scales.append(scale.sqrt())
+        scales: dict[str, Tensor | None] = {"": None}
+        groups = self.workload.groups(model)
+        if (scale := _preconditioner(trial, model, settings.optimizer, groups, state)) is not None:
+            scales["preconditioned"] = scale.sqrt()
+        if chosen := of_norms(model.modules()):
+            weights = [weight for weight in model.parameters() if weight.requires_grad]
+            marks = [torch.full_like(w.detach(), id(w) in chosen).flatten() for w in weights]
+            scales["norms"] = torch.cat(marks)
         seed = derive_seed(trial.seed, "noise scale", state["step"])
         batch = settings.modifiers.cast(self._drawn(seed))
         with Stream(seed, self.device).in_use():
-            samples = self._mapped(loss, batch, settings.loss, scales)
+            samples = self._mapped(loss, batch, settings.loss, [*scales.values()])
         if samples is None:
             with Stream(seed, self.device).in_use():
-                samples = self._chunked(loss, batch, settings.loss, scales)
-        estimates = [of_chunks(sample, population=self.train.size) for sample in samples]
-        columns = estimates[0].columns(*estimates[1:])
+                samples = self._chunked(loss, batch, settings.loss, [*scales.values()])
+        whole, *parts = (of_chunks(sample, population=self.train.size) for sample in samples)
+        columns = whole.columns(**dict(zip([*scales][1:], parts, strict=True)))
         return columns if all(map(math.isfinite, columns.values())) else {}
 
     def _drawn(self, seed: int) -> Batch:

@@ -12,18 +12,23 @@ from statistics import median
 import torch
 from torch.nn.modules.conv import _ConvNd
 
-from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, Trial
+from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, StudyKey, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.loop import Event, Task, the_only, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH, Stack
-from orchestrator.training.stackable import why_not
+from orchestrator.training.stackable import why_not, why_not_here
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
+
+TRIED = ("cpu",)
+"""Types of devices on which the plan has tried the stacks."""
+_reasons: dict[tuple[StudyKey, int, torch.device], str | None] = {}
+"""Study, width and device -> the reason why trials are not stacked there; None if they are."""
 
 TIMED_SECONDS = 0.1
 """Duration of one measurement in seconds."""
@@ -51,21 +56,40 @@ def train_pack(
 
     while waiting:
         engine: Engine
-        first = waiting[0].trial
-        if width < LEAST_WIDTH:
-            engine = Single(first, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
-        else:
-            slots = width if _convolves(first, data_dir) else min(width, len(waiting))
-            engine = Stack(first, max(slots, LEAST_WIDTH), ranks, data_dir=data_dir, pulse=pulse)
+        first, slots = waiting[0].trial, width
         try:
+            slots = _slots(first, width, len(waiting), ranks, data_dir)
+            if slots < LEAST_WIDTH:
+                engine = Single(
+                    first, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse
+                )
+            else:
+                engine = Stack(first, slots, ranks, data_dir=data_dir, pulse=pulse)
             for trial, event in train_all(engine, coming()):
                 if isinstance(event, FinishedTrial):
                     waiting = [task for task in waiting if task.trial is not trial]
                 yield trial, event
         except OutOfMemory as error:
-            width = engine.width // 2
+            width = slots // 2
             key = tasks[0].trial.study.key
             logger.warning("%s: %s; from now on, %d trials are trained at once", key, error, width)
+
+
+def _slots(trial: Trial, width: int, waiting: int, ranks: Ranks, data_dir: Path | None) -> int:
+    """Returns the number of slots of the engine; 1: each trial is trained alone. Where the bits may
+    depend on the number, it is always the width. On a device where the plan could not try it, a
+    stack of this width is tried now."""
+    if width < LEAST_WIDTH:
+        return 1
+    if ranks.device.type in TRIED:
+        return width if _convolves(trial, data_dir) else max(min(width, waiting), LEAST_WIDTH)
+    where = trial.study.key, width, ranks.device
+    if where not in _reasons:
+        prepared = prepare(trial.study.workload, data_dir, ranks.device)
+        _reasons[where] = reason = why_not_here(trial, width, *prepared, ranks.device)
+        if reason is not None:
+            logger.warning("%s: trials are trained one by one, since %s", trial.study.key, reason)
+    return width if _reasons[where] is None else 1
 
 
 def _convolves(trial: Trial, data_dir: Path | None) -> bool:

@@ -270,6 +270,8 @@ def _compute_alike() -> None:
     # If an operation has no deterministic kernel, torch warns instead of raising an error, since a
     # training that is not bit-reproducible is better than none.
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # Otherwise every tensor that an operation is about to write would be filled first.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def _local_devices(count: int) -> list[torch.device]:

@@ -40,6 +40,7 @@ GENERAL: dict[str, str] = {
     "noise_gradients": "standard deviation of noise on the gradient of the global batch [0]",
     "ema_decay": "decay of a moving average of the weights, evaluated as val/ema_... [none]",
     "precision": "float32 (default), bfloat16 (forward passes of training), float64",
+    "compile": "true or false: train with torch's compiler, one trial at a time [false]",
 }
 """Metaparameters that any recipe may have, whatever its optimizer, with their meaning and, in
 brackets, their default."""
@@ -81,6 +82,8 @@ def _check_values(params: Mapping[str, Value]) -> None:
     for name in CHOICES.keys() & params.keys():
         if params[name] not in CHOICES[name]:
             raise unknown(name, str(params[name]), CHOICES[name])
+    if "compile" in params:
+        check_kind("compile", params["compile"], False)
     for rule, (holds, names) in RANGES.items():
         for name in params.keys() & names:
             check_kind(name, params[name], 0.0)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import Trial, derive_seed
-from orchestrator.training.batches import INDICES_AT_ONCE
+from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
@@ -56,6 +56,7 @@ def _memory_told() -> Iterator[None]:
 class Stack(Engine):
     """The slots of a stack, with their weights, optimizer states and trials."""
 
+    @_memory_told()
     def __init__(
         self,
         first: Trial,
@@ -337,7 +338,7 @@ class Stack(Engine):
             for tenant in self.tenants
         ]
         stacked = [torch.stack(parts, dim=1) for parts in zip(*tables, strict=True)]
-        return [table.to(self._split.draws_on) for table in stacked]
+        return [moved(table, self._split.draws_on) for table in stacked]
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
         """Returns one batch for each slot. All of them are gathered at once."""

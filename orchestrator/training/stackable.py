@@ -25,7 +25,8 @@ from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer
 from orchestrator.training.uncompiled import flop_counter
-from orchestrator.workloads import Split, Subset, Workload, first, metaparameters_of, prepare
+from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
+from orchestrator.workloads.splits import source_of
 
 Kind = Literal["cpu", "cuda"]
 """Type of device."""
@@ -35,13 +36,18 @@ WIDEST: dict[Kind, int] = {"cpu": 64, "cuda": 256}
 NARROWEST = 4
 """Smallest number of slots that saves enough time."""
 
-FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 2 * 2**30}
+FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 13 * 2**29}
 """Largest number of bytes of the weights, gradients and moments of all slots. On a CPU, it is what
-the caches hold; with more, each step waits for memory."""
+the caches hold; with more, each step waits for memory. On a GPU, it gives the width at which most
+steps per second were measured."""
 
 BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Number of floating-point operations of one trial's step above which a single trial keeps a device
 busy."""
+
+Costs = dict[tuple[object, ...], tuple[int, float]]
+"""Workload and precision -> the bytes of a model's weights, and the operations of a step per
+example."""
 
 PER_WEIGHT = 4
 """Numbers per weight: the weight, its gradient and two moments."""
@@ -70,7 +76,7 @@ def why_not(
     if not products_are_alike(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
     small = {name: first(split, POOL) for name, split in splits.items()}
-    plain = _plain(trial, workload, small["train"])
+    plain = _plain(trial, workload, min(EXAMPLES, splits["train"].size or EXAMPLES))
     pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
     ranks, prepared = Ranks(device=device), (workload, small)
     alone = [_trained(Single(trial, ranks, prepared=prepared), [trial])[0] for trial in pair]
@@ -91,16 +97,41 @@ def why_not(
     return None
 
 
+def why_not_here(
+    trial: Trial, width: int, workload: Workload, splits: Mapping[str, Split], device: torch.device
+) -> str | None:
+    """Returns the reason why this device must not stack the trials, which can be stacked on a CPU;
+    None if it may: then the bits of a trial in a stack of this `width` depend neither on its slot
+    nor on other trials."""
+    if (reason := why_not(trial, workload, splits, device)) is not None:
+        return reason
+    small = {name: first(split, POOL) for name, split in splits.items() if name != "train"}
+    prepared = workload, {**small, "train": splits["train"]}
+    plain, ranks = _plain(trial, workload, trial.study.batch_size), Ranks(device=device)
+    trials = [replace(plain, index=slot, seed=plain.seed + slot) for slot in range(width)]
+    *_, among = _trained(Stack(plain, width, ranks, prepared=prepared), trials)
+    (lone,) = _trained(Stack(plain, width, ranks, prepared=prepared), trials[-1:])
+    same = all(torch.equal(among.after[name], tensor) for name, tensor in lone.after.items())
+    if not same or among.metrics != lone.metrics:
+        return f"the bits of a trial in a stack of {width} depend on its slot on this device"
+    return None
+
+
 def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
-    if trial.study.grows:
-        return "its batch size grows along the training"
-    if not is_built_in(trial.study.optimizer):
-        return f"optimizer {trial.study.optimizer!r} is not one of ours"
-    if type(workload).groups is not Workload.groups:
-        return f"{type(workload).__name__} treats groups of parameters differently"
-    modifiers = sort(trial.params, workload).modifiers
-    if modifiers.precision == "bfloat16":
-        return "'precision' is bfloat16"
+    study, modifiers = trial.study, sort(trial.params, workload).modifiers
+    reasons = {
+        "its batch size grows along the training": study.grows,
+        f"optimizer {study.optimizer!r} is not one of ours": not is_built_in(study.optimizer),
+        f"{type(workload).__name__} treats groups of parameters differently": (
+            type(workload).groups is not Workload.groups
+        ),
+        "'precision' is bfloat16": modifiers.precision == "bfloat16",
+        "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
+        "'compile' is true": modifiers.compile,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return reason
     for name in RANDOM:
         varies = isinstance(trial.study.space.get(name), Range | Choice)
         if name in trial.params and (varies or getattr(modifiers, name)):
@@ -109,21 +140,18 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
 
 
 def _by_its_data(split: Split) -> str | None:
-    inner = split
-    while isinstance(inner, Subset):
-        inner = inner.split
+    inner = source_of(split)
     if type(inner).batches is not Split.batches:
         return f"{type(inner).__name__} fetches batches for one trial at a time"
     return None
 
 
-def _plain(trial: Trial, workload: Workload, train: Split) -> Trial:
+def _plain(trial: Trial, workload: Workload, size: int) -> Trial:
     """Returns a trial with the same model, loss and data, and with the simplest optimizer, which
     does not amplify rounding. The optimizers need no check here, since their update rules do not
     depend on the model."""
     needed = {*metaparameters_of(workload), "precision", "dropout"}
     params = {name: value for name, value in trial.params.items() if name in needed}
-    size = min(EXAMPLES, train.size or EXAMPLES)
     alone = trial.study.with_batches_of(size)
     study = replace(alone, optimizer="sgd", batch_schedule=None, goals=(), extras=Extras())
     return replace(trial, study=study, params={**params, "learning_rate": LEARNING_RATE})
@@ -173,10 +201,30 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
     return None
 
 
-def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, str]:
+def best_width(
+    trial: Trial,
+    kind: Kind,
+    data_dir: Path | None,
+    costs: Costs | None = None,
+) -> tuple[int, str]:
     """Returns the number of trials of the study of `trial` that are trained fastest as one model,
     and the reason if it is 1, in words. Whether they can be stacked at all is decided by
-    `why_not`."""
+    `why_not`. What models cost is kept in `costs`, since a large one is not made twice."""
+    costs = {} if costs is None else costs
+    model = trial.study.workload, trial.params.get("precision")
+    if model not in costs:
+        costs[model] = _cost(trial, data_dir, FAST_BYTES[kind] // (PER_WEIGHT * NARROWEST))
+    weights, flops = costs[model]
+    width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
+    if width < NARROWEST:
+        return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
+    if (flops := flops * trial.study.batch_size) > BUSY_FLOPS[kind]:
+        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
+    return min(width, WIDEST[kind]), ""
+
+
+def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float]:
+    """Returns what a model costs, with 0 operations if it is larger than `largest`."""
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
@@ -184,14 +232,10 @@ def best_width(trial: Trial, kind: Kind, data_dir: Path | None) -> tuple[int, st
     trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
-        width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
-        if width < NARROWEST:
-            return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
+        if weights > largest:
+            return weights, 0
         with flop_counter() as counter:
             trainer.advance(1)
     finally:
         trainer.close()
-    flops = counter.get_total_flops() / examples * trial.study.batch_size
-    if flops > BUSY_FLOPS[kind]:
-        return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
-    return min(width, WIDEST[kind]), ""
+    return weights, counter.get_total_flops() / examples

@@ -15,8 +15,9 @@ from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_se
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
+from orchestrator.training.compiled import check_alike, compile_in_place, refusals, uncompiled
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Loss, kept
+from orchestrator.training.modifiers import Average, Function, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
@@ -47,8 +48,7 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._modifiers.check_device(ranks.device)
-        self._loss = self._modifiers.with_precision(workload.loss, ranks.device)
+        self._loss: Function = self._modifiers.with_precision(workload.loss, ranks.device)
         self.loss_settings = settings.loss
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
@@ -80,6 +80,8 @@ class Trainer:
         )
         self._wants_gradient_norm = study.extras.gradient_norm
         self._gradient_norm = math.nan
+        if self._modifiers.compile:
+            compile_in_place(self.model)
         # The model is wrapped last, since its modules must not change once hooks on its gradients
         # are registered.
         self._wrapped = ranks.wrap(self.model)
@@ -133,6 +135,7 @@ class Trainer:
         )
         self._shares: dict[int, Tensor] = {}
         self._guarded = GUARDED_STEPS
+        self._unproven = self._modifiers.compile
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
@@ -140,13 +143,13 @@ class Trainer:
         for module in self._frozen:
             module.eval()
         self._ranks.synchronise()
-        began = time.perf_counter()
+        began, self._untimed = time.perf_counter(), 0.0
         with self._stream.in_use():
             for step in range(self.step, until):
                 self._take_step(step, last=step == until - 1)
                 self._pulse()
         self._ranks.synchronise()
-        took = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
+        took = torch.tensor(time.perf_counter() - began - self._untimed, dtype=torch.float64)
         spent = float(self._ranks.maximum(took.to(self._ranks.device)))
         self._since += until - self.step
         self.rate = spent / (until - self.step)
@@ -177,7 +180,8 @@ class Trainer:
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
         average = self._average if averaged else None
-        with torch.no_grad(), average.in_place() if average else nullcontext():
+        own_code = uncompiled(self.model) if self._modifiers.compile else nullcontext()
+        with torch.no_grad(), own_code, average.in_place() if average else nullcontext():
             self.model.eval()
             if swap is None:
                 yield
@@ -274,6 +278,8 @@ class Trainer:
         while True:
             guarded = self._guarded > 0 and self._ranks.count > 1
             try:
+                if self._unproven:
+                    self._prove(step)
                 losses = self._backward(average=not guarded)
             except RuntimeError as error:
                 # Ranks that wait in a collective operation can't be told that memory ran out here.
@@ -292,6 +298,25 @@ class Trainer:
             self._make_room(step)
         self._guarded -= 1
         self._losses.add(self._normalised(losses))
+
+    def _prove(self, step: int) -> None:
+        """Compiles the model for the sizes of this stage, outside of the time of training. Refuses
+        it if it computes other gradients. Nothing of this remains in the training."""
+        began = time.perf_counter()
+        devices = [self._ranks.device] if self._ranks.device.type == "cuda" else []
+        found = []
+        try:
+            for code in (uncompiled(self.model), refusals()):
+                with code, kept([*self.model.buffers()]), torch.random.fork_rng(devices):
+                    self._backward(average=False)
+                found.append([p.grad for p in self.parameters if p.grad is not None])
+                discard(self._norms)
+                self._share.deliver(self.micro_batch, from_step=step)
+            check_alike(found[0], found[1], self._modifiers.precision)
+            self._unproven = False
+        finally:
+            self._ranks.synchronise()
+            self._untimed += time.perf_counter() - began
 
     def _backward(self, *, average: bool) -> list[tuple[Tensor, Tensor | None]]:
         """Computes the gradients of this rank's slice, and with `average` averages them over ranks.
@@ -350,11 +375,12 @@ class Trainer:
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
         self._share.deliver(halved, from_step=step)
+        self._unproven = self._modifiers.compile
         self._losses.regroup(self._share.pieces)
 
 
 def losses_of_first(
-    loss: Loss,
+    loss: Function,
     model: nn.Module,
     split: Split,
     cast: Callable[[Batch], Batch],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,17 +18,22 @@ from orchestrator.workloads import Batch, Split, Workload, first, prepare
 
 
 def rehearse(
-    trial: Trial, data_dir: Path | None = None, *, count: int = 1
+    trial: Trial,
+    data_dir: Path | None = None,
+    *,
+    count: int = 1,
+    changed: Callable[[Workload], Workload] = lambda workload: workload,
 ) -> list[str] | Exception:
     """Makes the trial's data, model and optimizer, and evaluates two examples without training. So
     errors in a workload or in metaparameters are found before a sweep costs anything. `count` is
-    the number of ranks that will train the trial.
+    the number of ranks that will train the trial. The workload is `changed` before.
 
     Returns the names of the metrics. If the workload's code raised an exception, returns that: it
     may happen only for two examples or only on this machine, so the trials will tell.
     """
     ranks, extras = Ranks(), trial.study.extras
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
+    workload = changed(workload)
     two_examples: dict[str, Split] = {name: first(split, 2) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
     study = trial.study.with_batches_of(size)

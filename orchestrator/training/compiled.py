@@ -1,0 +1,73 @@
+"""Compiles the models of trials that train alone with torch's compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from orchestrator.records import BadInput
+from orchestrator.training.memory import out_of_memory
+
+COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random": True}}
+"""Arguments of torch.compile. Random numbers, such as those of dropout, are drawn as they are
+without the compiler."""
+
+KINDS = 256
+"""Largest number of models and sizes of batches that a process compiles. A process trains trials of
+many studies; torch would stop at 8 and compile the others no more, without an error."""
+
+TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2, "float64": 1e-6}
+"""Largest difference of the gradient, relative to its length, by precision. Rounding in another
+order makes such differences; other random numbers or layers make it as long as the gradient."""
+
+
+def compile_in_place(model: nn.Module) -> None:
+    """Makes calls of the model run compiled code. Its modules, weights and state stay as they are.
+    `nn.Module.compile` does nothing for a torch class such as `nn.Sequential`."""
+
+    def forward(*inputs: Any, **named: Any) -> Any:
+        return model._call_impl(*inputs, **named)  # type: ignore[no-untyped-call]
+
+    torch._dynamo.config.recompile_limit = KINDS
+    model._compiled_call_impl = torch.compile(forward, dynamic=False, **COMPILER)
+
+
+@contextmanager
+def uncompiled(model: nn.Module) -> Iterator[None]:
+    """Makes calls of the model run its own code within the context."""
+    compiled, model._compiled_call_impl = model._compiled_call_impl, None
+    try:
+        yield
+    finally:
+        model._compiled_call_impl = compiled
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Tells that torch can't compile what it fails to compile within the context."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RuntimeError) and out_of_memory(error):
+            raise
+        said = " ".join(str(error).strip().splitlines()[:2])
+        words = f"'compile' must not be true where torch can't compile the model: {said}. Leave it "
+        raise BadInput(f"{words}out.", code="unusable") from error
+
+
+def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> None:
+    """Refuses compiled code whose gradients differ from the model's own by more than rounding."""
+    apart, whole = (
+        float(torch.stack(torch._foreach_norm([*tensors])).double().norm())
+        for tensors in (torch._foreach_sub(compiled, own), own)
+    )
+    if not apart <= TOLERANCE[precision] * whole:
+        raise BadInput(
+            f"'compile' must not be true for this model: compiled, its gradient of length "
+            f"{whole:.3g} differs by {apart:.2g}. Leave it out.",
+            code="unusable",
+        )
