@@ -69,9 +69,8 @@ class NoiseMeter:
         model.load_state_dict(state["model"])
         loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
         scales: list[Tensor | None] = [None]
-        scale = _preconditioner(
-            trial, model, settings.optimizer, self.workload.groups(model), state
-        )
+        groups = self.workload.groups(model)
+        scale = _preconditioner(trial, model, settings.optimizer, groups, state)
         if scale is not None:
             scales.append(scale.sqrt())
         seed = derive_seed(trial.seed, "noise scale", state["step"])
@@ -180,11 +179,7 @@ this tensor, and whether it is a mean that is corrected for its start at 0."""
 
 
 def _preconditioner(
-    trial: Trial,
-    model: nn.Module,
-    params: Mapping[str, Value],
-    groups: Sequence[Group],
-    state: Mapping[str, Any],
+    trial: Trial, model: nn.Module, params: Any, groups: Sequence[Group], state: Mapping[str, Any]
 ) -> Tensor | None:
     """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
     is the same for all weights, depends on the gradient's length, or is not known before the first
