@@ -215,7 +215,7 @@ def test_a_group_may_say_what_muon_takes() -> None:
 
 @pytest.mark.parametrize(
     ("workload", "code", "value"),
-    [(Absent, "unknown-name", "'1.weigth'"), (Twice, "given-twice", "'1.weight'"),
+    [(Absent, "unknown-name", "'1.weigth'"), (Twice, "wrong-value", "'1.weight'"),
      (Vector, "wrong-value", "'4.bias'")],
 )  # fmt: skip
 def test_groups_that_cant_be(workload: type, code: str, value: str) -> None:

@@ -134,7 +134,7 @@ def test_no_weight_decay_unless_asked_for(name: str) -> None:
 )  # fmt: skip
 def test_weight_decay_is_that_of_the_paper(name: str, decay: float) -> None:
     model = nn.Linear(3, 2)
-    before = model.weight.detach().clone()
+    before = nn.init.ones_(model.weight).detach().clone()
     optimizer = found(name).build(model, {"learning_rate": 0.2, "weight_decay": 0.5})
     for tensor in model.parameters():
         tensor.grad = torch.zeros_like(tensor)

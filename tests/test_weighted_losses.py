@@ -127,9 +127,9 @@ def test_weights_that_cant_be_are_refused_before_training() -> None:
         ("OneWeight", "wrong-result", "(2,)"),
         ("Negative", "wrong-value", "at least 0"),
     ):
-        with refused(code, name, value):
+        with refused(code, value):
             rehearse(trial(name))
-    with refused("not-together", "`noise_scale`"):
+    with refused("wrong-value", "`noise_scale`"):
         rehearse(trial(extras=Extras(noise_scale="repeats")))
     with refused("not-stackable", "weights"):
         next(train_in_stack(trial(), 4))

@@ -85,8 +85,7 @@ class Workload(ABC):
         numbers must come from torch's global generator."""
 
     def groups(self, model: nn.Module) -> Sequence[Group]:
-        """Returns the groups of parameters that need a learning rate, a weight decay or a treatment
-        of their own. All other parameters are treated as usual."""
+        """Returns the groups of parameters that are not treated as usual."""
         return ()
 
     @abstractmethod

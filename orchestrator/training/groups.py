@@ -11,11 +11,10 @@ from orchestrator.records import BadInput, unknown, wrong_value
 from orchestrator.workloads import Group
 
 HIDDEN = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
-"""Modules whose matrices Muon and its kin orthogonalise, with Hugging Face's Conv1D, unless such a
-matrix is the output head or also an embedding."""
+"""Modules whose matrices Muon orthogonalises, beside Hugging Face's Conv1D."""
 
 Losses = Callable[[], Tensor]
-"""Function that returns the losses of a few examples, with their graph."""
+"""Function that returns the loss of an example, with its graph."""
 
 
 def sorted_parameters(
@@ -25,15 +24,19 @@ def sorted_parameters(
     decays: Sequence[float | None],
     losses: Losses | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns torch's parameter groups. `rates` and `decays` are the learning rates and weight
-    decays of hidden matrices, then of all other parameters; None: the optimizer has none. They are
-    equal unless there are `losses`, which an optimizer like Muon needs to find the output head.
-
-    Biases and the scales of norms are vectors; shrinking them regularises nothing. Each group costs
-    a call per step, so parameters that are treated alike are in one group."""
+    """Returns torch's parameter groups. `rates` and `decays` are the learning rate and weight decay
+    of hidden matrices, then of the rest; None: the optimizer has none. Muon needs the `losses`."""
     named = dict(model.named_parameters(remove_duplicate=False))
-    chosen = _chosen(groups, named)
+    chosen: dict[int, Group] = {}
+    for named_group, name in ((each, name) for each in groups for name in each.parameters):
+        if name not in named:
+            raise unknown("parameter in `groups`:", name, named)
+        if id(named[name]) in chosen or (named_group.hidden and named[name].ndim < 2):
+            rule = "named once, and no vector if it is hidden"
+            raise wrong_value("A parameter in `groups`", rule, name)
+        chosen[id(named[name])] = named_group
     hidden = _hidden(model, losses()) if losses else set()
+    # Each group costs a call per step, so parameters that are treated alike are in one.
     found: dict[tuple[Any, ...], list[Tensor]] = {}
     for parameter in model.parameters():
         group = chosen.get(id(parameter), Group(parameters=()))
@@ -42,6 +45,7 @@ def sorted_parameters(
         if rate is None and group.learning_rate != 1:
             problem = "`learning_rate` in `groups` has no effect on this optimizer. Leave it out."
             raise BadInput(problem, code="no-effect")
+        # Biases and the scales of norms are vectors; shrinking them regularises nothing.
         decay = decay and (decay * group.weight_decay if parameter.ndim > 1 else 0.0)
         key = (is_hidden if losses else None, rate and rate * group.learning_rate, decay)
         found.setdefault(key, []).append(parameter)
@@ -52,45 +56,20 @@ def sorted_parameters(
     ]
 
 
-def _chosen(groups: Sequence[Group], named: dict[str, nn.Parameter]) -> dict[int, Group]:
-    """Returns the group of each parameter that is in one, by the parameter's id."""
-    chosen: dict[int, Group] = {}
-    for group in groups:
-        for name in group.parameters:
-            if name not in named:
-                raise unknown("parameter in `groups`:", name, named)
-            if id(named[name]) in chosen:
-                problem = f"`groups` must name a parameter once, but {name!r} is named twice."
-                raise BadInput(problem, code="given-twice")
-            if group.hidden and named[name].ndim < 2:
-                raise wrong_value("A parameter with hidden=True in `groups`", "no vector", name)
-            chosen[id(named[name])] = group
-    return chosen
-
-
 def _hidden(model: nn.Module, losses: Tensor) -> set[int]:
-    """Returns the ids of the hidden matrices. Embeddings, tables of positions (parameters outside
-    of `HIDDEN`) and the output head are better optimized by AdamW (Jordan et al. 2024,
-    kellerjordan.github.io/posts/muon)."""
-    inside, outside = set[int](), {id(matrix) for matrix in _heads(losses)}
-    for module in model.modules():
-        matrices = {id(p) for p in module.parameters(recurse=False) if p.ndim > 1}
-        if isinstance(module, HIDDEN) or type(module).__name__ == "Conv1D":
-            inside |= matrices
-        else:
-            outside |= matrices
-    return inside - outside
-
-
-def _heads(losses: Tensor) -> list[Tensor]:
-    """Returns the matrices that are nearest to the losses in their graph: the output head, or an
-    embedding that is also the head. No name and no order of attributes matters."""
+    """Returns the ids of the hidden matrices: those of `HIDDEN` except the output head. Head,
+    embeddings and tables of positions are better optimized by AdamW (Jordan et al. 2024)."""
+    # The head is the matrix nearest to the loss, whatever its name and the order of attributes.
     nodes: set[Any] = {losses.grad_fn}
     seen: set[Any] = {None}
-    while nodes := nodes - seen:
-        reached = [getattr(node, "variable", None) for node in nodes]
-        if matrices := [tensor for tensor in reached if tensor is not None and tensor.ndim > 1]:
-            return matrices
+    inside, outside = set[int](), set[int]()
+    while (nodes := nodes - seen) and not outside:
+        reached = [node.variable for node in nodes if hasattr(node, "variable")]
+        outside = {id(parameter) for parameter in reached if parameter.ndim > 1}
         seen |= nodes
         nodes = {inner for node in nodes for inner, _ in node.next_functions}
-    return []
+    for module in model.modules():
+        hides = isinstance(module, HIDDEN) or type(module).__name__ == "Conv1D"
+        matrices = {id(p) for p in module.parameters(recurse=False) if p.ndim > 1}
+        (inside if hides else outside).update(matrices)
+    return inside - outside

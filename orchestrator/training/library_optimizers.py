@@ -61,8 +61,7 @@ _PAPERS: dict[str, dict[str, Value]] = {
     "radam": {"decoupled_weight_decay": True},
     "rprop": {"learning_rate": 0.1},
 }
-"""Defaults of the source where the library has others. Adan needs none: the library calls its
-proximal weight decay not decoupled."""
+"""Defaults of the source where the library has others."""
 
 LIBRARY = {name.lower(): (library, name) for library, names in _TABLE.items() for name in names}
 """Name in lower case -> library and class."""
@@ -89,9 +88,7 @@ class LibraryOptimizer:
     ) -> Optimizer:
         """Makes the optimizer of all parameters of `model`. `params` replace the defaults.
 
-        Biases and the scales of norms (vectors) are left out of weight decay. Muon and its kin
-        orthogonalise the updates of the hidden matrices, and treat the rest as AdamW does; they
-        need the `losses` of a few examples, by which the output head is found.
+        Muon orthogonalises the updates of the hidden matrices, and treats the rest as AdamW does.
         """
         for name in params:
             if name not in (*self.settings, *self.required):
@@ -160,19 +157,15 @@ def _obstacle_in_step(kind: type[Optimizer]) -> str | None:
 def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:
     for name, argument in inspect.signature(kind).parameters.items():
         default = argument.default
-        if _is_tuple(default):
+        if isinstance(default, tuple):
             yield from zip(_numbered(name, default), default, strict=True)
-        elif isinstance(default, (bool, int, float, str, NoneType)) and name not in _NOT_TUNED:
-            if name == "lr" and default is None:
-                continue  # A2Grad takes the argument, but does not use it
+        elif name in _NOT_TUNED or (name, default) == ("lr", None):
+            continue
+        elif isinstance(default, (bool, int, float, str, NoneType)):
             # The default becomes part of the optimizer's state. torch.load refuses classes that it
             # doesn't know, such as enumerations. A plain number has the same effect.
             plain = int(default) if isinstance(default, IntEnum) else default
             yield _OUR_WORDS.get(name, name), 0.0 if name in _DECAYS else plain
-
-
-def _is_tuple(default: object) -> bool:
-    return isinstance(default, tuple) and all(isinstance(part, (int, float)) for part in default)
 
 
 def _numbered(name: str, default: tuple[Value, ...]) -> list[str]:
@@ -186,7 +179,7 @@ def _arguments(kind: type[Optimizer], values: Mapping[str, Any]) -> dict[str, An
     arguments: dict[str, Any] = {}
     for name, argument in inspect.signature(kind).parameters.items():
         ours = _OUR_WORDS.get(name, name)
-        if _is_tuple(argument.default):
+        if isinstance(argument.default, tuple):
             parts = _numbered(name, argument.default)
             arguments[name] = tuple(values[part] for part in parts)
         elif values.get(ours) is not None:

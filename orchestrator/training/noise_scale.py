@@ -182,11 +182,7 @@ this tensor, and whether it is a mean that is corrected for its start at 0."""
 
 
 def _preconditioner(
-    trial: Trial,
-    model: nn.Module,
-    params: Mapping[str, Value],
-    groups: Sequence[Group],
-    state: Mapping[str, Any],
+    trial: Trial, model: nn.Module, params: Any, groups: Sequence[Group], state: Mapping[str, Any]
 ) -> Tensor | None:
     """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
     is the same for all weights, depends on the gradient's length, or is not known before the first

@@ -23,7 +23,7 @@ from orchestrator.training.optimizers import is_built_in
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
-from orchestrator.training.trainer import Trainer
+from orchestrator.training.trainer import Trainer, fresh_model
 from orchestrator.training.uncompiled import flop_counter
 from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
 from orchestrator.workloads.splits import source_of
@@ -75,6 +75,8 @@ def why_not(
         return reason
     if not products_are_alike(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
+    if workload.groups(fresh_model(workload, trial.seed, device)):
+        return f"{type(workload).__name__} treats groups of parameters differently"
     small = {name: first(split, POOL) for name, split in splits.items()}
     plain = _plain(trial, workload, min(EXAMPLES, splits["train"].size or EXAMPLES))
     pair = [plain, replace(plain, index=plain.index + 1, seed=plain.seed + 1)]
@@ -122,9 +124,6 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
     reasons = {
         "its batch size grows along the training": study.grows,
         f"optimizer {study.optimizer!r} is not one of ours": not is_built_in(study.optimizer),
-        f"{type(workload).__name__} treats groups of parameters differently": (
-            type(workload).groups is not Workload.groups
-        ),
         "'precision' is bfloat16": modifiers.precision == "bfloat16",
         "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
         "'compile' is true": modifiers.compile,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,8 +45,11 @@ def rehearse(
             batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
             losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
             if isinstance(losses, tuple):
-                _check_weights(workload, losses[1:], size, extras.noise_scale != "never")
-                losses = losses[0]
+                losses, weights = losses
+                _check_shape(workload, "weights of the loss", weights, size)
+                if bool((weights < 0).any()) or extras.noise_scale != "never":
+                    rule = "at least 0, without `noise_scale`, which takes all examples alike"
+                    raise wrong_value("Weights of a loss", rule, weights.tolist())
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
                 _check_shape(workload, f"metric {name!r}", values, size, more=True)
@@ -77,19 +80,6 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
             f"{f' and {len(idle) - 1} more' if len(idle) > 1 else ''}. Leave it out of the model, "
             f"or set its requires_grad to False.",
             code="no-gradient",
-        )
-
-
-def _check_weights(workload: Workload, weights: Sequence[Tensor], size: int, noise: bool) -> None:
-    """Refuses what follows the losses in a tuple if it is not a weight of each."""
-    name = f"weights of the loss of {type(workload).__name__}"
-    _check_shape(workload, "loss", weights[0] if len(weights) == 1 else weights, size)
-    if not bool((weights[0] >= 0).all() & weights[0].isfinite().all()):
-        raise wrong_value(name, "finite and at least 0", weights[0].tolist())
-    if noise:
-        raise BadInput(
-            f"`noise_scale` takes all examples alike. Leave it out, or the {name}.",
-            code="not-together",
         )
 
 
