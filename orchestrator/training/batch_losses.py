@@ -14,10 +14,11 @@ def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
     examples weigh the same. Losses of half precision get weights of 1, since 1 / batch size would
     be rounded and scale the gradient by up to 0.2 %."""
     losses, weights = result if isinstance(result, tuple) else (result, None)
-    if weights is None and losses.dtype.itemsize < 4:
+    if weights is None:
+        if losses.dtype.itemsize >= 4:
+            return losses, None
         weights = torch.ones_like(losses)
-    precise = torch.promote_types(losses.dtype, torch.float32)
-    return losses, None if weights is None else weights.detach().to(precise)
+    return losses, weights.detach().to(torch.promote_types(losses.dtype, torch.float32))
 
 
 class BatchLosses:
