@@ -22,7 +22,6 @@ from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
-    Choice,
     FinishedTrial,
     Goal,
     Measurement,
@@ -34,19 +33,18 @@ from orchestrator.records import (
 from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
-from orchestrator.report.content import Curve, Grid, Tried
+from orchestrator.report.content import Curve, Tried
 from orchestrator.report.gathering import MOST_OF_STUDY
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.trial_table import outcomes
-from orchestrator.report.trials import grid_of
+from orchestrator.report.trials import tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
     Run,
     StepTime,
-    best_of,
     column_of,
     export_archive,
     frontier_of,
@@ -107,8 +105,6 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
         for size in (1, 100)
     ]
-    cells = [(1, {(0.1, name): 0.5, (0.2, name): 0.3}), (2, {})]
-    grid = Grid(x=name, y="y", xs=[0.1, 0.2], ys=[name], shown=name, is_steps=True, cells=cells)
     points = [
         OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
         for option in (0.1, name) for size in (1, 2)
@@ -124,7 +120,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
             quality={name: bests, "cut": [replace(best, censored=True)]},
             devices=devices_of(times), settings=Settings(price_per_device_hour=2),
-            grids={name: grid}, options={name: {name: points}}, largeness=large,
+            options={name: {name: points}}, largeness=large,
             rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
@@ -440,11 +436,10 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     rows = frontier_of(run)
     (panel,) = panels_of([Source(run=run, rows=rows)], Settings.of(run.sweep()["report"]))
     sizes = sorted({row.batch_size for row in rows})
-    (grid,) = panel.grids.values()
-    assert (grid.x, grid.y) == ("learning_rate", "warmup_fraction")
-    bests = [row for row in best_of(run, "val/error") if row.recipe == "grid"]
-    shown = {size: min(values.values()) for size, values in grid.cells}
-    assert shown == {row.batch_size: row.value for row in bests}
+    tried = panel.tried["grid"]
+    assert (tried.x, tried.y, tried.linear) == (
+        "learning_rate", "warmup_fraction", ["warmup_fraction"]
+    )  # fmt: skip
     smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"]["label_smoothing"]}
     assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
@@ -507,16 +502,18 @@ def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
 
 def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     """As under a condition; until one of them comes up there isn't even a column."""
-    options = {name: Choice(options=(0.1, 0.2)) for name in ("decay", "rate")}
-    study = replace(make_trial().study, space=options)
+    ranges = {name: Range(low=0.1, high=0.2, scale="log") for name in ("decay", "rate")}
+    study = replace(make_trial().study, space=ranges)
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
         tables = outcomes(run, GOAL, [study])
-        assert grid_of([study], tables, GOAL) is None
+        assert tried_of([study], tables, 9) is None
         trial = replace(make_trial(index=index), study=study, params=params)
         run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
-    assert grid_of([study], outcomes(run, GOAL, [study]), GOAL) is None
+    found = tried_of([study], outcomes(run, GOAL, [study]), 9)
+    assert found is not None
+    assert found.counts == [(study.batch_size, 0, 3)]
 
 
 def test_what_was_ended_early_is_not_said_to_be_out_of_reach(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from orchestrator.analysis.rule_costs import RuleCost
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.analysis.words import in_count
-from orchestrator.records import Baseline, Goal, Value
+from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow, FrontierRow
 
 Item = TypeVar("Item")
@@ -72,6 +72,8 @@ class Tried:
     y: str
     y_from_one: bool
     """Whether 1 - y, not y, was searched evenly."""
+    linear: Collection[str] = ()
+    """Those of the two that were searched on a linear scale."""
     outcomes: Sequence[tuple[int, pa.Table]]
     """(batch size, trials); where there are too many, the best trials and a selection of the
     others."""
@@ -79,21 +81,6 @@ class Tried:
     """(batch size, number that reached the goal, number of trials), over all trials."""
     cut: bool
     """Whether any trials were ended because they could no longer win."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The results at the points of a grid of two metaparameters."""
-
-    x: str
-    y: str
-    xs: Sequence[Value]
-    ys: Sequence[Value]
-    shown: str
-    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
-    is_steps: bool
-    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
-    """(batch size, (x, y) -> the best value over all other metaparameters)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +117,6 @@ class Panel:
     """Recipe -> the goal's metric of the best trial of each batch size."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
-    grids: Mapping[str, Grid] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Sequence[OptionPoint]]] = field(default_factory=dict)
     """Recipe -> metaparameter -> the results of each of its options."""
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
-from orchestrator.report.trials import SIDE_BY_SIDE, grid_of, tried_of
+from orchestrator.report.trials import SIDE_BY_SIDE, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -126,7 +126,6 @@ class Source:
         by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
         found: dict[str, dict[str, Any]] = {
             "tried": {name: tried_of(mine, tables, most) for name, mine in by_recipe},
-            "grids": {name: grid_of(mine, tables, goal) for name, mine in by_recipe},
             "options": {name: options_of(mine, tables, goal) for name, mine in by_recipe},
             "listed": {name: listed_of(mine, tables, most_listed) for name, mine in by_recipe},
             "fixed": {name: fixed_in(mine) for name, mine in by_recipe},

@@ -74,7 +74,7 @@ GROUPS = (
         "trials",
         "All trials",
         trials.found,
-        (trials.all_tried, trials.grids, trial_table.table_of_trials),
+        (trials.all_tried, trial_table.table_of_trials),
     ),
     Group("training", "How the winners train", training.found, (training.training_curves,)),
     Group("noise", "Noise scale and forecasts", noise.found, (noise.forecasts, noise.noise_along)),

@@ -1,24 +1,22 @@
-"""The fold of all trials: by two metaparameters, and on grids."""
+"""The fold of all trials: by two metaparameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
 import pyarrow as pa
 from plotly.subplots import make_subplots
 
-from orchestrator.records import Choice, Goal, Range, Study, Value
-from orchestrator.report.content import Grid, Panel, Tried, grouped
+from orchestrator.records import Range, Study
+from orchestrator.report.content import Panel, Tried, grouped
 from orchestrator.report.sections import Show
 from orchestrator.report.style import (
     COLOURS,
     GUIDE,
     evenly,
-    exact,
     legend_once,
     log10_axis,
     rounded,
@@ -27,13 +25,9 @@ from orchestrator.report.style import (
 )
 from orchestrator.report.trial_table import Tables, best_and_others, reached
 from orchestrator.results import column_of
-from orchestrator.results.counting import stopped_early
 
 SIDE_BY_SIDE = 6
 """The most batch sizes at which trials are shown."""
-
-MOST_CELLS = 40
-"""On each side of a heat map."""
 
 LOOKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "unreached": (
@@ -58,14 +52,10 @@ FARTHEST = 3
 
 def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
     """Returns the trials of one recipe, at most `most` of each batch size, smallest size first."""
-    ranges = {
-        name: entry
-        for name, entry in studies[0].space.items()
-        if isinstance(entry, Range) and entry.scale in ("log", "reverse_log")
-    }
-    if len(ranges) < 2:
+    scales = {n: entry.scale for n, entry in studies[0].space.items() if isinstance(entry, Range)}
+    if len(scales) < 2:
         return None
-    x, y = [*ranges][:2]
+    x, y, *_ = sorted(scales, key=lambda name: scales[name] == "linear")
     whole = [
         (study.batch_size, tables[study.key])
         for study in evenly(studies, SIDE_BY_SIDE)
@@ -77,7 +67,8 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
     return Tried(
         x=x,
         y=y,
-        y_from_one=ranges[y].scale == "reverse_log",
+        y_from_one=scales[y] == "reverse_log",
+        linear=[name for name in (x, y) if scales[name] == "linear"],
         outcomes=[(size, best_and_others(table.select(columns), most)) for size, table in whole],
         counts=[(size, reached(table), len(table)) for size, table in whole],
         cut=any({"dominated", "paused"} & {*table["status"].to_pylist()} for _, table in whole),
@@ -92,42 +83,6 @@ def _numbers(table: pa.Table) -> set[str]:
         for field in table.schema
         if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
     }
-
-
-def grid_of(studies: Sequence[Study], tables: Tables, goal: Goal) -> Grid | None:
-    """Returns the grid of one recipe, if its first two varying metaparameters form one."""
-    chosen = evenly(studies, SIDE_BY_SIDE)
-    rows = {study.batch_size: tables[study.key].to_pylist() for study in chosen}
-    names = [name for name, entry in studies[0].space.items() if isinstance(entry, Range | Choice)]
-    points = [
-        {name: row.get(column_of(name)) for name in names}
-        for of_study in rows.values()
-        for row in of_study
-    ]
-    varying = [name for name in names if len({point[name] for point in points} - {None}) > 1]
-    if len(varying) < 2:
-        return None
-    x, y = varying[:2]
-    pairs = {(point[x], point[y]) for point in points if None not in (point[x], point[y])}
-    # Numbers come before words.
-    in_order = partial(sorted, key=lambda value: (isinstance(value, str), value))
-    xs, ys = (in_order({pair[n] for pair in pairs}) for n in (0, 1))
-    filled = 4 * len(pairs) >= 3 * len(xs) * len(ys)
-    if not filled or min(len(xs), len(ys)) < 2 or max(len(xs), len(ys)) > MOST_CELLS:
-        return None
-    cut = any(stopped_early(study, row) for study in chosen for row in rows[study.batch_size])
-    column = "steps_to_goal" if cut else "best"
-    better = max if goal.direction == ">" and not cut else min
-    cells: list[tuple[int, Mapping[tuple[Value, Value], float]]] = []
-    for size, of_study in rows.items():
-        best: dict[tuple[Value, Value], float] = {}
-        for row in of_study:
-            value, at = row[column], (row.get(column_of(x)), row.get(column_of(y)))
-            if row["counted"] and None not in (value, *at) and value == value:  # noqa: PLR0124
-                best[at] = better(value, best.get(at, value))
-        cells.append((size, best))
-    shown = "steps to goal" if cut else f"best {goal.metric}"
-    return Grid(x=x, y=y, xs=xs, ys=ys, shown=shown, is_steps=cut, cells=cells)
 
 
 def all_tried(panel: Panel, show: Show) -> str:
@@ -162,24 +117,6 @@ def _sampled(tried: Tried) -> str:
     )
 
 
-def grids(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            _heat_maps(grid),
-            f"{recipe}: {grid.shown} by {grid.x} and {grid.y}",
-            "",
-            "Each cell is the best trial with these two values. A cell is empty if no such trial "
-            + (
-                "reached the goal, or if all of them were stopped early."
-                if grid.is_steps
-                else "has a value."
-            ),
-        )
-        for recipe, grid in panel.grids.items()
-        if any(values for _, values in grid.cells)
-    )
-
-
 def found(panel: Panel) -> str:
     total = sum(one.total for one in panel.listed.values())
     those = sum(one.reached for one in panel.listed.values())
@@ -207,8 +144,9 @@ def _every_trial(tried: Tried) -> go.Figure:
     styled(figure, "", "")
     figure.update_layout(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
     xs, ys = ([value for trace in traces for value in trace[axis]] for axis in ("x", "y"))
-    figure.update_xaxes(**log10_axis(xs, most=max(2, 9 // wide)))
-    figure.update_yaxes(**log10_axis(ys))
+    plain = {"type": "linear"}
+    figure.update_xaxes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
+    figure.update_yaxes(**plain if tried.y in tried.linear else log10_axis(ys))
     figure.update_xaxes(title=safe(tried.x), col=(wide + 1) // 2)
     figure.update_yaxes(title="1 - " * tried.y_from_one + safe(tried.y), col=1)
     return figure
@@ -264,36 +202,3 @@ def _describe(row: Mapping[str, Any]) -> str:
     steps = row["steps_to_goal"]
     how = f"{row['status']}, {row['steps']:,} steps"
     return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
-
-
-def _heat_maps(grid: Grid) -> go.Figure:
-    """Draws the results at the points of a grid, with a map for each batch size. Colours of steps
-    follow the logarithm."""
-    figure = make_subplots(
-        rows=1, cols=len(grid.cells), shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"B = {size:,}" for size, _ in grid.cells],
-    )  # fmt: skip
-    few = len(grid.xs) * len(grid.cells) <= 12
-    for column, (_, values) in enumerate(grid.cells, start=1):
-        known = [[values.get((one, other)) for one in grid.xs] for other in grid.ys]
-        z = [[v and math.log2(v) if grid.is_steps else v for v in line] for line in known]
-        figure.add_heatmap(
-            x=[exact(value) for value in grid.xs], y=[exact(value) for value in grid.ys], z=z,
-            coloraxis="coloraxis", xgap=1, ygap=1,
-            text=[["" if v is None else f"{v:.4g}" for v in line] for line in known],
-            texttemplate="%{text}" if few else None,
-            hovertemplate=f"{safe(grid.x)} %{{x}}<br>{safe(grid.y)} %{{y}}<br>{safe(grid.shown)} "
-            "%{text}<extra></extra>",
-            row=1, col=column,
-        )  # fmt: skip
-    styled(figure, "", "")
-    bar = f"{safe(grid.shown)},<br>in doublings" if grid.is_steps else safe(grid.shown)
-    figure.update_layout(
-        margin={"t": 70},
-        coloraxis={"colorscale": "Viridis", "colorbar": {"title": {"text": bar}}},
-    )
-    figure.update_xaxes(type="category", showgrid=False, tickangle=-45)
-    figure.update_yaxes(type="category", showgrid=False)
-    figure.update_xaxes(title=safe(grid.x), col=(len(grid.cells) + 1) // 2)
-    figure.update_yaxes(title=safe(grid.y), col=1)
-    return figure
