@@ -33,7 +33,7 @@ from orchestrator.records import (
     shown,
 )
 from orchestrator.results.curve_files import content_of
-from orchestrator.results.tables import TRIALS, is_metric
+from orchestrator.results.tables import TRIALS
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
 """Names of the nested folders that lead to a study, below any number of groups."""
@@ -101,17 +101,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-
-
-def named_metrics(path: str) -> frozenset[str]:
-    """The metrics that our exports name in study.json, since theirs need no slash."""
-    try:
-        listed = read_document(path).get("metrics")
-    except (OSError, ValueError):
-        return frozenset()
-    listed = listed if isinstance(listed, list) else []
-    names = [name for name in listed if isinstance(name, str) and len(name) <= MOST_LETTERS]
-    return frozenset(name for name in names if name.isprintable() and is_metric(name))
 
 
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:

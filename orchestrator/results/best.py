@@ -118,10 +118,8 @@ def _rows_of(
     for asked in within:
         enough, censored = reaches(study, trials, counted, asked)
         row = BestRow(
-            workload=study.workload,
-            recipe=study.recipe,
+            **asdict(study.key),
             optimizer=study.optimizer,
-            batch_size=study.batch_size,
             metric=metric,
             within=None if asked is None else str(asked),
             trained_enough=enough,

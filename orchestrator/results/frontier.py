@@ -279,10 +279,8 @@ def _row(
         repeated = [best[1] if best else 0]
     searched = sum(isinstance(entry, Range | Choice) for entry in study.space.values())
     row = FrontierRow(
-        workload=study.workload,
-        recipe=study.recipe,
+        **asdict(study.key),
         optimizer=study.optimizer,
-        batch_size=study.batch_size,
         batch_schedule=study.batch_schedule,
         goal=str(goal),
         within=None if within is None else str(within),

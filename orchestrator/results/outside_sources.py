@@ -118,7 +118,7 @@ def _csv(source: Path | bytes, told: list[str]) -> pa.Table:
     parse = pa_csv.ParseOptions(invalid_row_handler=skip)
     table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
-        told.append(f"{len(lost):,} rows have other columns than the first")
+        told.append(f"rows with other columns than the first: {len(lost):,}")
     return table
 
 
@@ -142,7 +142,7 @@ def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
         except (ValueError, AttributeError, RecursionError):
             lost += bool(line.strip())
     if lost:
-        told.append(f"{lost:,} rows are no JSON objects")
+        told.append(f"rows that are no JSON objects: {lost:,}")
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Row:
@@ -195,7 +195,7 @@ def _usable(table: pa.Table, told: list[str]) -> pa.Table:
         elif (found := _plain(column)) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
         elif lost := found.null_count - column.null_count:
-            columns[title], reason = found, f"has {lost:,} cells that are no numbers"
+            columns[title], reason = found, f"has cells that are no numbers: {lost:,}"
         else:
             columns[title] = found
             continue
@@ -249,7 +249,7 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
                 settings |= _named_in(Path(place)) | _config_beside(path, told)
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
             except (OSError, ValueError, pa.ArrowException) as error:
-                told.append(reason_of(error) if isinstance(error, OSError) else str(error))
+                told.append(reason_of(error))
             problems += [Problem.at(path, folder, each) for each in told]
     return found
 
