@@ -166,7 +166,7 @@ def test_the_same_point_and_seed_twice_is_no_repeat(tmp_path: Path) -> None:
     run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
     (study,) = run.studies()
     assert (study.trials, study.repeats, study.budget_steps) == (1, 0, 100)
-    assert "2 runs have the point and the seed of another" in problems(run)
+    assert counted(run) == {"runs with the point and the seed of another": 2}
 
 
 @pytest.mark.parametrize(

@@ -271,12 +271,11 @@ def settled(verdicts: Collection[Verdict]) -> bool:
     to within a quarter, if each lies in the other's interval, or if both say "at least"."""
     last = sorted(verdicts, key=lambda each: each.length)[-3:]
     return len(last) == 3 and all(
-        earlier.is_known and later.is_known and _agree(earlier.fifth_more, later.fifth_more)
-        for earlier, later in pairwise(last)
+        a.is_known and b.is_known and _agree(a.fifth_more, b.fifth_more) for a, b in pairwise(last)
     )
 
 
 def _agree(first: Estimate, second: Estimate) -> bool:
-    if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
+    if first.value == second.value or abs(math.log(first.value / second.value)) < STILL:
         return True
     return first.holds(second.value) and second.holds(first.value)

@@ -30,8 +30,11 @@ class Group:
 
 def groups_of(workloads: Iterable[str]) -> list[Group]:
     """The groups of at least two workloads. A workload's name is DATA SET/MODEL?OPTIONS."""
-    parts = {name: _parts(name) for name in workloads}
-    found = []
+    parts, found = {}, []
+    for name in workloads:
+        path, _, options = name.partition("?")
+        data, _, model = path.rpartition("/")
+        parts[name] = data, model, options
     for place, by in ((1, "model"), (0, "data set"), (2, "version")):
         alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
         for name, part in parts.items():
@@ -43,12 +46,6 @@ def groups_of(workloads: Iterable[str]) -> list[Group]:
             if len(members) > 1
         ]
     return found
-
-
-def _parts(workload: str) -> tuple[str, str, str]:
-    name, _, options = workload.partition("?")
-    data, _, model = name.rpartition("/")
-    return data, model, options
 
 
 def relative(

@@ -39,9 +39,7 @@ class BranchJudge:
             for factor in [study.batch_size // study.batches.first]
         }
 
-    def settled(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether longer branches are not expected to change the verdict."""
-        return settled(verdicts)
+    settled = staticmethod(settled)
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(
@@ -100,7 +98,9 @@ def schedule_of(
     batch_size = next(iter(verdicts)).batch_size
     steps = [ScheduleStep(examples=0, batch_size=batch_size, rate=1.0)]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.at_examples):
-        factor = max(steps[-1].batch_size // batch_size, _affordable(verdict, end))
+        limit = verdict.fifth_more.ends[0] if end == "low" else verdict.fifth_more.value
+        power = math.floor(math.log2(min(limit, verdict.costs[-1].factor)))
+        factor = max(steps[-1].batch_size // batch_size, int(2**power))
         step = ScheduleStep(
             examples=verdict.at_examples,
             batch_size=factor * batch_size,
@@ -111,12 +111,6 @@ def schedule_of(
         elif (step.batch_size, step.rate) != (steps[-1].batch_size, steps[-1].rate):
             steps.append(step)
     return steps
-
-
-def _affordable(verdict: Verdict, end: Literal["low", "value"]) -> int:
-    """The largest power of two, as a factor, that the verdict allows."""
-    limit = verdict.fifth_more.ends[0] if end == "low" else verdict.fifth_more.value
-    return int(2 ** math.floor(math.log2(min(limit, verdict.costs[-1].factor))))
 
 
 def _rate(verdict: Verdict, factor: int) -> float:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
+from orchestrator.analysis.curve import DRAWS, ENDS
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.records import ENOUGH_SIZES
 
 HIGH = 6.0
@@ -35,10 +36,6 @@ FREE = 30.0
 
 PLACES = 101
 """Number of batch sizes, from the smallest to the largest, at which drawn curves are compared."""
-
-DRAWS = 2000
-
-ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
-from orchestrator.analysis.next_steps import Price, Prices, Step, next_steps, step_in_words
+from orchestrator.analysis.next_steps import Step, next_steps, step_in_words
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
@@ -68,7 +68,7 @@ def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
     found = scalings(rows)
     widened = any("was widened to" in text for row in rows for text in row.warnings)
     listed = any(s.is_one_point or s.search.algorithm in LISTED_POINTS for s in studies)
-    steps = next_steps(found, studies, _prices(run, studies), fixed=widened or listed)
+    steps = next_steps(found, studies, spent(run, studies), fixed=widened or listed)
     return Advised(
         suggestions=tuple(_suggestion(run, sweep, studies, step) for step in steps),
         remarks=(
@@ -99,18 +99,6 @@ def _command(run: Run, change: str) -> str:
     place = str(run.place)
     file = "SWEEP_FILE" if run.place.local is None else f"{place}/sweep.yaml"
     return shlex.join(["orchestrate", "sweep", file, "--out", place, "--set", change])
-
-
-def _prices(run: Run, studies: Sequence[Study]) -> Prices:
-    prices: dict[tuple[str, str], dict[int, Price]] = {}
-    for study in spent(run, studies):
-        curve = prices.setdefault((study.key.workload, study.key.recipe), {})
-        curve[study.key.batch_size] = Price(
-            trial=study.trial_examples,
-            repeat=study.repeat_examples,
-            seconds_per_example=study.seconds_per_example,
-        )
-    return prices
 
 
 def _remarks(

@@ -148,11 +148,6 @@ def _advised(panel: Panel) -> str:
 
 
 def _card(cost: Cost) -> str:
-    said = f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
-    return f"{said}<span>{escape(_needs(cost))}</span>"
-
-
-def _needs(cost: Cost) -> str:
     interval = ""
     if cost.low is not None and cost.high is not None:
         interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
@@ -162,7 +157,8 @@ def _needs(cost: Cost) -> str:
         if one.money is not None:
             needs += f", {one.money:,.3g} in money"
     point = ", ".join(f"{name} {short(value)}" for name, value in cost.params.items())
-    return f"{needs}; {point}" if point else needs
+    needs += f"; {point}" if point else ""
+    return f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br><span>{escape(needs)}</span>"
 
 
 def _coarse(panel: Panel) -> str:
@@ -268,12 +264,15 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
             [_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]]
         )
     for number, (name, rows) in enumerate(curves.items()):
-        points = _with_gaps(rows)
         if not drawn[name]:
             continue
-        at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
-        intervals = dict(zip([p.batch_size for p in drawn[name]], spread[name], strict=True))
-        spread_of = whiskers([intervals.get(size) for size, _ in points], thickness=1)
+        # No line leads through where the goal was not reached.
+        sizes = sorted(row.batch_size for row in rows)
+        points = {point.batch_size: point for point in drawn[name]}
+        intervals = dict(zip(points, spread[name], strict=True))
+        at = [(n, points[n].steps, _describe(name, points[n])) if n in points else (n, None, "")
+              for n in sizes]  # fmt: skip
+        spread_of = whiskers([intervals.get(size) for size in sizes], thickness=1)
         add_line(figure, name, at, mark(number), error_y=spread_of)
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
@@ -325,14 +324,6 @@ def _why(name: str, row: FrontierRow) -> str:
         why = "the goal was not reached" if row.finished else "not finished yet"
     said = of_size(row.batch_size, name) + why
     return f"{said}<br>trials: {ended}" if ended else said
-
-
-def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
-    """Returns the points of a curve by batch size, with None where the goal was not reached, so
-    that no line leads through there."""
-    points: dict[int, Point | None] = {row.batch_size: None for row in rows}
-    points |= {point.batch_size: point for point in trained_points(rows)}
-    return sorted(points.items(), key=lambda at: at[0])
 
 
 def _describe(name: str, point: Point) -> str:

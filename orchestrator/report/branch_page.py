@@ -159,6 +159,8 @@ def _along(content: BranchContent, show: Show) -> str:
         until=content.total_examples,
     )
     steps = " The stairs are the two schedules." if content.schedules else ""
+    missing = ", ".join(f"{v.at_examples:,}" for v in content.verdicts if not v.is_known)
+    unknown = f" After {missing} examples it is not known, and not drawn." if missing else ""
     text = show(
         figure,
         "Batch sizes along the training",
@@ -166,17 +168,10 @@ def _along(content: BranchContent, show: Show) -> str:
         f"Marks of one point stand side by side, with 90 % intervals.{steps} The dashed line is "
         f"the trunk's batch size, the dotted line the largest that was measured. A hollow mark is "
         f"a lower bound. The noise scale of the trunk's gradients is a forecast of the local "
-        f"critical batch size."
-        f"{_not_known(content)}",
+        f"critical batch size.{unknown}",
     )
     text += _noise_table(content)
     return section("along", "How large the batch may be", text)
-
-
-def _not_known(content: BranchContent) -> str:
-    missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
-    said = f" After {', '.join(missing)} examples it is not known, and not drawn."
-    return said if missing else ""
 
 
 def _costs(content: BranchContent, show: Show) -> str:

@@ -64,21 +64,17 @@ def recommended(panel: Panel, show: Show) -> str:
         for recipe, advice in panel.advice_by_recipe.items()
     ]
     heads = ["Recipe", "Fastest", "Balanced", "Cheapest"]
+    found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
+    used = {advice.by_step_times for advice in found}
+    basis = " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
     shown = table("The recommended batch size of each recipe.", heads, rows)
-    return shown + (lead(_basis(panel)) if rows else "") + _if_free(panel)
+    return shown + (lead(basis) if rows else "") + _if_free(panel)
 
 
 def _in_short(cost: Cost) -> str:
     """Says a batch size and what it needs."""
     timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
-
-
-def _basis(panel: Panel) -> str:
-    """Says how recommendations are derived."""
-    found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
-    used = {advice.by_step_times for advice in found}
-    return " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
 
 
 def _if_free(panel: Panel) -> str:

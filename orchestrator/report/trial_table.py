@@ -67,7 +67,7 @@ def table_of_trials(panel: Panel, show: Show) -> str:
     if not count:
         return ""
     name = f"trials-{crc32(f'{panel.workload} {panel.goal}'.encode()):x}"
-    caption = f"All {total:,} trials." if count == total else (
+    caption = f"All trials: {total:,}." if count == total else (
         f"{count:,} of {total:,} trials: of each study those that reached the goal in the fewest "
         f"steps, and an even sample of the others."
     )  # fmt: skip
