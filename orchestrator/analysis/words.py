@@ -15,9 +15,9 @@ from orchestrator.results import FrontierRow
 
 
 def headline(scaling: Scaling) -> str:
-    """Returns the sentence that decides: which batch size takes a fifth more examples than the
-    fewest, from which one on a larger batch saves less than a tenth of the steps, and the critical
-    batch size."""
+    """The sentence that decides: which batch size takes a fifth more examples than the fewest, from
+    which one on a larger batch saves less than a tenth of the steps, and the critical batch
+    size."""
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
@@ -49,8 +49,8 @@ def _wastes(scaling: Scaling, largest: int) -> str:
 
 
 def sentence(scaling: Scaling) -> str:
-    """Returns all sentences on one curve: the headline, whether its steps are medians, and what is
-    known of its bend."""
+    """All sentences on one curve: the headline, whether its steps are medians, and what is known of
+    its bend."""
     parts = [headline(scaling)]
     if scaling.curves is not None:
         parts += [
@@ -63,7 +63,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    """Returns the remarks on a curve that its headline leaves out."""
+    """The remarks on a curve that its headline leaves out."""
     said: list[str] = []
     if scaling.curves is None:
         return said
@@ -239,7 +239,7 @@ def batch_sizes_of(row: FrontierRow) -> str:
 
 
 def growing_sentence(row: FrontierRow) -> str:
-    """Returns the sentence on a training whose batch size grows."""
+    """The sentence on a training whose batch size grows."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
     if row.steps is None or row.examples is None:
         return f"{said}."

@@ -92,7 +92,7 @@ def branch(
 def plan(
     what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
-    """Returns the number of trials and of their steps for each study of a sweep."""
+    """The number of trials and of their steps for each study of a sweep."""
     from orchestrator.cli.outlooks import outlook_in_words
 
     with _as_file(what) as file:

@@ -56,8 +56,8 @@ NO_ADVICE = (
 
 
 def answer_of(panel: Panel, show: Show) -> str:
-    """Returns the first screen of one workload and goal: sentences, the main figure, the
-    recommendations and remarks."""
+    """The first screen of one workload and goal: sentences, the main figure, the recommendations
+    and remarks."""
     lines = sentences(panel)
     figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
     advised = _advised(panel)
@@ -70,14 +70,13 @@ def answer_of(panel: Panel, show: Show) -> str:
 
 
 def listed(lines: Sequence[tuple[str, str]]) -> str:
-    """Returns the sentences as a list; each has a dot in the colour of its curve."""
+    """The sentences as a list; each has a dot in the colour of its curve."""
     items = "".join(f'<li style="--curve: {c}">{escape(line)}</li>' for c, line in lines)
     return f'<ul class="says">{items}</ul>'
 
 
 def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str, str]]:
-    """Returns (colour, sentence) for each recipe, or for the first recipes where there are too
-    many."""
+    """(colour, sentence) for each recipe, or for the first recipes where there are too many."""
     names = panel.drawn.recipes
     found = [
         (COLOURS[names.index(scaling.recipe) % len(COLOURS)], headline(scaling))
@@ -135,7 +134,7 @@ def _reading(panel: Panel) -> str:
 
 
 def _advised(panel: Panel) -> str:
-    """Returns a card for each recommendation, over all recipes; those that agree share one."""
+    """A card for each recommendation, over all recipes; those that agree share one."""
     advice = panel.advice
     if advice is None:
         return ""
@@ -182,7 +181,7 @@ def _coarse(panel: Panel) -> str:
 
 
 def _notes(panel: Panel) -> str:
-    """Returns the remarks: the first is visible, the others are folded behind it."""
+    """The remarks: the first is visible, the others are folded behind it."""
     notes = [
         f"{row.recipe} at batch size {row.batch_size:,}: {'; '.join(row.warnings)}."
         for row in panel.rows

@@ -124,7 +124,7 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """Returns a notice if the run has not trained everything it is for."""
+    """A notice if the run has not trained everything it is for."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -208,7 +208,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cost_table(verdicts: Sequence[Verdict]) -> str:
-    """Returns the table of what each batch size costs at each point."""
+    """The table of what each batch size costs at each point."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -239,7 +239,7 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def _length_table(content: BranchContent) -> str:
-    """Returns the table of how the answer changed as branches became longer."""
+    """The table of how the answer changed as branches became longer."""
     heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
     rows = [
         [
@@ -261,7 +261,7 @@ def _length_table(content: BranchContent) -> str:
 
 
 def _noise_table(content: BranchContent) -> str:
-    """Returns the table of the noise scale beside the measurements at the same points."""
+    """The table of the noise scale beside the measurements at the same points."""
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:

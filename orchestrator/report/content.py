@@ -26,7 +26,7 @@ Key = TypeVar("Key")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Returns the items by key; keys and items keep their order."""
+    """The items by key; keys and items keep their order."""
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -144,7 +144,7 @@ class Panel:
 
     @cached_property
     def drawn(self) -> Panel:
-        """Returns the panel with only the recipes that figures show."""
+        """The panel with only the recipes that figures show."""
         if self.detailed is None:
             return self
         rows = [row for row in self.rows if row.recipe in self.detailed]

@@ -58,7 +58,7 @@ def costs(panel: Panel, show: Show) -> str:
 
 
 def recommended(panel: Panel, show: Show) -> str:
-    """Returns the table of the recommended batch sizes of each recipe, and how they follow."""
+    """The table of the recommended batch sizes of each recipe, and how they follow."""
     rows = [
         [recipe, *map(_in_short, (advice.fastest, advice.balanced, advice.cheapest))]
         for recipe, advice in panel.advice_by_recipe.items()
@@ -133,7 +133,7 @@ def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) 
 
 
 def _filled(number: int, filled: Sequence[bool]) -> dict[str, Any]:
-    """Returns the look of the n-th recipe, its other marks hollow."""
+    """The look of the n-th recipe, its other marks hollow."""
     look = mark(number)
     symbol = look["marker"]["symbol"]
     look["marker"]["symbol"] = [symbol if one else f"{symbol}-open" for one in filled]

@@ -75,7 +75,7 @@ class Source:
         return f"{self.label}: {recipe}" if self.label else recipe
 
     def answers(self, settings: Settings) -> list[Panel]:
-        """Returns what is known of each workload and goal without reading single trials."""
+        """What is known of each workload and goal without reading single trials."""
         found = []
         for (workload, goal), mine in self._by_panel.items():
             rows = self._named(mine)
@@ -99,7 +99,7 @@ class Source:
         return found
 
     def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
-        """Returns the whole panel, with at most so many trials of each study in the figures of
+        """The whole panel, with at most so many trials of each study in the figures of
         metaparameters and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._by_panel[workload, str(goal)])
@@ -122,7 +122,7 @@ class Source:
     def _trials(
         self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
     ) -> dict[str, Any]:
-        """Returns what a panel shows of single trials, by field of the panel and by recipe."""
+        """What a panel shows of single trials, by field of the panel and by recipe."""
         by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
         found: dict[str, dict[str, Any]] = {
             "tried": {name: tried_of(mine, tables, most) for name, mine in by_recipe},
@@ -141,7 +141,7 @@ class Source:
     def _forecasts(
         self, rows: Sequence[FrontierRow]
     ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        """Returns the noise scale of these winners, by recipe, and its forecasts."""
+        """The noise scale of these winners, by recipe, and its forecasts."""
         lines: dict[str, dict[int, list[NoisePoint]]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}
@@ -178,7 +178,7 @@ class Source:
 
 
 def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
-    """Returns a panel for each workload and goal of the frontiers, in their order."""
+    """A panel for each workload and goal of the frontiers, in their order."""
     found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
     recipes = sum(len(answer.drawn.recipes) for _, answer in found)

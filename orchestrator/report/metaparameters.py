@@ -69,8 +69,7 @@ def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
 
 
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
-    """Returns the powers of a metaparameter that was searched in a range; options follow no
-    power."""
+    """The powers of a metaparameter that was searched in a range; options follow no power."""
     searched_as = "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
     told: list[str] = []
     for curve in curves:
@@ -115,7 +114,7 @@ def options_of(
 
 
 def fixed_in(studies: Sequence[Study]) -> set[str]:
-    """Returns the metaparameters that were not searched in a range."""
+    """The metaparameters that were not searched in a range."""
     spaces = [study.space for study in studies]
     return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
 

@@ -83,8 +83,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 
 
 def _table_of_further(scalings: Sequence[Scaling]) -> str:
-    """Returns the table that says which recipe scales further; it is empty if there is only one
-    curve."""
+    """The table that says which recipe scales further; it is empty if there is only one curve."""
     known = [one for one in scalings if one.curves is not None]
     if len(known) < 2:
         return ""
@@ -102,7 +101,7 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    """Returns the table that compares recipes; it is empty if there is only one recipe."""
+    """The table that compares recipes; it is empty if there is only one recipe."""
     by_recipe = grouped(trained_points(rows), lambda point: point.recipe)
     if len(by_recipe) < 2:
         return ""

@@ -97,8 +97,8 @@ def _check(folder: Path) -> None:
 def all_figures(
     panels: Sequence[Panel], scales: ScaleAnswer | None
 ) -> dict[tuple[str, str], go.Figure]:
-    """Returns the figures of the page by workload ("" if a figure is about all workloads) and
-    title. Where there are several goals, the figures belong to the first."""
+    """The figures of the page by workload ("" if a figure is about all workloads) and title. Where
+    there are several goals, the figures belong to the first."""
     figures = Figures()
     _parts(panels, scales, figures)
     found: dict[tuple[str, str], go.Figure] = {}
@@ -110,7 +110,7 @@ def all_figures(
 def _parts(
     panels: Sequence[Panel], scales: ScaleAnswer | None, figures: Figures
 ) -> tuple[str, str]:
-    """Returns the overview of all curves, and all below it."""
+    """The overview of all curves, and all below it."""
     drawn = [panel.drawn for panel in panels]
     glance = alone("All curves", lambda: overview(drawn, figures.show))
     text = ""
@@ -157,7 +157,7 @@ def write_report(
 def page_of(
     text: str, *, title: str, about: str, reload_seconds: int | None, subtitle: str = ""
 ) -> str:
-    """Returns the whole page around `text`; `about` is the description in its title."""
+    """The whole page around `text`; `about` is the description in its title."""
     reload = notice = keep_open = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")

@@ -35,8 +35,8 @@ class Group:
 
 
 def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
-    """Returns the answer and, folded below it, the parts on which it rests, in the order in which
-    questions arise. Parts without content are left out."""
+    """The answer and, folded below it, the parts on which it rests, in the order in which questions
+    arise. Parts without content are left out."""
     place = f"panel-{number}-" if several else ""
     text = alone("The answer", partial(answer_of, panel, show)) + '<div class="folds">'
     for group in GROUPS if panel.drawn.rows else ():

@@ -50,7 +50,7 @@ def write_report_of(
 
 
 def provenance_of(run: Run) -> dict[str, object]:
-    """Returns the versions, the machine, the commit, and how the run went."""
+    """The versions, the machine, the commit, and how the run went."""
     provenance: dict[str, object] = {**run.provenance()}
     if isinstance(packages := provenance.get("packages"), dict):
         listed = ", ".join(f"{name} {version}" for name, version in packages.items())
@@ -92,9 +92,9 @@ def _how_it_ran(run: Run) -> dict[str, str]:
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns the seconds from the start of the first of these trials to the end of the last; None
-    if no times are known. Trials that were trained together count one after another, each as long
-    as its share."""
+    """The seconds from the start of the first of these trials to the end of the last; None if no
+    times are known. Trials that were trained together count one after another, each as long as its
+    share."""
     timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
     timed.sort(key=lambda row: row["started"])
     ends: dict[str, float] = {}
@@ -109,7 +109,7 @@ def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
-    """Returns all figures of the page, by workload and title."""
+    """All figures of the page, by workload and title."""
     scales = scale_answers({name: run for name, (run, _) in runs.items()})
     return all_figures(_panels(runs, {}), scales)
 
@@ -123,7 +123,7 @@ def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
-    """Returns the settings that were asked for, or else those in the first run's sweep file."""
+    """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})

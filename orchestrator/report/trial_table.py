@@ -30,7 +30,7 @@ def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
 
 
 def reached(table: pa.Table) -> int:
-    """Returns the number of trials that reached the goal."""
+    """The number of trials that reached the goal."""
     return len(table) - int(table["steps_to_goal"].null_count)
 
 
@@ -48,7 +48,7 @@ def best_and_others(table: pa.Table, most: int) -> pa.Table:
 
 
 def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
-    """Returns the trials of one recipe, at most so many of each study."""
+    """The trials of one recipe, at most so many of each study."""
     rows: list[dict[str, Any]] = []
     for study in studies:
         ordered = best_and_others(tables[study.key], most).sort_by(
@@ -60,7 +60,7 @@ def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
 
 
 def table_of_trials(panel: Panel, show: Show) -> str:
-    """Returns an empty table; the page fills it and sorts it by the column that is clicked."""
+    """An empty table; the page fills it and sorts it by the column that is clicked."""
     listed = panel.listed
     columns = _columns(listed, panel.goal.metric)
     count, total = len(columns["Recipe"]), sum(one.total for one in listed.values())

@@ -51,7 +51,7 @@ FARTHEST = 3
 
 
 def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
-    """Returns the trials of one recipe, at most `most` of each batch size, smallest size first."""
+    """The trials of one recipe, at most `most` of each batch size, smallest size first."""
     scales = {n: entry.scale for n, entry in studies[0].space.items() if isinstance(entry, Range)}
     if len(scales) < 2:
         return None
@@ -76,8 +76,7 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
 
 
 def _numbers(table: pa.Table) -> set[str]:
-    """Returns the columns that hold numbers; in an archive, one study's range may be another's
-    text."""
+    """The columns that hold numbers; in an archive, one study's range may be another's text."""
     return {
         field.name
         for field in table.schema
@@ -153,7 +152,7 @@ def _every_trial(tried: Tried) -> go.Figure:
 
 
 def _colours() -> dict[str, Any]:
-    """Returns the colours of trials by their steps over the fewest, with a colour bar."""
+    """The colours of trials by their steps over the fewest, with a colour bar."""
     ticks = [*range(FARTHEST + 1)]
     names = [f"{2**tick}" for tick in ticks[:-1]]
     return {
@@ -166,7 +165,7 @@ def _colours() -> dict[str, Any]:
 
 
 def _traces(tried: Tried, table: pa.Table) -> list[dict[str, Any]]:
-    """Returns the trials of each kind as marks, and a star for the best."""
+    """The trials of each kind as marks, and a star for the best."""
     x, y = column_of(tried.x), column_of(tried.y)
     rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
     kinds = grouped(rows, _kind)
@@ -193,7 +192,7 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 
 def _far(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Returns how many doublings of the fewest steps each of the trials took."""
+    """How many doublings of the fewest steps each of the trials took."""
     fewest = min((row["steps_to_goal"] for row in rows), default=1)
     return [rounded(math.log2(row["steps_to_goal"] / fewest)) for row in rows]
 

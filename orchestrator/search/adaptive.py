@@ -49,10 +49,10 @@ class Adaptive:
         self._asked: list[Trial] = []
 
     def propose(self, first: int, count: int) -> list[dict[str, Value]]:
-        """Returns the next `count` points, which the caller numbers from `first` on. They depend on
-        all results so far. No two of them are equal unless the sampler has no other points. A
-        smaller count gives the first of the same points. The count of the first generation is taken
-        for the size of all generations."""
+        """The next `count` points, which the caller numbers from `first` on. They depend on all
+        results so far. No two of them are equal unless the sampler has no other points. A smaller
+        count gives the first of the same points. The count of the first generation is taken for the
+        size of all generations."""
         assert not self._asked, "the last generation has not been told"
         points: list[dict[str, Value]] = []
         # While trials train, threads that wait for each other make a Gaussian process 10 times
@@ -92,7 +92,7 @@ class Adaptive:
     def _unlike(
         self, others: Sequence[Mapping[str, Value]], point: dict[str, Value]
     ) -> dict[str, Value]:
-        """Returns `point`, or a random point if rounding made it equal to one of the others."""
+        """`point`, or a random point if rounding made it equal to one of the others."""
         if point not in others:
             return point
         rows: list[list[float]] = self._rng.random((_DRAWS, len(self._searched))).tolist()
@@ -111,8 +111,8 @@ class Adaptive:
     def _replacement(
         self, failed: FrozenTrial, point: Mapping[str, Value], value: float
     ) -> FrozenTrial:
-        """Returns a trial of `point`, which was trained although the sampler asked for another
-        point: the generation already had that other point, or another version of Optuna asked."""
+        """A trial of `point`, which was trained although the sampler asked for another point: the
+        generation already had that other point, or another version of Optuna asked."""
         fractions = {
             name: entry.options.index(point[name])
             if isinstance(entry, Choice)

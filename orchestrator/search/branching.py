@@ -50,12 +50,12 @@ class Point:
         return self.studies[0].start_step
 
     def rate_of(self, trial: Trial) -> int:
-        """Returns the number of the trial's learning rate."""
+        """The number of the trial's learning rate."""
         return trial.index // self.seeds
 
     def seed_of(self, trial: Trial) -> int:
-        """Returns the number of the trial's seed. A seed is an order of examples, the same at each
-        point, batch size and learning rate."""
+        """The number of the trial's seed. A seed is an order of examples, the same at each point,
+        batch size and learning rate."""
         return trial.index % self.seeds
 
 
@@ -66,13 +66,13 @@ class Judge(Protocol[Verdict]):
     """Evaluates the branches of a point up to a length in examples."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
-        """Returns batch size -> number of the best learning rate, from the seeds that choose."""
+        """Batch size -> number of the best learning rate, from the seeds that choose."""
 
     def settled(self, verdicts: Sequence[Verdict]) -> bool:
-        """Tells whether longer branches would give the same verdict as the last of these."""
+        """Whether longer branches would give the same verdict as the last of these."""
 
     def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
-        """Returns the verdict from branches of that length."""
+        """The verdict from branches of that length."""
 
 
 @dataclass
@@ -105,8 +105,8 @@ class _Progress(Generic[Verdict]):
 
 
 def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
-    """Returns the numbers of the rates next to the best one that are not tried yet; none if a
-    single one was asked for."""
+    """The numbers of the rates next to the best one that are not tried yet; none if a single one
+    was asked for."""
     order = sorted(range(len(rates)), key=lambda number: rates[number])
     place = order.index(best)
     return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
@@ -222,9 +222,9 @@ class Branching(Queue, Generic[Verdict]):
             self.searches[study.key].done = True
 
     def _trained(self, progress: _Progress[Verdict], length: int) -> bool:
-        """Tells whether all branches that are needed have that length: those of the seeds that
-        choose, at all learning rates, and those of the seeds that judge, at the best learning
-        rate. Asks for those that are missing."""
+        """Whether all branches that are needed have that length: those of the seeds that choose, at
+        all learning rates, and those of the seeds that judge, at the best learning rate. Asks for
+        those that are missing."""
         point = progress.point
         wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
         best = {study.batch_size: 0 for study in point.studies}
@@ -267,8 +267,8 @@ class Branching(Queue, Generic[Verdict]):
         ]
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
-        """Tells whether all of these trials have that length. If not, asks for them. Raises
-        `BadInput` if some failed: nothing is known of them, as it is of those that diverged."""
+        """Whether all of these trials have that length. If not, asks for them. Raises `BadInput` if
+        some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
         if all(
             self.searches[key].is_there(trial.key, limits[key])

@@ -40,8 +40,8 @@ class Chosen:
         return key not in self._out and not self.is_there(key, self.limit or 0)
 
     def is_there(self, key: TrialKey, step: int) -> bool:
-        """Tells whether a trial needs no more training to get to that step: it is there, or it
-        ended before for good."""
+        """Whether a trial needs no more training to get to that step: it is there, or it ended
+        before for good."""
         if key not in self.ended:
             return False
         outcome = self.ended[key].outcome

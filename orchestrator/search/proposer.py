@@ -48,9 +48,9 @@ DIGITS_BITS = 54
 
 
 def halton(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
-    """Returns points of Halton's sequence, scrambled as by Owen (arXiv:1706.02808): each digit of
-    the index goes through its own random permutation. The points equal scipy's, bit by bit. Scipy
-    is not used because importing it takes longer than most plans."""
+    """Points of Halton's sequence, scrambled as by Owen (arXiv:1706.02808): each digit of the index
+    goes through its own random permutation. The points equal scipy's, bit by bit. Scipy is not used
+    because importing it takes longer than most plans."""
     (rng,), columns = np.random.default_rng(seed).spawn(1), []
     for base in itertools.islice(_primes(), dimensions):
         digits, column, weight = np.arange(points), np.zeros(points), 1 / base
@@ -113,7 +113,7 @@ class Proposer:
         self._study, self._seed = study, derive_seed(sweep_seed, "design")
 
     def propose(self, first: int, count: int) -> list[Point]:
-        """Returns the points with numbers `first` to `first + count - 1`."""
+        """The points with numbers `first` to `first + count - 1`."""
         plan, space = self._study.search, self._study.space
         if plan.algorithm == "points":
             return [dict(point) for point in plan.points[first : first + count]]
@@ -125,7 +125,7 @@ class Proposer:
 
 
 def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
-    """Returns the object that proposes the points of `study`."""
+    """The object that proposes the points of `study`."""
     if not is_adaptive(study.search.algorithm):
         return Proposer(study, sweep_seed)
     from orchestrator.search.adaptive import Adaptive
@@ -155,8 +155,8 @@ def _holds(space: Space, point: Mapping[str, Value]) -> bool:
 
 
 def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
-    """Returns every combination of values on the axes. `axes` is metaparameter -> number of values,
-    which are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
+    """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
+    are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
     if missing := sorted(axes.keys() - set(searched(space))):
         raise unknown("axis of the grid:", missing[0], searched(space))
@@ -179,8 +179,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:
-    """Returns the axes of a grid of at most `trials` points with equally many values on each
-    axis."""
+    """The axes of a grid of at most `trials` points with equally many values on each axis."""
     names = searched(space)
     return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
 

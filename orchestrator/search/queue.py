@@ -41,13 +41,13 @@ class Queue(ABC):
         """Records a trial that ended. Returns the new bounds of its study if they changed."""
 
     def next(self) -> Proposal | None:
-        """Returns the trial to start next; None if no trial waits, at present or ever again."""
+        """The trial to start next; None if no trial waits, at present or ever again."""
         return next(iter(self.next_pack(lambda study, waiting: 1)), None)
 
     def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
-        """Returns the trials to start next, all of one study and of one kind. The list is empty if
-        no trial waits, at present or ever again. `most` gets the study and the number of its
-        waiting trials, and returns the largest number of trials to return."""
+        """The trials to start next, all of one study and of one kind. The list is empty if no trial
+        waits, at present or ever again. `most` gets the study and the number of its waiting trials,
+        and returns the largest number of trials to return."""
         for search in self._unfinished:
             if search.waiting:
                 count = most(search.study, search.waiting)
@@ -80,8 +80,7 @@ class Queue(ABC):
         return sum(search.planned for search in self.searches.values())
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """Returns a point of a study near which other good points are likely; None if none is
-        known."""
+        """A point of a study near which other good points are likely; None if none is known."""
         return None
 
 
@@ -129,8 +128,8 @@ class Director(Queue):
         return search.bounds if changed and search.study.stop_dominated else None
 
     def _inherits_from(self, search: StudySearch) -> StudySearch | None:
-        """Returns the search at the next smaller batch size if the budget is inherited from it;
-        None if there is no such search."""
+        """The search at the next smaller batch size if the budget is inherited from it; None if
+        there is no such search."""
         if search.study.inherit is None:
             return None
         size = search.study.batch_size
@@ -143,9 +142,8 @@ class Director(Queue):
         return [other for other in family if other is not search]
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """Returns the best point so far that reached the goal. Without one, returns that of the
-        nearest batch size, and without any, the point of the study that came closest to the
-        goal."""
+        """The best point so far that reached the goal. Without one, returns that of the nearest
+        batch size, and without any, the point of the study that came closest to the goal."""
         search = self.searches[study.key]
         if (best := search.best(reached=True)) is not None:
             return best
