@@ -93,7 +93,7 @@ def plan(
     what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
     """The number of trials and of their steps for each study of a sweep."""
-    from orchestrator.cli.outlooks import outlook_in_words
+    from orchestrator.cli.planning import outlook_in_words
 
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
