@@ -51,11 +51,9 @@ class Branch:
     rate: float
     """Learning rate as a multiple of the trunk's at the point."""
     seed: int
-    """Seed of the order of examples: branches of one seed see the same examples in the same
-    order."""
+    """Seed of the order of examples, the same at all factors and rates."""
     examples: Floats
-    """Number of examples trained since the point, at each evaluation. It rises and may begin with
-    0."""
+    """Examples trained since the point, at each evaluation. They rise, perhaps from 0."""
     loss: Floats
 
 

@@ -1,5 +1,4 @@
-"""Finds workloads that can be compared, brings curves to one scale, and says which of two recipes
-scales further."""
+"""Workloads to compare, curves on one scale, and which of two recipes scales further."""
 
 from __future__ import annotations
 
@@ -51,9 +50,8 @@ def groups_of(workloads: Iterable[str]) -> list[Group]:
 def relative(
     rows: Sequence[FrontierRow], at: int | None
 ) -> tuple[int, list[tuple[Point, float]]] | None:
-    """(reference batch size, points with their steps relative to the reference) of one curve. The
-    reference is `at`, or the smallest batch size that reached the goal. None if the goal was not
-    reached there."""
+    """(reference batch size, points with their steps relative to those there) of one curve, at `at`
+    or the smallest batch size that reached the goal. None if the goal was not reached there."""
     reached = trained_points(rows)
     unit = next((point for point in reached if at in (None, point.batch_size)), None)
     if unit is None:

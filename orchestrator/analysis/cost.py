@@ -1,5 +1,4 @@
-"""The time and work that each batch size costs, and advice on which batch size to use on how many
-devices."""
+"""The time and work that each batch size costs, and which to use on how many devices."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class Device:
 
     @property
     def busy_from(self) -> int:
-        """Smallest number of examples per step that keeps it busy, limited to the measured
-        range."""
+        """Fewest examples per step that keep it busy, within those measured."""
         if not self.per_example:
             return self.largest
         wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
@@ -59,8 +57,7 @@ class Device:
         return sorted({*doubled, most, *timed})
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
-        """Seconds of a step. The time to exchange gradients is included only as far as it was part
-        of the measured steps."""
+        """Seconds of a step, with the exchange of gradients as far as it was measured."""
         return self.overhead + self.per_example * math.ceil(batch_size / devices)
 
 
@@ -74,11 +71,9 @@ class Priced:
     money: float | None
     """Cost at the given price of a device-hour; None without a price."""
     timed: bool
-    """Whether steps were timed on so many devices. If not, these are the seconds if the exchange of
-    gradients took no time."""
+    """Whether steps were timed on so many devices; if not, as if exchanges took no time."""
     pareto: bool
-    """Whether no other batch size, recipe and timed number of devices needs both less time and
-    fewer device-seconds."""
+    """Whether nothing else that was timed needs both less time and fewer device-seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +98,7 @@ class Cost:
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
     priced: tuple[Priced, ...] = ()
-    """Prices on the numbers of devices that `Device.devices` gives; empty if step times aren't
-    known."""
+    """Prices on the numbers of devices of `Device.devices`; empty without step times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +208,8 @@ def costs(
     devices: Mapping[str, Device] | None = None,
     price_per_device_hour: float | None = None,
 ) -> list[Cost]:
-    """The costs for one workload and goal, in the order of the rows. `devices` holds the speed of a
-    device by recipe. A goal that was reached before the first step costs nothing and is left
-    out."""
+    """The costs for one workload and goal, in the order of the rows, given devices by recipe. A
+    goal reached before the first step costs nothing and is left out."""
     points = [point for point in points_of(rows) if point.steps]
     amounts = [(point.steps, point.examples) for point in points]
     devices = devices or {}
@@ -276,8 +269,7 @@ def _is_pareto(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) 
 
 
 def advice(costs: Sequence[Cost]) -> Advice | None:
-    """The advice from the costs that may be recommended; None if they are of too few batch
-    sizes."""
+    """The advice from the costs that may be recommended; None for too few batch sizes."""
     costs = [cost for cost in costs if cost.tells]
     if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None

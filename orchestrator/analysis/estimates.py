@@ -41,15 +41,13 @@ class Estimate:
 
 
 def reach_of_mean(values: Floats) -> Floats:
-    """The distance from the mean over the first axis to the ends of its 90 % interval, by Student's
-    t."""
+    """From the mean over the first axis to the ends of its 90 % interval, by Student's t."""
     reach: Floats = reach_of(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
     return reach
 
 
 def reach_of(freedom: float) -> float:
-    """The reach of a 90 % interval in standard deviations, if these were estimated with so many
-    degrees of freedom."""
+    """The reach of a 90 % interval in standard deviations of so many degrees of freedom."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 

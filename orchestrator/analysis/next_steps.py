@@ -36,8 +36,7 @@ GAP = 2.5
 """Ratio of neighbouring batch sizes above which one between them is considered."""
 
 BY_TWICE_THE_TRIALS = 2 ** (-4 / 3)
-"""The variance of the best of twice the trials over that of the best, if three metaparameters
-matter."""
+"""Share of the variance of the best that twice the trials leave, if three numbers matter."""
 
 
 @dataclass(frozen=True, kw_only=True)

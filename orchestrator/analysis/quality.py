@@ -17,8 +17,7 @@ LOSS_RATIO = 1.2
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """The generalisation gap of a winner: how much better it was on the training set than on the
-    split of the goal."""
+    """How much better a winner was on the training set than on the goal's split."""
 
     recipe: str
     batch_size: int

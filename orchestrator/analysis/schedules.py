@@ -143,8 +143,7 @@ def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_exam
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
-    """The comparison of trainings with a schedule and without it, for the same seeds and number of
-    examples."""
+    """Trainings with a schedule against those without it, for the same seeds and examples."""
 
     recipe: str
     seeds: int
@@ -154,8 +153,7 @@ class Confirmed:
     steps: int
     constant_steps: int
     differences: Mapping[str, Estimate]
-    """Metric -> the difference at the end, with the schedule minus without it, and its 90 %
-    interval."""
+    """Metric -> the difference at the end, with the schedule minus without it."""
 
     @property
     def steps_saved(self) -> float:
@@ -168,8 +166,7 @@ class Confirmed:
 def confirmed(
     recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
 ) -> Confirmed | None:
-    """The comparison; None if fewer than two seeds came to the end with and without the
-    schedule."""
+    """The comparison; None if fewer than two seeds came to the end both ways."""
     constant_by_seed = {
         trained.trial.repeat: trained for trained in constant if trained.outcome.status in ENDED
     }

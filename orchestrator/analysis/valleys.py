@@ -86,8 +86,7 @@ class _Valley:
         self._wiggle = vectors * np.sqrt(np.maximum(values, 0))
 
     def _covariance(self, share: float, scatter: Floats) -> tuple[Floats, Floats]:
-        """Of the curve everywhere with the curve at the points, and of the points, for each
-        scatter."""
+        """Of the curve everywhere with it at the points, and of the points, by scatter."""
         count = len(self.sizes)
         root = np.concatenate([self._parabola, share * self._wiggle], axis=1)
         curve = root @ root[:count].T

@@ -49,8 +49,8 @@ def _wastes(scaling: Scaling, largest: int) -> str:
 
 
 def sentence(scaling: Scaling) -> str:
-    """All sentences on one curve: the headline, whether its steps are medians, and what is known of
-    its bend."""
+    """All sentences on one curve: headline, whether steps are medians, what is known of the
+    bend."""
     parts = [headline(scaling)]
     if scaling.curves is not None:
         parts += [
@@ -186,8 +186,7 @@ def critical_in_words(verdict: Verdict) -> str:
 def schedules_in_words(
     schedules: Mapping[str, Mapping[str, Any]], total_examples: int
 ) -> list[str]:
-    """Says what each schedule saves, and from how many examples on each of its batch sizes
-    holds."""
+    """What each schedule saves, and from how many examples on its batch sizes hold."""
     return [
         f"{name.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "
         f"{total_examples:,} examples: {schedule['samples']}"
@@ -212,8 +211,7 @@ def in_words(estimate: Estimate, said: Callable[[float], str] | None = None) -> 
 
 
 def factor_in_words(ratio: Estimate) -> str:
-    """Says a ratio and its interval with two digits, because ratios such as 1.4 and 0.6 are not
-    whole numbers."""
+    """A ratio and its interval with two digits: ratios are no whole numbers."""
     return in_words(ratio, lambda end: f"{end:.2g}" if end < 99.5 else f"{end:,.0f}")
 
 
@@ -269,8 +267,7 @@ def median_of(row: FrontierRow) -> str:
 
 
 def on_medians(rows: Iterable[FrontierRow]) -> str:
-    """Says how many repeats the medians of a frontier have, and the confidence of their
-    intervals."""
+    """How many repeats medians are of, and the confidence of their intervals."""
     found = [row.repeats for row in rows if row.repeats is not None]
     if not found:
         return ""

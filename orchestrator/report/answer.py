@@ -229,8 +229,7 @@ def steps_to_goal(
 
 
 def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
-    """Draws the curve in the middle of all that the points allow, and where nine tenths of them
-    lie."""
+    """The middle of all curves that the points allow, and where nine tenths of them lie."""
     logs = np.linspace(found.log_sizes[0], found.log_sizes[-1], PLACES_DRAWN)
     sizes = (2**logs).tolist()
     middle, low, high = (line.tolist() for line in found.band(logs))
@@ -284,8 +283,8 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
 
 
 def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
-    """Draws perfect scaling over the batch sizes of a curve, through the point that needed the
-    fewest examples."""
+    """Perfect scaling over the batch sizes of a curve, through the point with the fewest
+    examples."""
     examples = min(point.examples for point in points)
     fewest = min(point.steps for point in points)
     smallest = min(point.batch_size for point in points)

@@ -38,15 +38,13 @@ from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
 
 MOST_CURVES = 60
-"""The most branches in the figure of the trunk's loss. If there are more, fewer points are shown,
-but all batch sizes."""
+"""The most branches in the figure of the trunk's loss; beyond, fewer points are shown."""
 
 APART = 1 / 75
 """Distance between marks at the same examples, which stand side by side, as a share of the axis."""
 
 FURTHEST = 8
-"""An interval is drawn up to this many times the largest value, and down to the smallest value
-divided by it."""
+"""An interval is drawn up to this many times the largest value, and down likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +223,7 @@ def batch_sizes_along(
     until: int,
 ) -> go.Figure:
     """Draws each series as marks with intervals, the noise scale by examples as a line, schedules
-    as steps, and lines at the smallest (the trunk's) and the largest batch size that was
-    measured."""
+    as steps, and lines at the smallest (the trunk's) and the largest batch size measured."""
     line = {x: one.scale.value for x, one in noise.items() if x and math.isfinite(one.scale.value)}
     marks = [mark for several in series.values() for mark in several]
     beginnings = [*line, *(mark.at_examples for mark in marks if mark.at_examples)]

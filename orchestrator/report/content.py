@@ -41,8 +41,7 @@ class Settings:
     """The baseline with which large and huge batch sizes are compared."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
-    """The batch size to which comparisons are relative; None takes the smallest that curves
-    share."""
+    """Comparisons are relative to this batch size; None: the smallest that curves share."""
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Settings:
@@ -75,7 +74,7 @@ class Tried:
     linear: Collection[str] = ()
     """Those of the two that were searched on a linear scale."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials); where there are too many, the best trials and a selection of the
+    """(batch size, trials), or, where these are too many, the best and a selection of the
     others."""
     counts: Sequence[tuple[int, int, int]]
     """(batch size, number that reached the goal, number of trials), over all trials."""
@@ -131,8 +130,7 @@ class Panel:
     rules: Sequence[RuleCost] = ()
     """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
-    """The large and huge batch sizes, or the reason why they are not known; None without a
-    baseline."""
+    """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
     @property
     def recipes(self) -> list[str]:
@@ -212,6 +210,5 @@ class Panel:
 
     @property
     def gaps(self) -> list[Gap]:
-        """The gaps of the best values; if none is known, the gaps of the winners when they reached
-        the goal."""
+        """The gaps of the best values or, if none is known, of the winners at the goal."""
         return gaps(self.bests or self.rows, self.goal)

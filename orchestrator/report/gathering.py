@@ -43,8 +43,7 @@ MOST_IN_DETAIL = 40
 five figures, and a browser draws about 15 a second."""
 
 MOST_STUDIES = 2000
-"""The most studies of these recipes. Each study is a point, with its hover text, in up to ten
-figures."""
+"""The most studies of these recipes, each of which is a point in up to ten figures."""
 
 Row = TypeVar("Row", FrontierRow, BestRow, Curve)
 

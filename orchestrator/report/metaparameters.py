@@ -42,8 +42,7 @@ PANEL_HEIGHT = 250
 
 
 def best_values(panel: Panel, show: Show) -> str:
-    """Draws one figure with a panel for each metaparameter, and lists the powers of the batch
-    size."""
+    """A figure with a panel for each metaparameter, and the powers of the batch size."""
     found = _by_name(panel)
     if not found:
         return ""

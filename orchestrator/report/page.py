@@ -61,8 +61,7 @@ class Figures:
 """
 
     def save(self) -> None:
-        """Saves each figure as a file, if that was asked for, in the order of the page, named by
-        its title."""
+        """Saves each figure as a file named by its title, if that was asked for, in their order."""
         if self.images is None:
             return
         folder, kind = self.images

@@ -92,9 +92,8 @@ def _how_it_ran(run: Run) -> dict[str, str]:
 
 
 def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The seconds from the start of the first of these trials to the end of the last; None if no
-    times are known. Trials that were trained together count one after another, each as long as its
-    share."""
+    """Seconds from the start of the first of these trials to the end of the last; None if not
+    known. Those trained together count one after another, each as long as its share."""
     timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
     timed.sort(key=lambda row: row["started"])
     ends: dict[str, float] = {}

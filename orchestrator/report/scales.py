@@ -27,8 +27,7 @@ from orchestrator.report.style import (
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, holds_branches
 
 MOST_STUDIES = 300
-"""The most studies of a run whose best batch sizes the page shows; `orchestrate scale` shows
-all."""
+"""The most studies of a run whose best batch sizes the page, not the command, shows."""
 
 MOST_LINES, MOST_NAMED = 20, 8
 """The most curves in one figure, and in its legend."""

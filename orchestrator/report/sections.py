@@ -1,5 +1,4 @@
-"""What parts of the page are made of, as HTML: sections, folds and tables. All text that comes from
-a run is escaped."""
+"""What the page is made of, as HTML: sections, folds, tables. Text of a run is escaped."""
 
 from __future__ import annotations
 

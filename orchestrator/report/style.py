@@ -22,8 +22,7 @@ GUIDE = "#8A8A8A"
 """The colour of lines for comparison; it is visible on white and on black."""
 
 MOST_CURVES = 40
-"""The most batch sizes in one figure, including the smallest and the largest; more shades can't be
-told apart."""
+"""The most batch sizes in one figure; more shades can't be told apart."""
 
 
 def mark(number: int, colour: str = "") -> dict[str, Any]:
@@ -41,8 +40,7 @@ def shades(count: int) -> list[str]:
 
 
 def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
-    """Batch sizes with their colours, from small (dark) to large (bright); if there are too many,
-    some of them."""
+    """Batch sizes, or some of too many, with their colours from small (dark) to large (bright)."""
     ordered = evenly(sorted({*sizes}), MOST_CURVES)
     return [*zip(ordered, shades(len(ordered)), strict=True)]
 
@@ -70,7 +68,7 @@ def add_line(
 
 
 def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, object]:
-    """Intervals about values; an interval without an end is drawn up to a factor of 1000."""
+    """Intervals about values; one without an end is drawn up to a factor of 1000."""
     up, down = [], []
     for one in (estimate or Estimate(value=0.0) for estimate in estimates):
         up.append(0.0 if one.high is None else min(one.high, 1000 * one.value) - one.value)
@@ -105,8 +103,7 @@ _TEMPLATE = go.layout.Template(
         "yaxis": _AXIS,
     }
 )
-"""Replaces plotly's template, which is larger than most figures. It is also quicker than styling
-each of a dozen axes."""
+"""Smaller than plotly's own template, and quicker than styling each of a dozen axes."""
 
 
 def styled(

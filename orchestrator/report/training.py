@@ -29,8 +29,7 @@ MOST_POINTS = 160
 
 
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
-    """Maps each recipe to a metric of the best trial of each batch size, as far as it was
-    measured."""
+    """Recipe -> a metric of the best trial of each batch size, as far as it was measured."""
     asked = [(row.key, row.trial) for row in rows if row.trial is not None]
     found = run.in_parallel(lambda one: _curve(run, metric, *one), asked)
     return grouped((curve for curve in found if curve), lambda curve: curve.recipe)

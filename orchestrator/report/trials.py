@@ -43,8 +43,7 @@ LOOKS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 CLOSE_TO_FAR = [(0.0, "#0A6EBD"), (0.35, "#35A79C"), (0.7, "#9CBF5A"), (1.0, "#E3C34B")]
-"""The colours of trials, from the best to those far from it; all are visible on white and on
-black."""
+"""The colours of trials from the best on, all visible on white and on black."""
 
 FARTHEST = 3
 """The colour scale of trials ends at this many doublings of the fewest steps."""
@@ -76,7 +75,7 @@ def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | Non
 
 
 def _numbers(table: pa.Table) -> set[str]:
-    """The columns that hold numbers; in an archive, one study's range may be another's text."""
+    """The columns of numbers; in an archive, one study's range may be another's text."""
     return {
         field.name
         for field in table.schema
@@ -123,8 +122,7 @@ def found(panel: Panel) -> str:
 
 
 def _every_trial(tried: Tried) -> go.Figure:
-    """Draws every trial by two metaparameters, with a panel for each batch size; the best trial is
-    starred."""
+    """Every trial by two metaparameters, a panel for each batch size; the best is starred."""
     wide = len(tried.outcomes)
     figure = make_subplots(
         rows=1, cols=wide, shared_yaxes=True, horizontal_spacing=0.02,

@@ -227,9 +227,8 @@ def _note(path: str | Path, source: Path, flaws: Sequence[str], problems: list[P
 
 
 def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, list[Problem]]:
-    """Brings a study into the run, unless the run holds it already. Returns the study with the
-    number of its trials that count, or None if it couldn't be read, and the problems, which are
-    stored with the trials."""
+    """Brings a study into the run, unless it is there. Returns it with the number of its trials
+    that count, or None, and the problems, which are stored with the trials."""
     place, source, folder, study = job
     run = Run(place)
     if run.holds(study.key):

@@ -108,9 +108,8 @@ class FrontierRow:
     no other trial can still come before them. They are at least the best `Study.keep` trials once
     the study has finished and so many passed the goal."""
     searched: int | None = None
-    """Number of metaparameters that a design of points varied. None if a sampler, a list of points
-    or a range that was widened during the search chose the points, so that they are no even sample
-    of the space."""
+    """Number of metaparameters that a design varied. None if something else chose the points, so
+    that they are no even sample of the space."""
     train_size: int | None = None
     """Number of examples of the training set, which no batch exceeds. None if not known."""
     repeats: Repeats | None = None

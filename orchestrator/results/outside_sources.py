@@ -54,8 +54,7 @@ Runs = dict[str, tuple[Row, list[Row]]]
 
 
 def is_archive(source: str) -> bool:
-    """Whether a source is a folder in the layout of published measurements, or holds nothing that
-    is known."""
+    """Whether a source is a folder in the published layout, or holds nothing known."""
     found = False
     for folder, _, files in os.walk(source):
         if {"study.json", "metadata.json", "measurements.csv"} & {*files}:

@@ -95,8 +95,7 @@ def repeats_of(
 def _held(
     run: Run, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
 ) -> dict[int, Draw] | None:
-    """The draws of the same repeats for the goal that holds. None unless each stayed as long as
-    `Trial.stays` asks for."""
+    """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
     found: dict[int, Draw] = {}
     for number, row, (of, step, value) in _curves(run, study, goal, trial):
         if number in draws_of:
@@ -114,8 +113,7 @@ def _held(
 
 
 def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
-    """The trial whose repeats up to number `last` have the lowest median; the first one of equal
-    ones."""
+    """The trial, the first of equal ones, with the lowest median of repeats up to `last`."""
     medians = {}
     for trial, draws in of_trials.items():
         if steps := sorted(step for number, (step, _) in draws.items() if number <= last):

@@ -47,8 +47,7 @@ MEASUREMENTS = pa.schema(
         pa.field("seconds", pa.float64(), nullable=False),
     ]
 )
-"""Columns of measurements. A float64 column for each metric follows, which is null where the metric
-was not measured."""
+"""Columns of measurements. Metrics follow, in float64, null where not measured."""
 
 OF_OUTCOME = (
     "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
@@ -140,8 +139,7 @@ class Damaged(ValueError):
 
 
 def read_table(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
-    """Reads a table that has the columns of `schema`: all its columns, or those of `columns` that
-    it has."""
+    """Reads a table of this `schema`: all columns, or those of `columns` that it has."""
     with _damage_told(place), place.open() as source:
         # With pre_buffer, neighbouring columns are read from a bucket in one request.
         return _read(source, schema, columns, pre_buffer=place.local is None)

@@ -27,9 +27,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Adaptive:
-    """A search that learns from results. It is a function of its arguments and of the results that
-    it was told. A new instance that is told the same generations therefore proposes the same
-    points."""
+    """A search that learns from results: a function of its arguments and of what it was told, so
+    that an instance that is told the same generations proposes the same points."""
 
     def __init__(self, space: Space, algorithm: str, seed: int) -> None:
         self._space = space

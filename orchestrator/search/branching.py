@@ -32,8 +32,7 @@ class Point:
     at_examples: int
     """Number of examples that the trunk has trained before the point."""
     studies: tuple[Study, ...]
-    """Studies by growing batch size, from the trunk's batch size up. The points of their search
-    spaces are learning rates."""
+    """By growing batch size, from the trunk's up. The points of their spaces are learning rates."""
     lengths: tuple[int, ...]
     """Lengths of the branches in examples. The next length is trained only if it is needed."""
     seeds: int
@@ -105,16 +104,14 @@ class _Progress(Generic[Verdict]):
 
 
 def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
-    """The numbers of the rates next to the best one that are not tried yet; none if a single one
-    was asked for."""
+    """The untried rates next to the best one, by number; none if a single one was asked for."""
     order = sorted(range(len(rates)), key=lambda number: rates[number])
     place = order.index(best)
     return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
 
 
 class Branching(Queue, Generic[Verdict]):
-    """The queue of a trunk and its branches: first the trunk, then the branches of all points side
-    by side."""
+    """The queue of a trunk and then its branches, those of all points side by side."""
 
     def __init__(
         self,
@@ -151,8 +148,7 @@ class Branching(Queue, Generic[Verdict]):
         self._unfinished = [chosen for chosen in self.searches.values() if not chosen.done]
 
     def train_trunk_again(self) -> None:
-        """Asks for the trunk once more, and for no branch before it has ended: its states are
-        lost."""
+        """Asks for the trunk once more, before any branch: its states are lost."""
         self.searches[self.trunk.study.key].ended.clear()
         for key in self._of_study:
             self.searches[key].want([], 0)

@@ -135,8 +135,7 @@ def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
 
 
 def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Point]:
-    """Yields points of `space`, a widened version of the study's space, that lie outside of the
-    study's space."""
+    """Yields points of `space`, which is wider than the study's, outside of the study's."""
     seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
     algorithm = study.search.algorithm
     for size in (2**power for power in range(6, LARGEST_TABLE)):
@@ -179,7 +178,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:
-    """The axes of a grid of at most `trials` points with equally many values on each axis."""
+    """The axes, with equally many values on each, of a grid of at most `trials` points."""
     names = searched(space)
     return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
 

@@ -12,8 +12,7 @@ from orchestrator.search.race import Bounds, Proposal, result_of
 from orchestrator.search.rounds import StudySearch
 
 STEP_IN_EXAMPLES = 64
-"""Fixed cost of a step, as the number of examples that would cost as much. It is used for the order
-of studies only."""
+"""Fixed cost of a step in examples, for the order of studies only."""
 
 
 Search = StudySearch | Chosen
@@ -21,8 +20,7 @@ Search = StudySearch | Chosen
 
 
 class Queue(ABC):
-    """Decides which trial of all searches of a run starts next. The order does not change the
-    result of any search."""
+    """Decides which trial of a run starts next, which changes the result of no search."""
 
     searches: Mapping[StudyKey, Search]
     _unfinished: Sequence[Search]
@@ -80,7 +78,7 @@ class Queue(ABC):
         return sum(search.planned for search in self.searches.values())
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """A point of a study near which other good points are likely; None if none is known."""
+        """A point of a study near which other good ones are likely; None if not known."""
         return None
 
 
@@ -142,8 +140,8 @@ class Director(Queue):
         return [other for other in family if other is not search]
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """The best point so far that reached the goal. Without one, returns that of the nearest
-        batch size, and without any, the point of the study that came closest to the goal."""
+        """The best point so far that reached the goal, else that of the nearest batch size, else
+        the point of the study that came closest."""
         search = self.searches[study.key]
         if (best := search.best(reached=True)) is not None:
             return best

@@ -91,8 +91,7 @@ class Result:
     unmet: Mapping[Goal, int]
     """Goal that it has not passed -> earliest step at which it may pass if it goes on."""
     shown: Mapping[Goal, tuple[tuple[int, float], ...]]
-    """Goal -> (step, value of its metric) at each measurement for an adaptive search, else at the
-    last measurement only."""
+    """Goal -> (step, value) at each measurement for an adaptive search, else at the last one."""
 
 
 def result_of(finished: FinishedTrial) -> Result:
@@ -159,8 +158,7 @@ class Proposal:
 
 
 class PackRace:
-    """Decides when the trials of a pack end, which one process trains: they know each other's
-    results at once."""
+    """Decides when the trials of one process end, which know each other's results at once."""
 
     def __init__(self, study: Study, heard: Callable[[], Bounds | None] = lambda: None) -> None:
         """`heard` returns the newest bounds from trials in other processes."""
@@ -175,8 +173,7 @@ class PackRace:
     def ending(
         self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int
     ) -> Literal["dominated", "paused"] | None:
-        """The status with which the trial ends at this measurement, by the present bounds; None if
-        it goes on."""
+        """The status with which the trial ends at this measurement; None if it goes on."""
         trial, bounds = proposal.trial, proposal.bounds
         if self._study.stop_dominated and not trial.repeat:
             for known in (self._bounds, self._heard()):

@@ -89,8 +89,7 @@ class StudySearch:
 
     @property
     def settled(self) -> int:
-        """Number of trials that are trained no further, whatever the results of others are. It
-        never decreases."""
+        """How many trials are trained no further, whatever others do. It never decreases."""
         return len(self._ended)
 
     def begin(self, inherited: int | None) -> None:
@@ -124,13 +123,11 @@ class StudySearch:
         return len(self._waiting)
 
     def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
-        """At most `most` trials to start, all of one kind. Trials near the point `near` come
-        first."""
+        """At most `most` trials to start, all of one kind, those near the point `near` first."""
         return self._waiting.take(near, most)
 
     def put_back(self, trial: Trial) -> None:
-        """Takes back a trial that was handed out but not started. It waits again if it is still
-        needed."""
+        """Takes back a trial that was not started. It waits again if it is still needed."""
         if trial in self._round and not self._settled(trial):
             self._waiting.add(trial)
 
@@ -221,7 +218,7 @@ class StudySearch:
         return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 
     def over(self, key: TrialKey) -> bool:
-        """Whether a trial that ended is trained no further, whatever the results of others are."""
+        """Whether a trial that ended is trained no further, whatever others do."""
         return self.done or self._results[key].status != "paused"
 
     def set_aside(self) -> set[TrialKey]:
@@ -366,7 +363,7 @@ class StudySearch:
         return wider if wider != space else None
 
     def _gap(self, key: TrialKey) -> float:
-        """The distance from the last goal at which a trial ended, relative to the goal's bound."""
+        """How far from the last goal a trial ended, relative to the goal's bound."""
         result, goal = self._results.get(key), self.study.goals[-1]
         if result is None or not result.shown.get(goal):
             return math.inf

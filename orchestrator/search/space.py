@@ -42,8 +42,7 @@ def known_spaces() -> list[str]:
 
 
 def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
-    """The search space of `optimizer` for `workload` from the optimizer's file. It is empty if
-    there is no file."""
+    """The search space of `optimizer` for `workload` from the optimizer's file, if there is one."""
     # An optimizer's name may be written with or without underscores, in upper or lower case.
     stems = {stem.replace("_", ""): stem for stem in known_spaces()}
     stem = stems.get(optimizer.replace("_", "").lower())
@@ -77,8 +76,7 @@ def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
 
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
-    """The points without repetitions. The values of each point must be in the order of the
-    space."""
+    """The points, in the order of the space, without repetitions."""
     first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
     for point in points:
         first.setdefault(tuple(point.items()), point)
